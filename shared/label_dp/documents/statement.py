@@ -26,7 +26,7 @@ from label_dp.channels.one_bit import OneBitChannel
 from label_dp.channels.rr import RRChannel
 from label_dp.documents.heaps import heaps
 from label_dp.documents.manifest import Manifest
-from label_dp.documents.statement_pictures import picture, split_bar
+from label_dp.documents.statement_pictures import picture
 from label_dp.documents.statement_text import (
     PRIOR_ODDS,
     count,
@@ -74,7 +74,6 @@ def render_statement(
     """The page for a *verified* manifest with payload digest `digest`. `prior`: float64[k], of its prior file."""
     channel, split, unit = manifest.read_channel(), manifest.split, manifest.unit
     spent, life = Epsilon.parse(manifest.epsilon_spent), Epsilon.parse(manifest.epsilon_lifetime)
-    of_life = spent.nano / life.nano
     return _template().render(
         m=manifest,
         digest=digest,
@@ -85,7 +84,7 @@ def render_statement(
         spent=spent,
         life=life,
         left=Epsilon(life.nano - spent.nano),
-        bar=split_bar([("spent so far", of_life), *([("left", 1.0 - of_life)] if of_life < 1 else [])]),
+        of_life=spent.nano / life.nano,
         parts=(
             ("ε_clip", split.clip, "to choose the range of labels"),
             ("ε_prior", split.prior, "to estimate the private prior"),

@@ -1,9 +1,8 @@
-"""Pictures of a release statement as inline SVG without scripts or styles: prior and bins, one bit, noise."""
+"""Pictures of a release statement: prior and bins, the chance of one bit, noise; drawn by `label_dp.pictures`."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,19 +12,17 @@ from label_dp.channels.base import Channel
 from label_dp.channels.noise import NoiseChannel
 from label_dp.channels.one_bit import OneBitChannel
 from label_dp.channels.rr import RRChannel
-from label_dp.documents.statement_text import number, percent
+from label_dp.documents.statement_text import number
+from label_dp.pictures import COLOURS, INK, SECOND, markup, new_axes
 
 FloatArray = npt.NDArray[np.float64]
-Scale = Callable[[float], float]
 
-WIDTH, HEIGHT = 720, 250
-LEFT, RIGHT, TOP, BOTTOM = 46, 14, 40, 46
-INK, GREY, BLUE, PALE, RED = "#1a1a1a", "#5b6570", "#7fa6c9", "#eaf1f7", "#a61e1e"
+PALE = "#b7cce0"  # what lies behind
 COLUMNS = 80  # bars that a histogram has at most
 RARE = 0.005  # of the noise on either side, left out of a picture of noise that is not clipped to the domain
 MAX_VALUES = 12  # output values that are written out in a picture
-ASIDE = 3.0  # between the lines of different labels at one output
-CURVES = ("#1f4e79", "#a61e1e", "#2e7d4f")
+MOST_POINTS = 200
+SHARE, CHANCE = "share under the private prior", "chance of the output"
 
 
 def picture(channel: Channel, prior: FloatArray | None) -> Markup:
@@ -37,60 +34,48 @@ def picture(channel: Channel, prior: FloatArray | None) -> Markup:
     return _noise(channel)
 
 
-def split_bar(parts: list[tuple[str, float]]) -> Markup:
-    """One stacked bar of named shares that sum to 1."""
-    colours, x, drawn = ("#1f4e79", "#7fa6c9", "#c9d9e8"), 0.0, []
-    for (_, share), colour in zip(parts, colours, strict=False):
-        drawn.append(_tag("rect", x=x, y=0, width=WIDTH * share, height=16, fill=colour))
-        x += WIDTH * share
-    title = ", ".join(f"{name} {percent(share)}" for name, share in parts)
-    return _svg(title, drawn, 16, preserveAspectRatio="none", class_="bar")
-
-
 # --- one picture per kind of channel ------------------------------------------------------------------------
 
 
 def _bins(channel: RRChannel, prior: FloatArray | None) -> Markup:
     labels, ends = channel.labels, channel.boundaries.tolist()
-    step = _step(labels)
-    low, high = float(labels[0]) - step / 2, float(labels[-1]) + step / 2
-    x = _scale(low, high)
-    edges = [x((float(labels[e - 1]) + float(labels[e])) / 2) for e in ends[1:-1]]
-    edges = [x(low), *edges, x(high)]
-    body: list[Markup] = []
-    for j, (a, b) in enumerate(itertools.pairwise(edges)):
-        body.append(_box(a, b, PALE if j % 2 == 0 else "#ffffff"))
-    body += _histogram(labels, prior, x, step)
-    for at in edges[1:-1]:
-        body.append(_line(at, TOP - 6, at, HEIGHT - BOTTOM, INK, stroke_dasharray="3 3"))
-    body += _outputs([float(v) for v in channel.outputs], x, low, high)
+    figure, axes = _label_axes(labels, SHARE if prior is not None else "")
+    if prior is None:
+        axes.set_yticks([])
+    else:
+        _histogram(axes, labels, prior)
+    for end in ends[1:-1]:
+        axes.axvline((float(labels[end - 1]) + float(labels[end])) / 2, color=INK, linewidth=1, linestyle=(0, (4, 3)))
+    low, high = axes.get_xlim()
+    values = np.clip([float(value) for value in channel.outputs], low, high)
+    above = {"transform": axes.get_xaxis_transform(), "clip_on": False}
+    axes.plot(values, np.full(len(values), 1.03), "v", color=SECOND, markersize=6, **above)
+    if len(values) <= MAX_VALUES:
+        for place, (at, value) in enumerate(zip(values, channel.outputs, strict=True)):
+            # neighbours stand on two rows
+            axes.text(
+                at, 1.07 + 0.08 * (place % 2), number(float(value)), ha="center", color=SECOND, fontsize=9, **above
+            )
     what = "private prior (bars), " if prior is not None else ""
-    name = f"{channel.d} bins of the label domain: {what}bin boundaries (dashed), output values (triangles)"
-    return _svg(name, [*body, *_axis(x, labels), *_ylabel("share under the private prior", prior)])
+    told = f"{channel.d} bins of the label domain: {what}bin boundaries (dashed), output values (triangles)"
+    return markup(figure, "Bins of the label", told)
 
 
 def _one_bit(channel: OneBitChannel, prior: FloatArray | None) -> Markup:
-    labels = channel.labels
-    step = _step(labels)
-    low, high = float(labels[0]) - step / 2, float(labels[-1]) + step / 2
-    x = _scale(low, high)
-    chosen = np.unique(np.linspace(0, channel.k - 1, min(channel.k, 200)).astype(np.int64))
-    upper = channel.upper_probability[chosen]
-    points = [(x(float(labels[i])), _y(float(p))) for i, p in zip(chosen, upper, strict=True)]
-    body = [_box(LEFT, WIDTH - RIGHT, PALE)]
-    body += _histogram(labels, prior, x, step)
-    for share in (0.0, 0.5, 1.0):
-        body.append(_line(LEFT, _y(share), WIDTH - RIGHT, _y(share), "#c3ccd4"))
-        body.append(_text(LEFT - 6, _y(share) + 4, f"{share * 100:.0f} %", anchor="end"))
-    if channel.k <= 12:
-        body += [_tag("circle", cx=a, cy=b, r=3.5, fill=RED) for a, b in points]
-    body.append(_curve(points, RED, 2.5))
-    lower_value, upper_value = (number(float(v)) for v in channel.outputs)
-    body.append(
-        _text(LEFT, 16, f"red line: chance of the upper value {upper_value} (otherwise {lower_value})", size=13)
-    )
-    name = f"Chance of the upper output {upper_value} for every label; otherwise the output is {lower_value}"
-    return _svg(name, [*body, *_axis(x, labels)])
+    lower, upper = (number(float(v)) for v in channel.outputs)
+    figure, axes = _label_axes(channel.labels, f"chance of the output {upper}")
+    if prior is not None:  # behind, on a scale of its own: its shape is what matters
+        behind = axes.twinx()
+        _histogram(behind, channel.labels, prior)
+        behind.set_axis_off()
+        axes.set_zorder(behind.get_zorder() + 1)
+    chosen = np.unique(np.linspace(0, channel.k - 1, min(channel.k, MOST_POINTS)).astype(np.int64))
+    how = "o-" if channel.k <= MAX_VALUES else "-"
+    axes.plot(channel.labels[chosen], channel.upper_probability[chosen], how, color=SECOND, linewidth=2.5, markersize=6)
+    axes.set_ylim(0, 1)
+    _in_percent(axes)
+    told = f"Chance of the upper output {upper} for every label; otherwise the output is {lower}"
+    return markup(figure, "Chance of the upper output", told)
 
 
 def _noise(channel: Channel) -> Markup:
@@ -102,69 +87,61 @@ def _noise(channel: Channel) -> Markup:
         start = int(np.searchsorted(np.cumsum(drawn[0]), RARE))
         stop = len(outputs) - int(np.searchsorted(np.cumsum(drawn[-1][::-1]), RARE))
         outputs, drawn = outputs[start:stop], [shares[start:stop] for shares in drawn]
-    step = _step(outputs)
-    low, high = float(outputs[0]) - step / 2, float(outputs[-1]) + step / 2
-    x = _scale(low, high)
+    ends = [tuple(_short(float(shares[end])) for end in (0, -1)) for shares in drawn]
     rows = [_binned(outputs, shares) for shares in drawn]
     inside = [_binned(outputs[1:-1], shares[1:-1]) for shares in drawn] if len(outputs) > 3 else rows
     top = max(float(shares.max()) for _, shares in inside)
     # what is clipped to the ends would dwarf the rest of the picture, so it is told in numbers
     clipped = max(float(shares[[0, -1]].max()) for shares in drawn) > 2 * top
-    rows, top = (inside, top) if clipped else (rows, max(float(shares.max()) for _, shares in rows))
-    body = [_box(LEFT, WIDTH - RIGHT, PALE)]
-    legend = float(LEFT)
-    joined = _even(outputs)
-    for place, (centres, shares), colour in zip(places, rows, CURVES, strict=False):
-        points = [(x(float(c)), _y(float(s) / top)) for c, s in zip(centres, shares, strict=True)]
-        if joined:
-            body.append(_curve(points, colour, 2))
+    figure, axes = new_axes("output value", CHANCE if len(outputs) <= COLUMNS else "chance of neighbouring outputs")
+    for at, (place, (centres, shares)) in enumerate(zip(places, inside if clipped else rows, strict=True)):
+        name = f"label {number(float(labels[place]))}" + (f" (ends: {ends[at][0]}, {ends[at][1]})" if clipped else "")
+        if _even(outputs):
+            axes.plot(centres, shares, "o-" if len(centres) <= 20 else "-", **_look(at, name))
         else:  # no line leads where no output is: each stands by itself, those of other labels beside it
-            points = [(at + ASIDE * (places.index(place) - 1), up) for at, up in points]
-            body += [_line(at, _y(0.0), at, up, colour, stroke_width="2") for at, up in points if up < _y(0.0)]
-        if len(points) <= 20 or not joined:
-            body += [_tag("circle", cx=a, cy=b, r=3, fill=colour) for a, b in points if b < _y(0.0)]
-        told = f"label {number(float(labels[place]))}"
-        if clipped:
-            first, last = (_short_percent(float(channel.rows(place, place + 1)[0][end])) for end in (0, -1))
-            told += f" (ends: {first}, {last})"
-        body.append(_tag("rect", x=legend, y=8, width=14, height=4, fill=colour))
-        body.append(_text(legend + 20, 16, told, size=13))
-        legend += 40 + 6.6 * len(told)
-    for share in (0.0, top):
-        body.append(_line(LEFT, _y(share / top), WIDTH - RIGHT, _y(share / top), "#c3ccd4"))
-        body.append(_text(LEFT - 6, _y(share / top) + 4, _short_percent(share), anchor="end"))
-    name = "Chance of every output for the smallest, a middle and the largest label"
-    return _svg(name, [*body, *_axis(x, outputs, "output value")])
+            aside = (at - (len(places) - 1) / 2) * 0.006 * float(outputs[-1] - outputs[0])
+            seen = shares > 0
+            axes.vlines(centres[seen] + aside, 0, shares[seen], color=COLOURS[at], linewidth=2)
+            axes.plot(centres[seen] + aside, shares[seen], "o", **_look(at, name))
+    axes.set_ylim(bottom=0)
+    _in_percent(axes)
+    axes.legend(frameon=False, labelcolor=INK)
+    told = "Chance of every output for the smallest, a middle and the largest label"
+    return markup(figure, "Chances of the outputs", told)
 
 
 # --- parts --------------------------------------------------------------------------------------------------
 
 
-def _tag(name: str, inner: str = "", **attributes: float | str) -> Markup:
-    """An element with its text and attributes escaped; lengths to a hundredth, `_` in a name is a dash."""
-    named = {k.rstrip("_").replace("_", "-"): v for k, v in attributes.items()}
-    words = Markup("").join(
-        Markup(' {}="{}"').format(k, v if isinstance(v, str) else f"{v:.2f}".rstrip("0").rstrip("."))
-        for k, v in named.items()
-    )
-    return Markup("<{}{}>{}</{}>").format(name, words, inner, name) if inner else Markup("<{}{}/>").format(name, words)
+def _label_axes(labels: FloatArray, up: str) -> tuple[Any, Any]:
+    figure, axes = new_axes("label", up)
+    left, bottom, width, height = axes.get_position().bounds
+    axes.set_position((left, bottom, width, height - 0.06))  # outputs stand above
+    half = _step(labels) / 2
+    axes.set_xlim(float(labels[0]) - half, float(labels[-1]) + half)
+    if len(labels) <= MAX_VALUES:
+        axes.set_xticks(labels, [number(float(label)) for label in labels])
+    return figure, axes
 
 
-def _svg(name: str, body: list[Markup], height: int = HEIGHT, **attributes: str) -> Markup:
-    inner = _tag("title", name) + Markup("").join(body)
-    font = "Helvetica, sans-serif"
-    return _tag(
-        "svg", inner, viewBox=f"0 0 {WIDTH} {height}", role="img", aria_label=name, font_family=font, **attributes
-    )
+def _look(at: int, name: str) -> dict[str, Any]:
+    return {"color": COLOURS[at], "label": name, "linewidth": 2, "markersize": 5}
 
 
-def _scale(low: float, high: float) -> Scale:
-    width = WIDTH - LEFT - RIGHT
-    return lambda v: LEFT + width * (v - low) / (high - low)
+def _histogram(axes: Any, labels: FloatArray, prior: FloatArray) -> None:
+    centres, shares = _binned(labels, prior)
+    width = float(centres[1] - centres[0]) if len(centres) > 1 else _step(labels)
+    axes.bar(centres, shares, width=width * 0.84, color=PALE)
+    axes.set_ylim(0, (float(shares.max()) or 1.0) * 1.1)
+    _in_percent(axes)
 
 
-def _y(share: float) -> float:
-    return HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * share
+def _in_percent(axes: Any) -> None:
+    axes.yaxis.set_major_formatter(lambda share, _: _short(share))
+
+
+def _short(share: float) -> str:
+    return f"{share * 100:.2g} %" if share < 0.1 else f"{share * 100:.0f} %"
 
 
 def _step(values: FloatArray) -> float:
@@ -183,88 +160,3 @@ def _binned(values: FloatArray, shares: FloatArray) -> tuple[FloatArray, FloatAr
     starts = np.arange(0, len(values), size)
     counts = np.minimum(starts + size, len(values)) - starts
     return np.add.reduceat(values, starts) / counts, np.add.reduceat(shares, starts) / counts * min(size, len(values))
-
-
-def _histogram(labels: FloatArray, prior: FloatArray | None, x: Scale, step: float) -> list[Markup]:
-    if prior is None:
-        return []
-    centres, shares = _binned(labels, prior)
-    most = float(shares.max()) or 1.0
-    half = (float(centres[1] - centres[0]) if len(centres) > 1 else step) / 2
-    drawn = []
-    for centre, share in zip(centres, shares, strict=True):
-        a, b = max(x(float(centre) - half), LEFT), min(x(float(centre) + half), WIDTH - RIGHT)
-        gap, width = (b - a) * 0.08, b - a
-        if width > 120:  # a few wide bars look better slim
-            gap = (width - 120) / 2
-        height = 0.86 * (HEIGHT - BOTTOM - TOP) * float(share) / most
-        top = HEIGHT - BOTTOM - height
-        drawn.append(_tag("rect", x=a + gap, y=top, width=width - 2 * gap, height=height, fill=BLUE))
-    return drawn
-
-
-def _outputs(values: list[float], x: Scale, low: float, high: float) -> list[Markup]:
-    """A triangle above the frame per output value; values are written out while there are few, on two rows."""
-    drawn, last, row = list[Markup](), [-1e9, -1e9], 0
-    for value in values:
-        at = x(min(max(value, low), high))
-        drawn.append(_tag("path", d=f"M{at - 5:.1f} {TOP - 9} h10 l-5 9 z", fill=RED))
-        if len(values) <= MAX_VALUES:
-            told = number(value)
-            half = 3.6 * len(told) + 4
-            centre = min(max(at, half), WIDTH - half)
-            row = 0 if centre - half >= last[0] else 1
-            if centre - half >= last[row]:
-                last[row] = centre + half
-                drawn.append(_text(centre, TOP - 14 - 13 * row, told, anchor="middle", colour=RED))
-    return drawn
-
-
-def _axis(x: Scale, labels: FloatArray, what: str = "label") -> list[Markup]:
-    ticks = labels if len(labels) <= 8 else _round_ticks(float(labels[0]), float(labels[-1]))
-    base = HEIGHT - BOTTOM
-    drawn = [_line(LEFT, base, WIDTH - RIGHT, base, INK)]
-    for tick in ticks:
-        at = x(float(tick))
-        drawn.append(_line(at, base, at, base + 5, INK))
-        drawn.append(_text(min(max(at, 20.0), WIDTH - 20.0), base + 19, number(float(tick)), anchor="middle"))
-    drawn.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, what, anchor="middle", colour=GREY))
-    return drawn
-
-
-def _round_ticks(low: float, high: float) -> list[float]:
-    """About six round numbers within the domain."""
-    rough = (high - low) / 6
-    size = 10.0 ** np.floor(np.log10(rough))
-    size = float(next(size * f for f in (1, 2, 2.5, 5, 10) if size * f >= rough))
-    first = int(np.ceil(low / size - 1e-9))
-    return [i * size for i in range(first, first + 12) if i * size <= high + 1e-9 * abs(high)]
-
-
-def _ylabel(told: str, prior: FloatArray | None) -> list[Markup]:
-    middle = (TOP + HEIGHT - BOTTOM) / 2
-    turned = f"rotate(-90 16 {middle:.0f})"
-    return [] if prior is None else [_text(16, middle, told, anchor="middle", colour=GREY, size=11, transform=turned)]
-
-
-def _short_percent(share: float) -> str:
-    return f"{share * 100:.2g} %" if share < 0.1 else f"{share * 100:.0f} %"
-
-
-def _text(
-    x: float, y: float, told: str, *, anchor: str = "start", colour: str = INK, size: int = 12, **more: str
-) -> Markup:
-    return _tag("text", told, x=x, y=y, font_size=size, fill=colour, text_anchor=anchor, **more)
-
-
-def _line(x1: float, y1: float, x2: float, y2: float, colour: str, **more: str) -> Markup:
-    return _tag("line", x1=x1, y1=y1, x2=x2, y2=y2, stroke=colour, **more)
-
-
-def _box(left: float, right: float, colour: str) -> Markup:
-    return _tag("rect", x=left, y=TOP, width=right - left, height=HEIGHT - TOP - BOTTOM, fill=colour)
-
-
-def _curve(points: list[tuple[float, float]], colour: str, width: float) -> Markup:
-    joined = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    return _tag("polyline", points=joined, fill="none", stroke=colour, stroke_width=width)
