@@ -116,7 +116,7 @@ def _noise(channel: Channel) -> Markup:
 def _label_axes(labels: FloatArray, up: str) -> tuple[Any, Any]:
     figure, axes = new_axes("label", up)
     left, bottom, width, height = axes.get_position().bounds
-    axes.set_position((left, bottom, width, height - 0.06))  # outputs stand above
+    axes.set_position((left, bottom, width, height - 0.1))  # outputs stand above, on two rows
     half = _step(labels) / 2
     axes.set_xlim(float(labels[0]) - half, float(labels[-1]) + half)
     if len(labels) <= MAX_VALUES:
