@@ -20,9 +20,11 @@ from typer.testing import CliRunner
 from features_party.cli import app as features_app
 from label_dp.channels.base import Channel
 from label_dp.channels.one_bit import OneBitChannel
+from label_dp.documents import statement
 from label_dp.documents.manifest import Manifest, PriorRef
 from label_dp.documents.members import PopulationRef, Unit
 from label_dp.documents.statement import Later, render_statement
+from label_dp.documents.statement_pictures import picture
 from label_dp.documents.statement_text import odds_factor, percent, surest
 from label_dp.domain import Domain
 from label_dp.errors import LabelDPError
@@ -211,7 +213,11 @@ def with_text(value: Any, place: tuple[Any, ...], text: str) -> Any:
     return type(value)([*value[:first], with_text(value[first], rest, text), *value[first + 1 :]])
 
 
-def test_every_text_of_a_manifest_is_escaped_wherever_it_is_shown(tmp_path: Path) -> None:
+def test_every_text_of_a_manifest_is_escaped_wherever_it_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = picture(rr(), np.full(11, 1 / 11))
+    monkeypatch.setattr(statement, "picture", lambda *_: drawn)  # it shows numbers only, and takes the longest
     evil, shown = "<script>\"'&\u202e</script>", set()
     manifest = manifest_of(tmp_path, rr(), prior=np.full(11, 1 / 11))
     unit = Unit(kind="unit", column="user", max_examples=2, epsilon_per_unit="4")

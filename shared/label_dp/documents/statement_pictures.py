@@ -46,16 +46,7 @@ def _bins(channel: RRChannel, prior: FloatArray | None) -> Markup:
         _histogram(axes, labels, prior)
     for end in ends[1:-1]:
         axes.axvline((float(labels[end - 1]) + float(labels[end])) / 2, color=INK, linewidth=1, linestyle=(0, (4, 3)))
-    low, high = axes.get_xlim()
-    values = np.clip([float(value) for value in channel.outputs], low, high)
-    above = {"transform": axes.get_xaxis_transform(), "clip_on": False}
-    axes.plot(values, np.full(len(values), 1.03), "v", color=SECOND, markersize=6, **above)
-    if len(values) <= MAX_VALUES:
-        for place, (at, value) in enumerate(zip(values, channel.outputs, strict=True)):
-            # neighbours stand on two rows
-            axes.text(
-                at, 1.07 + 0.08 * (place % 2), number(float(value)), ha="center", color=SECOND, fontsize=9, **above
-            )
+    _outputs(axes, channel.outputs)
     what = "private prior (bars), " if prior is not None else ""
     told = f"{channel.d} bins of the label domain: {what}bin boundaries (dashed), output values (triangles)"
     return markup(figure, "Bins of the label", told)
@@ -93,9 +84,9 @@ def _noise(channel: Channel) -> Markup:
     top = max(float(shares.max()) for _, shares in inside)
     # what is clipped to the ends would dwarf the rest of the picture, so it is told in numbers
     clipped = max(float(shares[[0, -1]].max()) for shares in drawn) > 2 * top
-    figure, axes = new_axes("output value", CHANCE if len(outputs) <= COLUMNS else "chance of neighbouring outputs")
+    figure, axes = new_axes("output value", CHANCE if len(outputs) <= COLUMNS else "chance of neighbours")
     for at, (place, (centres, shares)) in enumerate(zip(places, inside if clipped else rows, strict=True)):
-        name = f"label {number(float(labels[place]))}" + (f" (ends: {ends[at][0]}, {ends[at][1]})" if clipped else "")
+        name = f"label {number(float(labels[place]))}" + (f"\nends: {ends[at][0]}, {ends[at][1]}" if clipped else "")
         if _even(outputs):
             axes.plot(centres, shares, "o-" if len(centres) <= 20 else "-", **_look(at, name))
         else:  # no line leads where no output is: each stands by itself, those of other labels beside it
@@ -105,7 +96,9 @@ def _noise(channel: Channel) -> Markup:
             axes.plot(centres[seen] + aside, shares[seen], "o", **_look(at, name))
     axes.set_ylim(bottom=0)
     _in_percent(axes)
-    axes.legend(frameon=False, labelcolor=INK)
+    _room_above(axes)
+    tight = {"handlelength": 1.0, "handletextpad": 0.5, "columnspacing": 0.9, "borderaxespad": 0.2}
+    axes.legend(frameon=False, labelcolor=INK, loc="lower left", bbox_to_anchor=(0, 1), ncols=3, **tight)
     told = "Chance of every output for the smallest, a middle and the largest label"
     return markup(figure, "Chances of the outputs", told)
 
@@ -115,13 +108,33 @@ def _noise(channel: Channel) -> Markup:
 
 def _label_axes(labels: FloatArray, up: str) -> tuple[Any, Any]:
     figure, axes = new_axes("label", up)
-    left, bottom, width, height = axes.get_position().bounds
-    axes.set_position((left, bottom, width, height - 0.1))  # outputs stand above, on two rows
+    _room_above(axes)
     half = _step(labels) / 2
     axes.set_xlim(float(labels[0]) - half, float(labels[-1]) + half)
     if len(labels) <= MAX_VALUES:
         axes.set_xticks(labels, [number(float(label)) for label in labels])
     return figure, axes
+
+
+def _room_above(axes: Any) -> None:
+    left, bottom, width, height = axes.get_position().bounds
+    axes.set_position((left, bottom, width, height - 0.1))
+
+
+def _outputs(axes: Any, outputs: FloatArray) -> None:
+    """A triangle above the frame per output value; values are written out while there are few, where they fit."""
+    low, high = axes.get_xlim()
+    above = {"transform": axes.get_xaxis_transform(), "clip_on": False, "color": SECOND}
+    places = np.clip(np.asarray(outputs, np.float64), low, high)
+    axes.plot(places, np.full(len(places), 1.03), "v", markersize=6, **above)
+    last = [-np.inf, -np.inf]  # where the text of either row ends, in shares of the width
+    for at, value in zip(places if len(places) <= MAX_VALUES else (), outputs, strict=False):
+        told = number(float(value))
+        centre, half = (at - low) / (high - low), 0.009 * len(told) + 0.005
+        row = 0 if centre - half >= last[0] else 1
+        if centre - half >= last[row]:
+            last[row] = centre + half
+            axes.text(at, 1.075 + 0.075 * row, told, ha="center", fontsize=9, **above)
 
 
 def _look(at: int, name: str) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def test_only_outputs_without_gaps_are_joined(mechanism: str, joined: bool) -> N
     found = drawn(mechanism)
     assert ">output value<" in found
     assert ">label<" not in found
-    assert "chance of the output" in found or "chance of neighbouring outputs" in found
+    assert "chance of the output" in found or "chance of neighbours" in found
     assert bool(BEND.search(found)) == joined
 
 
