@@ -96,9 +96,13 @@ def test_a_bug_of_the_worker_and_of_any_thread(
 
 
 @pytest.mark.parametrize("log_format", ["json", "plain"])
-def test_what_libraries_say_has_no_values(log_format: Any, written: io.StringIO) -> None:
+def test_what_libraries_say_has_no_values(
+    log_format: Any, written: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
     configure_logging(log_format)
-    logging.getLogger("uvicorn.error").setLevel(logging.NOTSET)  # a test before may have started a quiet server
+    # a test before may have started a quiet server of its own
+    monkeypatch.setattr(logging.getLogger("uvicorn"), "propagate", True)
+    logging.getLogger("uvicorn.error").setLevel(logging.NOTSET)
     try:
         bug()
     except ValueError:

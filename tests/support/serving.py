@@ -18,7 +18,7 @@ def serving(app: Any, **config: Any) -> Iterator[str]:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-        server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off", **config))
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None, log_level="critical", lifespan="off", **config))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:
