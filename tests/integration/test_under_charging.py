@@ -28,7 +28,8 @@ from label_dp.documents.signing import SigningKey
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
 from labels_party.kinds.message.plan import ReleasePlan
 from labels_party.ledger.populations import Population
-from tests.support import lying_chains as lies
+from tests.support import chain_verdicts as verdicts
+from tests.support import honest_chains as chains
 from tests.support.calibrations import charged, score_table, signed
 from tests.support.labels import LabelsParty, label_table
 from tests.support.messages import Sender, features_party, world
@@ -170,7 +171,7 @@ def test_every_checker_finds_an_event_that_was_written_past_the_rules(both: Pair
             with pytest.raises(RuleBroken) as broken:
                 check()
             assert broken.value.rule.number == rule
-        assert lies.standalone(export.read_bytes(), s.key, tmp_path).rule == rule
+        assert verdicts.standalone(export.read_bytes(), s.key, tmp_path).rule == rule
 
 
 def test_what_was_accepted_is_charged_at_the_other_side(both: Pair) -> None:
@@ -203,31 +204,31 @@ def test_what_was_accepted_is_charged_at_the_other_side(both: Pair) -> None:
 KEYS = SigningKey.generate(), SigningKey.generate()
 
 
-def side(key: SigningKey, events: lies.Chain, made: str = "") -> Side:
-    return Side(read_export(lies.whole(lies.chained(events), key), key.public).events, key.public, "a store", made)
+def side(key: SigningKey, events: chains.Chain, made: str = "") -> Side:
+    return Side(read_export(chains.whole(chains.chained(events), key), key.public).events, key.public, "a store", made)
 
 
-def compared(own: lies.Chain, accepted: list[dict[str, Any]], made: str = "") -> Comparison:
+def compared(own: chains.Chain, accepted: list[dict[str, Any]], made: str = "") -> Comparison:
     """A receiver's live store against the export of a labels party that begins as an honest one."""
-    there = side(KEYS[0], lies.labels_chain()[:5] + own, made)
-    found = compare_parties(there, side(KEYS[1], [lies.event("store-created"), *accepted]))
+    there = side(KEYS[0], chains.labels_chain()[:5] + own, made)
+    found = compare_parties(there, side(KEYS[1], [chains.event("store-created"), *accepted]))
     check_rules(there.events)
     return found
 
 
 def accepted(release: str, spent: str = "2", key: SigningKey = KEYS[0]) -> dict[str, Any]:
     stated = {"epsilon_spent": spent, "epsilon_lifetime": "3", "delta_spent": "0", "delta_lifetime": "0.000001"}
-    details = {"manifest_digest": lies.published(release)["details"]["manifest_sha256"], "key_id": key.public.id}
-    about = lies.ABOUT | lies.TOLD | {"batch": "bat_1", "work": release}
-    return lies.event("message-accepted", epsilon=1, **about, details=details | stated)
+    details = {"manifest_digest": chains.published(release)["details"]["manifest_sha256"], "key_id": key.public.id}
+    about = chains.ABOUT | chains.TOLD | {"batch": "bat_1", "work": release}
+    return chains.event("message-accepted", epsilon=1, **about, details=details | stated)
 
 
-@pytest.mark.parametrize("made", ["2020-01-01", "2026-11-19T23:59:59Z", lies.DAY])
+@pytest.mark.parametrize("made", ["2020-01-01", "2026-11-19T23:59:59Z", chains.DAY])
 def test_an_export_that_says_it_is_old_does_not_hide_what_its_own_chain_denies(made: str) -> None:
     """What was published and returned, or failed, is no item that came later."""
-    second = [lies.charge("rel_2"), lies.published("rel_2")]
-    for end in ([lies.cancelled("rel_1"), lies.returned("rel_1")], [lies.failed("rel_1")]):
-        found = compared([lies.charge("rel_1"), *end, *second], [accepted("rel_1"), accepted("rel_2")], made)
+    second = [chains.charge("rel_2"), chains.published("rel_2")]
+    for end in ([chains.cancelled("rel_1"), chains.returned("rel_1")], [chains.failed("rel_1")]):
+        found = compared([chains.charge("rel_1"), *end, *second], [accepted("rel_1"), accepted("rel_2")], made)
         assert [(one["kind"], one["work"]) for one in found.findings] == [("missing-work", "rel_1")]
     # the control: of what it does not know an older export cannot tell, on a day after its last event
     newer = accepted("rel_3", "3") | {"time": "2026-11-21"}
@@ -237,14 +238,14 @@ def test_an_export_that_says_it_is_old_does_not_hide_what_its_own_chain_denies(m
 
 
 def test_what_was_charged_for_others_is_not_what_was_accepted() -> None:
-    honest = [lies.charge("rel_1"), lies.published("rel_1")]
+    honest = [chains.charge("rel_1"), chains.published("rel_1")]
     assert not compared(honest, [accepted("rel_1")]).findings
     (found,) = compared(honest, [accepted("rel_1") | {"audiences": ["features-party", "somebody"]}]).findings
     assert (found["kind"], found["rule"]) == ("unmatched", 19)
 
 
 def test_items_of_another_key_of_the_labels_party_are_told_not_passed_over() -> None:
-    honest = [lies.charge("rel_1"), lies.published("rel_1")]
+    honest = [chains.charge("rel_1"), chains.published("rel_1")]
     assert not compared(honest, [accepted("rel_1")]).notes
     found = compared(honest, [accepted("rel_1"), accepted("rel_2", "1", KEYS[1])])
     assert not found.findings
@@ -341,10 +342,10 @@ def _recorded(party: LabelsParty, tmp_path: Path) -> None:
     s = party.services
     s.database.read("v", lambda c: verify_store(c, s.audit, s.key.public))
     envelope = s.database.read("e", lambda c: s.audit.export(c, s.key))
-    assert lies.product(envelope, s.key).rule is None
-    assert lies.standalone(envelope, s.key, tmp_path).rule is None
-    again = lies.whole(lies.chained([json.loads(e.body()) for e in recorded]), s.key)
-    assert lies.standalone(again, s.key, tmp_path).rule is None
+    assert verdicts.product(envelope, s.key).rule is None
+    assert verdicts.standalone(envelope, s.key, tmp_path).rule is None
+    again = chains.whole(chains.chained([json.loads(e.body()) for e in recorded]), s.key)
+    assert verdicts.standalone(again, s.key, tmp_path).rule is None
 
 
 def recorded_day(party: LabelsParty) -> list[Event]:

@@ -19,20 +19,23 @@ from tests.integration.test_seen_heads import forked
 from tests.integration.test_under_charging import give_back, recorded_day, send
 from tests.soak.conftest import Scale
 from tests.soak.report import Report
+from tests.support import chain_verdicts as verdicts
+from tests.support import honest_chains as chains
 from tests.support import lying_chains as lies
+from tests.support import mutated_chains as mutants
 from tests.support.labels import LabelsParty, label_table
 from tests.support.messages import Sender, features_party
 from tests.support.receipts import pair
 
 
-def _judged(honest: lies.Chain, folder: Path, scale: Scale) -> tuple[int, int, list[str]]:
+def _judged(honest: chains.Chain, folder: Path, scale: Scale) -> tuple[int, int, list[str]]:
     """(chains, those refused, where the two checkers differ) in a third of the seconds."""
     key, rng, end = SigningKey.generate(), random.Random(scale.seed), time.monotonic() + scale.seconds / 3
     tried, refused, differ = 0, 0, list[str]()
     while time.monotonic() < end:
-        chain = lies.mutated(honest, rng)
-        envelope = lies.whole(chain, key)
-        ours, theirs = lies.product(envelope, key), lies.standalone(envelope, key, folder)
+        chain = mutants.mutated(honest, rng)
+        envelope = chains.whole(chain, key)
+        ours, theirs = verdicts.product(envelope, key), verdicts.standalone(envelope, key, folder)
         if (ours.rule is None) != (theirs.rule is None) or (ours.rule and theirs.rule and ours.rule != theirs.rule):
             differ.append(f"{ours} / {theirs}")
         tried, refused = tried + 1, refused + (ours.rule is not None)
@@ -42,7 +45,7 @@ def _judged(honest: lies.Chain, folder: Path, scale: Scale) -> tuple[int, int, l
 def test_changed_chains_are_judged_alike(scale: Scale, report: Report, tmp_path: Path) -> None:
     with LabelsParty(tmp_path / "home", worker=False) as party:
         recorded = [json.loads(event.body()) for event in recorded_day(party)]
-    told = [_judged(one, tmp_path, scale) for one in (lies.labels_chain(), lies.features_chain(), recorded)]
+    told = [_judged(one, tmp_path, scale) for one in (chains.labels_chain(), chains.features_chain(), recorded)]
     tried, refused = (sum(one[place] for one in told) for place in (0, 1))
     differ = [why for one in told for why in one[2]]
     report.row(tried, tried - len(differ), f"one verdict of product and standalone verifier; {refused:,} refused")
@@ -62,11 +65,11 @@ def test_under_charging(report: Report, tmp_path: Path) -> None:
                 refused.append(type(refusal).__name__)
         spent = party.spent(batch)
     key, found, told = SigningKey.generate(), 0, 0
-    corpus = [*lies.lying(lies.labels_chain(), lies.LIES), *lies.lying(lies.features_chain(), lies.RECEIVED_LIES)]
+    corpus = [*lies.lying(chains.labels_chain(), lies.LIES), *lies.lying(chains.features_chain(), lies.RECEIVED_LIES)]
     for _, rule, chain in corpus:
-        envelope = lies.whole(chain, key)
+        envelope = chains.whole(chain, key)
         told += 1
-        found += lies.product(envelope, key).rule == rule == lies.standalone(envelope, key, tmp_path).rule
+        found += verdicts.product(envelope, key).rule == rule == verdicts.standalone(envelope, key, tmp_path).rule
     receiver, sender = features_party(tmp_path / "receiver"), Sender()
     receiver.pinned.pin(sender.public_key(tmp_path))
     receiver.messages.accept(send(sender, tmp_path, "rel_1", "1"))
