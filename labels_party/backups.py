@@ -18,7 +18,7 @@ from label_dp.errors import Conflict, SignatureInvalid
 from label_dp.service.backup.port import Evidence, Part, Party
 from label_dp.service.migrations import Schema
 from labels_party.bootstrap import MIGRATIONS, key_service, loaded
-from labels_party.labels.batches import ERASED, HISTORY
+from labels_party.labels.batches import ERASED, HISTORY, PURGED
 from labels_party.replayed import Replayed
 from labels_party.settings import Settings
 from labels_party.storage.files import Home
@@ -35,7 +35,7 @@ from labels_party.storage.tables import (
     work_files,
 )
 from labels_party.work.restored import RestoredLedger
-from labels_party.work.retention import OF_LABELS, PURGED
+from labels_party.work.retention import OF_LABELS
 
 if TYPE_CHECKING:
     from label_dp.service.objects.bucket import Bucket

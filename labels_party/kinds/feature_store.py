@@ -24,7 +24,7 @@ from label_dp.errors import Conflict, InvalidFile, InvalidTable, LabelDPError, T
 from label_dp.service.database import Database
 from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.kinds.feature_schema import Schema
-from labels_party.labels.batches import ERASED, FEATURES, Batch, Batches
+from labels_party.labels.batches import ERASED, FEATURES, PURGED, Batch, Batches
 from labels_party.labels.formats.source import Source
 from labels_party.labels.seal import SealedLabels
 from labels_party.labels.spool import Spool
@@ -124,7 +124,7 @@ class FeatureStore:
 
     def _open(self, connection: Connection, batch_id: str) -> Batch:
         batch, _ = self.batches.get(connection, batch_id)
-        if batch.state == "purged":
+        if batch.state == PURGED:
             raise Conflict(f"The labels of batch '{batch_id}' were purged; nothing can be learned from it any more.")
         return batch
 

@@ -19,7 +19,8 @@ from labels_party.ledger.populations import Population, Populations
 from labels_party.storage.tables import batches, idempotency, predictors, segments, set_aside
 
 ID_LIST, PUBLIC = "id-list", "public"
-STATES = ("open", "sealed", "purged")
+PURGED = "purged"
+STATES = ("open", "sealed", PURGED)
 EXAMPLES, LABELS, SEALED, RUNS, UNITS = "examples", "labels", "sealed", "runs", "units"
 MEMBERS = "members"  # which examples belong to which unit (`members.py`)
 FEATURES, PREDICTOR = "features", "predictor"  # the owner's own table, and what predictors learned
@@ -277,7 +278,7 @@ def require_sendable(batch: Batch, now: dt.datetime, *, owner: bool) -> None:
 
 
 def require_sealed(batch: Batch) -> None:
-    if batch.state == "purged":
+    if batch.state == PURGED:
         raise Conflict(
             f"The labels of batch '{batch.id}' were purged at {batch.purged}, so no further release of it can be "
             "drawn; the messages of its earlier releases stay."

@@ -11,6 +11,7 @@ import contextlib
 import io
 import os
 import secrets
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import BinaryIO, Protocol
 
@@ -94,8 +95,8 @@ class Anywhere(io.RawIOBase):
 
     _size = _at = 0
 
-    def _bytes(self, start: int, stop: int) -> bytes:
-        raise NotImplementedError
+    @abstractmethod
+    def _bytes(self, start: int, stop: int) -> bytes: ...
 
     def size(self) -> int:
         return self._size

@@ -15,14 +15,13 @@ from sqlalchemy.engine import Connection
 from label_dp.audit.events import APPROVED, FAILED, REQUESTED
 from label_dp.errors import Conflict
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
-from labels_party.labels.batches import RUNS, SEALED, Batch
+from labels_party.labels.batches import PURGED, RUNS, SEALED, Batch
 from labels_party.labels.history import may_share_ids
 from labels_party.ledger.populations import Population
 from labels_party.ledger.store import Ledger
 from labels_party.storage.tables import batches as b
 from labels_party.storage.tables import segments as s
 
-PURGED = "purged"
 ASKED_BY, CHARGED_BY = "restore", "ledger"
 
 

@@ -35,13 +35,16 @@ class Tally:
     def read(self, connection: Connection) -> None:
         """Add the events since the last call; all in one snapshot."""
         with self._lock:
+            new = t.c.sequence > self.last
             newest = int(connection.execute(sa.select(sa.func.max(t.c.sequence))).scalar() or 0)
             charged = sa.select(t.c.population, t.c.batch, net(t.c.kind, t.c.epsilon_nano))
-            charged = charged.where(t.c.kind.in_(CHARGES), t.c.sequence > self.last)
-            for population, batch, nano in connection.execute(charged.group_by(t.c.population, t.c.batch)):
+            charged = charged.where(t.c.kind.in_(CHARGES), new).group_by(t.c.population, t.c.batch)
+            ended = sa.select(t.c.kind, sa.func.count()).where(t.c.kind.in_(ENDS), new).group_by(t.c.kind)
+            # all is read before any of it counts: a database that goes away in between is asked for all of it again
+            sums, ends = connection.execute(charged).all(), connection.execute(ended).all()
+            for population, batch, nano in sums:
                 self.spent.setdefault(population, Counter())[batch] += int(nano)
-            ended = sa.select(t.c.kind, sa.func.count()).where(t.c.kind.in_(ENDS), t.c.sequence > self.last)
-            for kind, count in connection.execute(ended.group_by(t.c.kind)):
+            for kind, count in ends:
                 self.ends[ENDS[kind]] += int(count)
             self.last = newest
 

@@ -16,14 +16,13 @@ from label_dp.audit.store import utc_now
 from label_dp.errors import Conflict, Refusal
 from label_dp.problems import problem
 from labels_party.labels.key_service import KeyService
+from labels_party.labels.lost import ASKED_BY
 from labels_party.labels.standing import ACCEPTED, FAILED, WORKING
 from labels_party.ledger.populations import Population, Populations
 from labels_party.ledger.store import Ledger
 from labels_party.notify.outbox import Outbox
 from labels_party.storage.tables import audit_events, batches, installation, webhooks, work
 from labels_party.work.kind import FAMILIES
-
-ACTOR = "restore"
 
 
 class Restored(Refusal):
@@ -77,7 +76,7 @@ class RestoredLedger:
 
     def _end(self, connection: Connection, row: sa.Row[tuple[object, ...]]) -> None:
         population = self.population_of(connection, row.batch)
-        about = (population, row.batch, row.id, ACTOR)
+        about = (population, row.batch, row.id, ASKED_BY)
         if row.state == ACCEPTED:
             why = Restored("The database was restored from a backup before this was approved; nothing was charged.")
             details = {"requested_by": row.requested_by, "reason": "restored from a backup"}
@@ -97,7 +96,7 @@ class RestoredLedger:
         """The event by which an open charge is kept."""
         family = next(family for family in FAMILIES if name.startswith(family.prefix))
         details = {"code": code, "charge": "kept"} | ({} if answer is None else {"answer": answer})
-        self.ledger.note(connection, family.failed, population, batch, name, ACTOR, details)
+        self.ledger.note(connection, family.failed, population, batch, name, ASKED_BY, details)
 
     @staticmethod
     def _stop_schedules(connection: Connection) -> list[str]:

@@ -20,7 +20,18 @@ from label_dp.errors import Conflict, LabelDPError, Unavailable
 from label_dp.service.database import Database
 from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply, forget_old
 from label_dp.service.logs import event
-from labels_party.labels.batches import ERASED, EXAMPLES, FEATURES, LABELS, PREDICTOR, RUNS, SEALED, Batches, timestamp
+from labels_party.labels.batches import (
+    ERASED,
+    EXAMPLES,
+    FEATURES,
+    LABELS,
+    PREDICTOR,
+    PURGED,
+    RUNS,
+    SEALED,
+    Batches,
+    timestamp,
+)
 from labels_party.labels.standing import ACCEPTED, WORKING, standing
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.tables import batches, idempotency, populations, segments, work
@@ -28,7 +39,6 @@ from labels_party.work.decisions import Decisions
 from labels_party.work.leases import Leases
 
 log = logging.getLogger("label_dp.retention")
-PURGED = "purged"
 # what lies under the key of the batch, or tells whether an id has a label
 OF_LABELS = sa.or_(
     segments.c.kind.in_((EXAMPLES, LABELS, SEALED, ERASED, PREDICTOR, FEATURES)),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,8 @@ from label_dp.errors import InvalidFile, LabelDPError
 MANIFEST, KEYS = "manifest.dsse.json", "keys.sealed"
 DATABASE, HOME = "database/", "home/"
 CHUNK = 1 << 20
+# what reading raises of a file that is none of ours; the last of a compression that `zipfile` does not know
+BROKEN = (KeyError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
 MOST_MANIFEST = BackupManifest.MOST_ENVELOPE
 
 
@@ -90,7 +93,7 @@ class Archive:
         try:
             with self._zip.open(name) as source:
                 yield source
-        except (KeyError, zipfile.BadZipFile, zipfile.zlib.error, EOFError, NotImplementedError):  # type: ignore[attr-defined]  # zlib is there
+        except BROKEN:
             raise InvalidFile(f"The backup's '{name}' is damaged or missing; nothing was made.") from None
 
     def copy(self, name: str, target: Path) -> None:

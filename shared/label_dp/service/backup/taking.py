@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import io
 import os
 import secrets
 import shutil
@@ -20,7 +21,7 @@ from typing import Any
 from sqlalchemy.engine import Connection
 
 from label_dp.documents.backup import BackupManifest
-from label_dp.errors import Conflict, LabelDPError, Unavailable
+from label_dp.errors import Conflict, Unavailable
 from label_dp.service.backup import rows
 from label_dp.service.backup.archive import DATABASE, HOME, KEYS, Writer
 from label_dp.service.backup.port import Part, Party, key_files
@@ -145,9 +146,7 @@ def _link(source: Path, target: Path) -> None:
     with contextlib.suppress(FileExistsError):  # linked for an earlier snapshot
         try:
             os.link(source, target)
-        except FileNotFoundError:
-            raise
-        except FileExistsError:
+        except (FileNotFoundError, FileExistsError):
             raise
         except OSError:  # a file system without hard links
             copy_file(source, target)
@@ -168,8 +167,6 @@ def _written(
             with file.open("rb") as source:
                 writer.add(f"{HOME}keys/{name}", source)
         if passphrase is not None:
-            import io
-
             writer.add(KEYS, io.BytesIO(seal({n: keys["private"][n].read_bytes() for n in snapshot.keys}, passphrase)))
         key = party.home.own_key()
         manifest = BackupManifest(
@@ -188,8 +185,6 @@ def _written(
         writer.finish(manifest.sign(key))
     except KeyError:  # a key was rotated away since
         raise Unavailable("The keys of the home were changed meanwhile; try again.") from None
-    except LabelDPError:
-        raise
     finally:
         writer.close()
     return manifest
