@@ -7,7 +7,11 @@ decides of ink and lines, in dark mode too. A picture has a title and a sentence
 from __future__ import annotations
 
 import io
+import os
 import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -16,6 +20,7 @@ from markupsafe import Markup, escape
 INK, GRID, FIRST, SECOND = "#1b222b", "#d9dfe6", "#2f6fa8", "#c05f1a"
 COLOURS = (FIRST, SECOND, "#3d8b5f", "#8a4fa0")
 WIDTH = 5.6  # inches: narrow, so that its letters are still read on a telephone
+FOLDER = "MPLCONFIGDIR"
 STYLE = re.compile(r' style="([^"]*)"')
 FONT = re.compile(r"font: (?:[a-z]+ )*([\d.]+px) ([^;]+)")
 HEAD = re.compile(r"^.*?(?=<svg)|<metadata>.*?</metadata>|<style[^>]*>.*?</style>", re.DOTALL)
@@ -27,12 +32,26 @@ IDS = re.compile(r'(id="|url\(#|href="#)')
 @cache
 def _figure_class() -> Any:
     """Imported once, and only where a picture is made: it takes half a second."""
-    import matplotlib
-    from matplotlib.figure import Figure
+    with tempfile.TemporaryDirectory() as folder, _its_own_folder(folder):
+        import matplotlib
+        from matplotlib.figure import Figure
 
     named: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "label-dp", "text.parse_math": False}
     matplotlib.rcParams.update(named | {"font.family": "sans-serif", "font.size": 10, "legend.fontsize": 9})
     return Figure
+
+
+@contextmanager
+def _its_own_folder(folder: str) -> Iterator[None]:
+    """matplotlib's list of fonts goes to ``folder`` while it is imported, not to the home of who runs this."""
+    if FOLDER in os.environ:
+        yield
+        return
+    os.environ[FOLDER] = folder
+    try:
+        yield
+    finally:
+        del os.environ[FOLDER]
 
 
 def new_axes(across: str, up: str, height: float = 2.8) -> tuple[Any, Any]:
