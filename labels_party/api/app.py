@@ -43,12 +43,17 @@ DEPENDS_ON_LABELS = frozenset(
 
 
 def create_app(services: Services) -> FastAPI:
-    """The REST service over `services`; its background worker starts and stops with it."""
+    """The REST service over `services`; its background work starts and stops with it."""
+    foresight = Foresight()
 
     def start() -> None:
         if services.settings.worker:
             services.worker.start()
             services.sender.start()
+
+    def stop() -> None:
+        foresight.close()
+        services.close()
 
     parts = (intake, plans, work, given, calibrations, predictors, erasures, daily, webhooks, audit)
     kinds = [kind for kind in services.work.kinds.values() if isinstance(kind, SchemaKind)]
@@ -63,12 +68,12 @@ def create_app(services: Services) -> FastAPI:
         title="Labels party",
         summary="Sensitive labels in, one signed, privatized message out, every ε accounted for.",
         start=start,
-        stop=services.close,
+        stop=stop,
         workers=(services.worker, services.sender),
         look=services.figures.look,
         dead="The release worker is not running; restart the service.",
         silent=DEPENDS_ON_LABELS | {f"/v1{path}" for kind in kinds for path in asking.paths_of(kind)},
     )
     app.state.site = pages.site(services)
-    app.state.foresight = Foresight()
+    app.state.foresight = foresight
     return app

@@ -30,7 +30,8 @@ class Foresight:
         self._least: dict[Hashable, float | None] = {}
         self._waiting: dict[Hashable, Question] = {}
         self._current: Hashable = None  # the key of what is worked on
-        self._works, self._warm = False, False
+        self._warm = self._closed = False
+        self._thread: threading.Thread | None = None  # that works
 
     def look(self, question: Question) -> dict[str, Any] | None:
         """The answer, if it is known. Raises what came in its place, once: whoever asks again has it tried again."""
@@ -70,22 +71,31 @@ class Foresight:
         """Have the answer worked out, before all that waits."""
         key = _key(question)
         with self._lock:
-            if key in self._kept or key == self._current:
+            if self._closed or key in self._kept or key == self._current:
                 return
             self._waiting.pop(key, None)
             self._waiting[key] = question
             while len(self._waiting) > WAITING:
                 del self._waiting[next(iter(self._waiting))]
-            if not self._works:
-                self._works = True
-                threading.Thread(target=self._work, name="foresight", daemon=True).start()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="foresight", daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        """Forget what waits, and wait for what is worked on: a solver must not be running when the process ends."""
+        with self._lock:
+            self._closed = True
+            self._waiting.clear()
+            working = self._thread
+        if working is not None:
+            working.join()
 
     def _work(self) -> None:
         while True:
             time.sleep(PAUSE)  # also lets pages have the processor between two answers
             with self._lock:
                 if not self._waiting:
-                    self._works = False
+                    self._thread = None
                     return
                 key, question = self._waiting.popitem()  # the newest
                 self._current = key

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ from label_dp.pages.sliders import Slider
 from label_dp.privacy import Epsilon
 from label_dp.schemas.plan import Plan
 from labels_party.pages.foresight import Foresight
-from labels_party.planning import planned, question
+from labels_party.planning import Question, planned, question
 from tests.support.labels import LabelsParty
 from tests.support.pages import Looker, signed_in
 
@@ -105,6 +106,35 @@ def test_what_is_foreseen_is_what_is_planned_and_a_failure_is_tried_again(
     assert foresight.look(other) is None
     foresight.ask(other)
     assert until(lambda: foresight.look(other))["n"] == 1_001
+
+
+def test_a_service_that_stops_waits_for_the_answer_that_is_worked_on(
+    lite: LabelsParty, person: Looker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foresight = Foresight()
+    wanted = [question(lite.services, "shop", Plan(epsilon=["0.5"], n=n)) for n in (1_000, 1_001)]
+    begun, goes_on = threading.Event(), threading.Event()
+    answered = []
+
+    def slowly(asked: Question) -> dict[str, Any]:
+        begun.set()
+        assert goes_on.wait(PATIENCE)
+        answered.append(asked.rows)
+        return {"n": asked.rows}
+
+    monkeypatch.setattr(Question, "answer", slowly)
+    foresight.ask(wanted[0])
+    assert begun.wait(PATIENCE)
+    foresight.ask(wanted[1])
+    closing = threading.Thread(target=foresight.close)
+    closing.start()
+    closing.join(0.2)
+    assert closing.is_alive()
+    goes_on.set()
+    closing.join(PATIENCE)
+    assert answered == [1_000]
+    foresight.ask(wanted[1])
+    assert not foresight.awaited(wanted[1])
 
 
 def test_a_curve_of_a_long_domain_is_close_to_that_of_all_its_labels(
