@@ -11,6 +11,8 @@ locked() {
 locked dev pyproject.toml --extra dev
 # both parties run what was tested
 tested="--constraint deploy/locks/dev.txt"
-python -m deploy.locks.requirements labels-party postgres | locked labels-party - $tested
-python -m deploy.locks.requirements features-party postgres onnx | locked features-party - $tested
+needed=$(python -m deploy.locks.requirements labels-party postgres) # of a pipe a failure would not be seen
+echo "$needed" | locked labels-party - $tested
+needed=$(python -m deploy.locks.requirements features-party postgres onnx)
+echo "$needed" | locked features-party - $tested
 sed -n 's/^requires = \["\(.*\)"\]$/\1/p' pyproject.toml | locked build -

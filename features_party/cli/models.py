@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from features_party.cli.app import app, services
+from features_party.storage.ids import MODEL_PREFIX
+from label_dp.errors import NotFound
 from label_dp.service.cli import AROUND, OFFICER, emit, replacing, table, writable
 from label_dp.service.party_commands import Force, Json
 
@@ -22,7 +24,13 @@ def _open(name: str) -> Any:
     from features_party.models.folder import load_model
 
     folder = Path(name)
-    return load_model(folder) if folder.is_dir() else services(existing=True).models.open(name)
+    if folder.is_dir():
+        return load_model(folder)
+    if not name.startswith(MODEL_PREFIX):
+        raise NotFound(
+            f"There is no model '{name}': no folder has that name, and ids of the registry begin with {MODEL_PREFIX}."
+        )
+    return services(existing=True).models.open(name)
 
 
 @models.command("list")

@@ -30,7 +30,7 @@ from features_party.pages.report import model_report
 from features_party.receive.accepted import AcceptedMessage
 from features_party.receive.pull_since import Patience, pull_since
 from features_party.tracking import log_run, require_mlflow
-from features_party.training.learner import part
+from features_party.training.progress import part
 from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import Conflict, InvalidFile, InvalidInput, Unavailable
 from label_dp.service.cli import Progress

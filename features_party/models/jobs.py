@@ -25,7 +25,7 @@ from features_party.steps import CANCELLED as CANCELLED_STEP
 from features_party.steps import STOPPED, TRAIN
 from features_party.storage import tables
 from features_party.storage.home import Home
-from features_party.storage.ids import fresh_id
+from features_party.storage.ids import MODEL_PREFIX, fresh_id
 from features_party.tables.feature_tables import FeatureTables
 from label_dp.audit.store import Clock
 from label_dp.errors import Conflict, LabelDPError, NotFound
@@ -284,4 +284,4 @@ class Trainings:
 
 def model_of(training_id: str) -> str:
     """The id of the model that a training makes."""
-    return "m_" + training_id.removeprefix("tr_")
+    return MODEL_PREFIX + training_id.removeprefix("tr_")

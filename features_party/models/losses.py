@@ -10,7 +10,7 @@ from typing import Any
 
 MOST_CURVES = 4
 MOST_POINTS = 120
-COUNTED = re.compile(r"(?:, )?(?:tree|epoch) \d+ of \d+$")
+COUNTED = re.compile(r"(?:(?:^|, )(?:tree|epoch) \d+ of \d+)?(?:, about [\w ]+ left)?$")
 
 
 class Losses:

@@ -8,16 +8,13 @@ import numpy as np
 
 from features_party.models.reliability import Reliability
 from label_dp.errors import InvalidFile
+from label_dp.pictures import figure_class
 
 
 def save_diagram(found: Reliability, title: str, label: str, path: Path) -> None:
     """Mean label against mean prediction by bin, with two standard errors, beside the diagonal. Raises InvalidFile."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(4.6, 4.2), layout="constrained")
+    figure = figure_class()(figsize=(4.6, 4.2), layout="constrained")
+    axes = figure.subplots()
     try:
         ends = np.concatenate([found.predicted, found.observed])
         low, high = float(ends.min()), float(ends.max())
@@ -37,5 +34,3 @@ def save_diagram(found: Reliability, title: str, label: str, path: Path) -> None
         figure.savefig(path, dpi=150, format="png", metadata={"Software": None})
     except OSError as error:
         raise InvalidFile(f"'{path}' cannot be written ({error.strerror}).") from None
-    finally:
-        plt.close(figure)

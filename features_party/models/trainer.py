@@ -26,12 +26,13 @@ from features_party.training.estimate import MIN_ROWS, ErrorEstimate, held_out
 from features_party.training.fitting import LOG, LOSSES, Examples, Recipe, fit
 from features_party.training.holdout import estimate_on_rows, identify
 from features_party.training.intervals import NO_FOLDS, Folds
-from features_party.training.learner import CrossFit, Watch, rising
-from features_party.training.learner import part as part_of
+from features_party.training.learner import CrossFit, Watch
 from features_party.training.learners import learner
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.model import TrainedModel
 from features_party.training.objectives import LossCorrection, RowGradients, Told
+from features_party.training.progress import foretold, rising
+from features_party.training.progress import part as part_of
 from features_party.training.recentring import recentred
 from features_party.training.warm import Warm
 from label_dp.audit.events import TRAINED, Event, Subject
@@ -94,7 +95,7 @@ class Trainer:
         Raises InvalidInput (options, or messages of different labels), InvalidTable, InvalidMechanism (`debias` asked
         for where there is none), Conflict (`out` is taken).
         """
-        report, began = rising(progress or self._silent), time.monotonic()
+        report, began = rising(foretold(progress or self._silent)), time.monotonic()
         check_learning(learning)
         check_one_label(messages)
         loss = learning.loss or default_loss(messages)

@@ -11,7 +11,7 @@ from sqlalchemy.engine import Connection
 from features_party.pages.context import Cursor, Reader, newest, services
 from features_party.receive.acceptances import ANSWER, MESSAGE
 from features_party.storage.tables import audit_events, received
-from label_dp.audit.events import ACCEPTED, ANSWER_ACCEPTED, KEY_HANDED_OVER, Event
+from label_dp.audit.events import KEY_HANDED_OVER, Event
 from label_dp.audit.hand_overs import hand_overs
 from label_dp.documents.hand_over import KeyFamilies
 from label_dp.pages.site import page_router
@@ -40,7 +40,6 @@ def _by_population(connection: Connection) -> list[dict[str, Any]]:
     query = (
         sa.select(r.key_id, r.population, r.population_name, r.batch, sa.func.sum(e.epsilon_nano), sa.func.count())
         .join(audit_events, e.sequence == r.event)
-        .where(e.kind.in_((ACCEPTED, ANSWER_ACCEPTED)))
         .group_by(r.key_id, r.population, r.population_name, r.batch)
     )
     handed = sa.select(e.body).where(e.kind == KEY_HANDED_OVER).order_by(e.sequence)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import secrets
 import time
 
+MODEL_PREFIX = "m_"
+
 
 def fresh_id(prefix: str) -> str:
     """`prefix`, microseconds in hex, 32 random bits: sorts by time where listings know seconds only."""

@@ -16,13 +16,14 @@ from features_party.training.class_likelihood import ClassLikelihood
 from features_party.training.classes import are_classes
 from features_party.training.crossed_effects import choose_crossings
 from features_party.training.encoding import Encoded, FeatureSchema
-from features_party.training.learner import CrossFit, Learner, Rowwise, Sample, Task, Watch, part
+from features_party.training.learner import CrossFit, Learner, Rowwise, Sample, Task, Watch
 from features_party.training.learners import learner
 from features_party.training.learners.class_trees import fit_classes
 from features_party.training.learners.trees import left_by_trees
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.model import TrainedModel
 from features_party.training.objectives import Told
+from features_party.training.progress import part
 from features_party.training.threads import blas_threads
 from features_party.training.together import Together
 from features_party.training.warm import Warm

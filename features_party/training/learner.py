@@ -248,23 +248,6 @@ class Learner(Body):
         """Whatever `progress` raises ends it."""
 
 
-def part(progress: Progress, start: float, width: float) -> Progress:
-    """Progress of a part, from `start` on."""
-    return lambda what, share: progress(what, start + width * share)
-
-
-def rising(progress: Progress) -> Progress:
-    """Progress that never goes back, whatever a part of the work says of itself."""
-    reached = 0.0
-
-    def told(what: str, share: float) -> None:
-        nonlocal reached
-        reached = max(reached, share)
-        progress(what, reached)
-
-    return told
-
-
 def feature_names(schema: FeatureSchema) -> dict[str, list[str]]:
     """Names of inputs by the source that a `levels.Feature` has."""
     categories = schema.category_names

@@ -107,7 +107,7 @@ Found = tuple[int | None, Facts]
 def _by_ranks(job: Job, k: int, epsilon: Epsilon) -> Found:
     plan = plan_quantiles(["0.5"], epsilon, job.n, k, method=EACH)
     counts = np.zeros(k, np.int64)
-    for _, index in job.labels.chunks():
+    for index in job.labels.positions():
         counts += np.bincount(index, minlength=k)
     return histogram_quantiles(counts, plan)[0], RanksFacts(rank_error_19_of_20=math.ceil(plan.rank_error))
 
@@ -115,7 +115,7 @@ def _by_ranks(job: Job, k: int, epsilon: Epsilon) -> Found:
 def _by_slices(job: Job, k: int, epsilon: Epsilon) -> Found:
     plan = slices_plan(job.n, k, epsilon, job.work.split.delta_atto)
     check_paid(plan.cost, job)
-    points = np.concatenate([np.asarray(index, np.int64) for _, index in job.labels.chunks()]).astype(np.uint64)
+    points = np.concatenate([np.asarray(index, np.int64) for index in job.labels.positions()]).astype(np.uint64)
     facts = SlicesFacts(
         bound=plan.session.rule,
         sliced_on_either_side=plan.sliced,

@@ -17,11 +17,21 @@ from labels_party.storage.secrets import Secrets
 
 
 class Arrival:
-    """A context manager that removes the temporary files, not the stored objects."""
+    """A context manager that removes the temporary files, not the stored objects. `kept`: digests that may wait in
+    memory."""
 
-    def __init__(self, submission: Submission, known: Known, vault: LabelVault, secrets_: Secrets, spill: Path) -> None:
+    def __init__(
+        self,
+        submission: Submission,
+        known: Known,
+        vault: LabelVault,
+        secrets_: Secrets,
+        spill: Path,
+        kept: int | None = None,
+    ) -> None:
         self.submission, self._findings = submission, Findings()
-        self.digests = Compared(submission, known, self._findings, digest_key(secrets_, submission.batch.label), spill)
+        key = digest_key(secrets_, submission.batch.label)
+        self.digests = Compared(submission, known, self._findings, key, spill, kept)
         self.objects = Objects(submission, vault)
 
     def __enter__(self) -> Arrival:

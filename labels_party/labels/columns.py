@@ -12,6 +12,8 @@ from labels_party.labels.parsing import ID, UNIT
 if TYPE_CHECKING:
     import pyarrow as pa
 
+POSITION = "position"
+
 
 def example_schema(unit: bool = False) -> pa.Schema:
     """Stored examples: id and, in a population with units, its unit."""
@@ -25,7 +27,7 @@ def label_schema(unit: bool = False) -> pa.Schema:
     """Stored labels: id, domain position and, where the records carry it, the unit."""
     import pyarrow as pa
 
-    return example_schema(unit).insert(1, pa.field("position", pa.uint32(), nullable=False))
+    return example_schema(unit).insert(1, pa.field(POSITION, pa.uint32(), nullable=False))
 
 
 def label_rows(ids: pa.Array, positions: npt.NDArray[np.integer], units: pa.Array | None = None) -> pa.RecordBatch:
@@ -40,5 +42,5 @@ def label_rows(ids: pa.Array, positions: npt.NDArray[np.integer], units: pa.Arra
 
 def positions_of(rows: pa.RecordBatch) -> npt.NDArray[np.uint32]:
     """Domain positions uint32[n] of stored labels; inverse of `label_rows`."""
-    found: Any = rows.column(1).to_numpy(zero_copy_only=False)
+    found: Any = rows.column(POSITION).to_numpy(zero_copy_only=False)
     return np.asarray(found, np.uint32)

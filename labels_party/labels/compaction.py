@@ -18,7 +18,7 @@ from label_dp.errors import LabelDPError
 from label_dp.service.database import Database
 from label_dp.service.logs import event, log_internal
 from labels_party.labels.batches import ASIDE, LABELS, PASSED, RUNS, Batches, Segment
-from labels_party.labels.runs import merge
+from labels_party.labels.runs import merge, total
 from labels_party.labels.upload_runs import BUFFER, merged_pieces, spilled
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.tables import segments, set_aside
@@ -149,7 +149,7 @@ class Compaction:
                 self.vault.put_run(key, *merge(runs))
             else:
                 with tempfile.TemporaryDirectory(prefix="merge-", dir=self.spill) as folder:
-                    self.vault.put_run(key, *spilled(merged_pieces(runs), Path(folder)))
+                    self.vault.put_run(key, *spilled(merged_pieces(runs), Path(folder), total(runs)))
         except BaseException:
             self.vault.delete(key)
             raise

@@ -30,11 +30,20 @@ class Compared:
     """The digests of one upload. `run` holds each once at the end; `aside`: some had a record, which only the owner is
     told."""
 
-    def __init__(self, submission: Submission, known: Known, findings: Findings, key: bytes, spill: Path) -> None:
+    def __init__(
+        self,
+        submission: Submission,
+        known: Known,
+        findings: Findings,
+        key: bytes,
+        spill: Path,
+        kept: int | None = None,
+    ) -> None:
+        """`kept`: digests that may wait in memory."""
         self.submission, self.known, self.findings, self.key = submission, known, findings, key
         self.run: Run = EMPTY
         self.rows, self.aside = 0, False
-        self._runs, self._taken = UploadRuns(spill), Findings()
+        self._runs, self._taken = UploadRuns(spill, lambda ids: siphash128(ids, key), kept), Findings()
         self._ids: Callable[[], Iterator[pa.Array]] = lambda: iter(())
 
     def close(self) -> None:
@@ -45,7 +54,7 @@ class Compared:
         """The same rows, their digests noted. Raises Conflict where no list of ids came before labels."""
         for part in rows:
             self.rows += len(part.ids)
-            self._runs.add(*siphash128(part.ids, self.key), part.start)
+            self._runs.add(part.ids, part.start)
             yield part
             if self._runs.full:
                 if self._runs.begun:  # the part before, which a thread sorted meanwhile

@@ -86,11 +86,11 @@ class FileBatches:
     ) -> Arrival:
         """The rows of a file checked, and in the sort `passing`; stored where there is none."""
         submission = Submission(known.batch, known.population, mode, file.columns, owner=True)
-        sealer = self.sealer
-        with (
-            Arrival(submission, known, sealer.vault, sealer.secrets, sealer.sort.spill) as found,
-            _told_lines(file),
-        ):
+        sealer, sort = self.sealer, self.sealer.sort
+        kept = sort.digests(file.rows, file.id_bytes)
+        # its temporary files stay until the seal, which takes the digests over from there
+        found = stack.enter_context(Arrival(submission, known, sealer.vault, sealer.secrets, sort.spill, kept))
+        with _told_lines(file):
             if passing is None:
                 stack.callback(found.objects.delete)  # what counts is in the sealed file then
                 found.receive(file.chunks())

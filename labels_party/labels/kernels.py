@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from labels_party.labels.by_id.words import below, read_word
 from labels_party.mechanisms.compiled import compiled
 
+I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 BYTES, WORDS = "Array(uint8, 1, 'C', readonly=True)", "Array(uint64, 1, 'C', readonly=True)"
 OFFSETS = [f"Array({kind}, 1, 'C', readonly=True)" for kind in ("int32", "int64")]
-LONGEST = 256  # words of a part that insertion sorts quickly enough
+LONGEST = 256  # digests of a part that insertion sorts quickly enough
 # written out, so that importing this module compiles every kernel once or loads it from the cache
 
 
@@ -30,8 +32,7 @@ def _siphash(
         at = start + 8 * w
         m = np.uint64(0)
         if w < full:
-            for b in range(8):
-                m |= np.uint64(data[at + b]) << np.uint64(8 * b)
+            m = read_word(data, at)
         else:
             for b in range(length & 7):
                 m |= np.uint64(data[at + b]) << np.uint64(8 * b)
@@ -81,48 +82,26 @@ def hash_rows(
         low[i], high[i] = _siphash(data, start, np.int64(offsets[i + 1]) - start, k0, k1)
 
 
-@compiled(*(f"void({kind}, {BYTES}, uint64[:, ::1], uint16[::1])" for kind in OFFSETS))
-def pack_rows(
-    offsets: npt.NDArray[np.int32 | np.int64],
-    data: npt.NDArray[np.uint8],
-    words: npt.NDArray[np.uint64],
-    lengths: npt.NDArray[np.uint16],
-) -> None:
-    """Fill words[w, i] with the w-th 8 bytes of the i-th byte string, first byte highest, zeros after its end."""
-    for i in range(lengths.size):
-        start: Any = np.int64(offsets[i])
-        length: Any = np.int64(offsets[i + 1]) - start
-        lengths[i] = length
-        for w in range(words.shape[0]):
-            word = np.uint64(0)
-            inside = min(max(length - 8 * w, 0), 8)
-            for b in range(inside):
-                word |= np.uint64(data[start + 8 * w + b]) << np.uint64(56 - 8 * b)
-            words[w, i] = word
-
-
-@compiled("void(uint64[:, ::1], int32[::1], uint8[::1])")
-def unpack_rows(words: npt.NDArray[np.uint64], offsets: npt.NDArray[np.int32], data: npt.NDArray[np.uint8]) -> None:
-    """Inverse of `pack_rows`: fill data[offsets[i] : offsets[i + 1]]."""
-    for i in range(offsets.size - 1):
-        start: Any = np.int64(offsets[i])
-        for at in range(np.int64(offsets[i + 1]) - start):
-            data[start + at] = np.uint8((words[at >> 3, i] >> np.uint64(56 - 8 * (at & 7))) & np.uint64(0xFF))
-
-
 @compiled(f"void({WORDS}, {WORDS}, {WORDS}, {WORDS}, uint64[::1], uint64[::1])")
 def merge_two(a_low: U64, a_high: U64, b_low: U64, b_high: U64, low: U64, high: U64) -> None:
     """Merge two sorted runs into (low, high)."""
-    i = j = 0
-    for at in range(low.size):
-        if j == b_low.size or (
-            i < a_low.size and (a_high[i] < b_high[j] or (a_high[i] == b_high[j] and a_low[i] <= b_low[j]))
-        ):
-            low[at], high[at] = a_low[i], a_high[i]
-            i += 1
-        else:
-            low[at], high[at] = b_low[j], b_high[j]
-            j += 1
+    i: Any = np.int64(0)
+    j: Any = np.int64(0)
+    at: Any = np.int64(0)
+    while i < a_low.size and j < b_low.size:
+        one, other = a_high[i], b_high[j]
+        later = below(b_low[j], a_low[i]) if one == other else below(other, one)  # the first hardly ever
+        chosen = np.uint64(0) - later
+        low[at], high[at] = (a_low[i] & ~chosen) | (b_low[j] & chosen), (one & ~chosen) | (other & chosen)
+        at += 1
+        i += 1 - np.int64(later)
+        j += np.int64(later)
+    for rest in range(i, a_low.size):
+        low[at], high[at] = a_low[rest], a_high[rest]
+        at += 1
+    for rest in range(j, b_low.size):
+        low[at], high[at] = b_low[rest], b_high[rest]
+        at += 1
 
 
 @compiled(f"void({WORDS}, {WORDS}, {WORDS}, {WORDS}, boolean[::1])")
@@ -150,30 +129,56 @@ def mark_members(run_low: U64, run_high: U64, low: U64, high: U64, found: npt.ND
         found[i] = at < n and run_high[at] == hi and run_low[at] == lo
 
 
-@compiled("boolean(uint64[::1], uint64[::1], int64[::1], uint64)")
-def sort_uniform(words: U64, scratch: U64, ends: npt.NDArray[np.int64], shift: np.uint64) -> bool:
-    """Sort words uint64[n] in place by way of `scratch` uint64[n]: into 2^(64 − shift) parts by their first bits, then
-    each part by insertion. `ends` int64[parts + 1]. False, and `words` unchanged, where a part is too large for that,
-    as it hardly ever is for words that are uniform."""
-    ends[:] = 0
-    for word in words:
-        ends[np.int64(word >> shift) + 1] += 1
+@compiled(f"boolean({WORDS}, {WORDS}, uint64[:, ::1], uint32[::1], uint64[::1], uint64[::1], int64[::1], int64, int64)")
+def sort_digests(
+    low: U64,
+    high: U64,
+    divided: npt.NDArray[np.uint64],
+    rows: npt.NDArray[np.uint32],
+    sorted_low: U64,
+    sorted_high: U64,
+    order: I64,
+    first: int,
+    second: int,
+) -> bool:
+    """Fill `sorted_low`, `sorted_high` and `order`, each [n], with n digests by (high, low), equal ones in their order.
+
+    Into parts by the `first` bits of `high`, each within the cache, there into smaller ones by the `second` bits that
+    follow, and at last by insertion. `divided` uint64[2, n] and `rows` uint32[n] are scratch. False where a part is too
+    large for that, as it hardly ever is for digests that are all different.
+    """
+    ends, inner = np.zeros((1 << first) + 1, np.int64), np.empty((1 << second) + 1, np.int64)
+    outer_shift, inner_shift, mask = np.uint64(64 - first), np.uint64(64 - first - second), np.uint64((1 << second) - 1)
+    for i in range(high.size):
+        ends[np.int64(high[i] >> outer_shift) + 1] += 1
     for part in range(1, ends.size):
-        if ends[part] > LONGEST:
-            return False
         ends[part] += ends[part - 1]
-    for word in words:
-        bucket = np.int64(word >> shift)
-        scratch[ends[bucket]] = word
+    for i in range(high.size):
+        bucket = np.int64(high[i] >> outer_shift)
+        at = ends[bucket]
+        divided[0, at], divided[1, at], rows[at] = low[i], high[i], i
         ends[bucket] += 1
     start = np.int64(0)
     for part in range(ends.size - 1):
-        for i in range(start, ends[part]):
-            word = scratch[i]
-            at: Any = i
-            while at > start and words[at - 1] > word:
-                words[at] = words[at - 1]
-                at -= 1
-            words[at] = word
-        start = ends[part]
+        stop = ends[part]
+        inner[:] = 0
+        for i in range(start, stop):
+            inner[np.int64((divided[1, i] >> inner_shift) & mask) + 1] += 1
+        for within in range(1, inner.size):
+            if inner[within] > LONGEST:
+                return False
+            inner[within] += inner[within - 1]
+        for i in range(start, stop):
+            bucket = np.int64((divided[1, i] >> inner_shift) & mask)
+            at = start + inner[bucket]
+            sorted_low[at], sorted_high[at], order[at] = divided[0, i], divided[1, i], rows[i]
+            inner[bucket] += 1
+        for i in range(start + 1, stop):
+            lo, hi, row = sorted_low[i], sorted_high[i], order[i]
+            to: Any = i
+            while to > start and (sorted_high[to - 1] > hi or (sorted_high[to - 1] == hi and sorted_low[to - 1] > lo)):
+                sorted_low[to], sorted_high[to], order[to] = sorted_low[to - 1], sorted_high[to - 1], order[to - 1]
+                to -= 1
+            sorted_low[to], sorted_high[to], order[to] = lo, hi, row
+        start = stop
     return True

@@ -22,11 +22,13 @@ CSV_BLOCK = 1 << 22
 
 @dataclass(frozen=True)
 class LabelFile:
-    """`columns` in the order they are wanted; `rows` is known of Parquet only. Every column of a CSV stays text."""
+    """`columns` in the order they are wanted, ids first; only of Parquet it is known how many `rows` there are, and
+    about how many bytes ids take. Every column of a CSV stays text."""
 
     path: Path
     columns: tuple[str, ...]
     rows: int | None
+    id_bytes: int | None
     csv: bool
 
     @classmethod
@@ -44,13 +46,13 @@ class LabelFile:
             if not magic:
                 raise InvalidFile(f"'{path}' is empty; expected a Parquet or CSV file with a header.")
             csv = magic != PARQUET_MAGIC
-            rows, names = (None, _csv_names(path)) if csv else _parquet_head(path)
+            rows, size, names = (None, None, _csv_names(path)) if csv else _parquet_head(path, wanted[0])
         except (pa.ArrowException, UnicodeDecodeError) as error:
             raise unreadable(path, error) from None
         except (OSError, LyingFile, Expands) as error:
             raise _broken(path, error) from None
         require_columns(names, wanted, str(path), names_are_public, csv=csv)
-        return cls(path, wanted, rows, csv)
+        return cls(path, wanted, rows, size, csv)
 
     def chunks(self) -> Iterator[pa.Table]:
         """The rows in file order, read ahead by a thread. Raises InvalidFile."""
@@ -96,9 +98,14 @@ def _broken(path: Path, error: Exception) -> InvalidFile:
     return InvalidFile(f"'{path}' is a truncated or damaged Parquet file.")  # how Arrow says so
 
 
-def _parquet_head(path: Path) -> tuple[int, list[str]]:
+def _parquet_head(path: Path, ids: str) -> tuple[int, int | None, list[str]]:
+    """Rows, bytes of the column `ids` by the file's own account, and names."""
     with ParquetRows.open(path) as rows:
-        return rows.claims.rows, list(rows.schema.names)
+        about = rows.file.metadata
+        place = next((i for i in range(about.num_columns) if about.schema.column(i).path == ids), None)
+        groups = [] if place is None else [about.row_group(i).column(place) for i in range(about.num_row_groups)]
+        size = None if place is None else sum(group.total_uncompressed_size for group in groups)
+        return rows.claims.rows, size, list(rows.schema.names)
 
 
 def _csv_names(path: Path) -> list[str]:

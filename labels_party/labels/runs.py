@@ -14,16 +14,18 @@ from labels_party.labels.digests import U64, kernels
 
 Run = tuple[U64, U64]
 Marks = npt.NDArray[np.bool_]
-MEAN_PART = 4  # log₂ of the words that are sorted by insertion at a time
+PART, MEAN_PART = 8, 2  # log₂ of the parts of many digests, and of the digests that are sorted by insertion at a time
 EMPTY: Run = (np.zeros(0, np.uint64), np.zeros(0, np.uint64))
 
 
 def sort_run(low: U64, high: U64) -> tuple[Run, npt.NDArray[np.int64]]:
     """The run of the given digests (uint64[n] each) and the order that sorted them, equal ones in their first order."""
+    if kernels.worth(len(high)) and (found := sorted_in_parts(low, high)) is not None:
+        return found
     # the row in the low bits of a cut digest: sorting numbers is several times as quick as finding their order
     bits = np.uint64(max(1, (len(high) - 1).bit_length()))
     coded = (high >> bits << bits) | np.arange(len(high), dtype=np.uint64)
-    _sort(coded)
+    coded.sort()
     order = (coded & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int64)
     coded >>= bits
     alike = np.flatnonzero(coded[1:] == coded[:-1])  # as far as they were kept: few, but for repeated ids
@@ -34,16 +36,15 @@ def sort_run(low: U64, high: U64) -> tuple[Run, npt.NDArray[np.int64]]:
     return (low[order], high[order]), order
 
 
-def _sort(words: U64) -> None:
-    """In place; quicker for many words that are about uniform, such as digests."""
-    if kernels.worth(len(words)):
-        from labels_party.labels.kernels import sort_uniform
+def sorted_in_parts(low: U64, high: U64) -> tuple[Run, npt.NDArray[np.int64]] | None:
+    """As `sort_run`, for many digests that are about uniform; None where they are not."""
+    from labels_party.labels.kernels import sort_digests
 
-        bits = max(1, len(words).bit_length() - MEAN_PART)
-        ends = np.empty((1 << bits) + 1, np.int64)
-        if sort_uniform(words, np.empty_like(words), ends, np.uint64(64 - bits)):
-            return
-    words.sort()
+    n, low, high = len(high), np.ascontiguousarray(low), np.ascontiguousarray(high)
+    run, order = (np.empty(n, np.uint64), np.empty(n, np.uint64)), np.empty(n, np.int64)
+    scratch = np.empty((2, n), np.uint64), np.empty(n, np.uint32)
+    done = sort_digests(low, high, *scratch, *run, order, PART, max(1, n.bit_length() - PART - MEAN_PART))
+    return (run, order) if done else None
 
 
 def repeated(run: Run) -> Marks:
@@ -103,11 +104,16 @@ def contains(run: Run, low: U64, high: U64) -> Marks:
     return found
 
 
+def total(runs: list[Run]) -> int:
+    """Digests of all runs."""
+    return sum(len(run[0]) for run in runs)
+
+
 def merge(runs: list[Run]) -> Run:
     """One sorted run of all digests."""
     if len(runs) < 2:
         return runs[0] if runs else EMPTY
-    if not kernels.worth(sum(len(r[0]) for r in runs)):
+    if not kernels.worth(total(runs)):
         return sort_run(np.concatenate([r[0] for r in runs]), np.concatenate([r[1] for r in runs]))[0]
     from labels_party.labels.kernels import merge_two
 

@@ -44,7 +44,7 @@ from labels_party.labels.batches import (
 )
 from labels_party.labels.by_id.sort import IdSort
 from labels_party.labels.changes import commit, delete, until_current
-from labels_party.labels.columns import label_rows, label_schema, positions_of
+from labels_party.labels.columns import POSITION, label_rows, label_schema, positions_of
 from labels_party.labels.compaction import Compaction
 from labels_party.labels.disjoint import Disjoint, SameExamples, Seen
 from labels_party.labels.erased import blanked, blanked_units, count_blanked
@@ -323,9 +323,17 @@ class SealedLabels:
 
     def chunks(self) -> Iterator[tuple[pa.Array, npt.NDArray[np.int64]]]:
         """(ids, domain positions int64[m]) in id order."""
+        for batch in self._batches(None):
+            yield batch.column(0), positions_of(batch).astype(np.int64)
+
+    def positions(self) -> Iterator[npt.NDArray[np.int64]]:
+        """Domain positions int64[m] alone, in id order; ids are not even read."""
+        for batch in self._batches([POSITION]):
+            yield positions_of(batch).astype(np.int64)
+
+    def _batches(self, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
         for name in self.objects:
-            for batch in ahead(self.vault.scan(name)):
-                yield batch.column(0), positions_of(batch).astype(np.int64)
+            yield from ahead(self.vault.scan(name, columns=columns))
 
     def groups(self) -> Iterator[tuple[int, int]]:
         """Rows, and bytes of their ids, group by group in the order of ids; from the feet of the objects."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 SHOWN_IDS = 20
 SHARE = 32  # percent of the memory for rows that wait for the sort; their sorted copies, Arrow and Python take the rest
+DIGESTS = 16  # percent for the digests of a file, before rows are sorted
 NONE = np.uint32(0xFFFFFFFF)  # in place of a position: a record that says that there is no label
 
 
@@ -76,6 +77,14 @@ class LabelSort:
 
     def __init__(self, vault: LabelVault, spill: Path, memory_mb: int) -> None:
         self.vault, self.spill, self.memory_mb = vault, spill, memory_mb
+
+    def digests(self, rows: int | None, id_bytes: int | None) -> int | None:
+        """How many digests of a file may wait in memory: all where the sort needs no disk either; None, as of uploads,
+        where it will or where that is unknown."""
+        memory = self.memory_mb << 20
+        if rows is None or id_bytes is None or id_bytes + 8 * rows > memory * SHARE // 100:
+            return None
+        return rows if 16 * rows <= memory * DIGESTS // 100 else None
 
     def begin(self) -> IdSort:
         """A sort that takes records: id and domain position, or NONE; of an id the last one counts."""

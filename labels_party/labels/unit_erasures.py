@@ -14,8 +14,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.actors import with_names
 from label_dp.audit.events import ERASURE_REQUESTED, Event
 from label_dp.errors import Conflict, InvalidInput
+from label_dp.service.apikeys import names_of
 from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import EXAMPLES, ID_LIST, LABELS, MEMBERS, Batch, StaleBatch
@@ -28,7 +30,7 @@ from labels_party.labels.runs import Run
 from labels_party.labels.sorting import Examples
 from labels_party.labels.units import Units
 from labels_party.ledger.populations import Population
-from labels_party.storage.tables import erased_units, erasures
+from labels_party.storage.tables import api_keys, erased_units, erasures
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class UnitErasures:
     def of(self, connection: Connection, population: Population, units: list[str]) -> list[dict[str, Any]]:
         """What was asked for of each of `units`: when, by whom, how many examples of sealed batches, how many of them
         wait, and which releases and answers cannot be recalled. Units of which nothing was asked are left out."""
-        t, found = erased_units, []
+        t, found, names = erased_units, [], names_of(connection, api_keys)
         for name, text in zip(units, self._texts(population, units), strict=True):
             row = connection.execute(
                 sa.select(t).where(t.c.population == population.id, t.c.unit_digest == text)
@@ -74,10 +76,10 @@ class UnitErasures:
             rows = connection.execute(query).all()
             told = [self.erasures.told(connection, one, population) for one in rows]
             found.append(
-                {
+                with_names({"requested_by": row.requested_by}, names)
+                | {
                     "unit": name,
                     "requested": row.requested,
-                    "requested_by": row.requested_by,
                     "examples": len(rows),
                     "waiting": sum(one["state"] == REQUESTED for one in told),
                     "cannot_be_recalled": recalled(told),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labels_party.labels.digests import U64
-from labels_party.labels.runs import EMPTY, Run, merge, repeated, sort_run
+from label_dp.ahead import in_turn
+from label_dp.service.quota import processors
+from labels_party.labels.runs import EMPTY, Run, merge, repeated, sort_run, total
 
-BUFFER = 1 << 20  # digests sorted at once
-KEPT = 1 << 22  # digests of sorted parts that stay in memory
+BUFFER, BUFFER_BYTES = 1 << 20, 1 << 25  # ids whose digests are sorted at once, or their bytes: they wait in memory
+KEPT = 1 << 22  # digests of sorted parts that stay in memory, where nothing else is said
+THREADS = min(4, processors())
 
 Rows = npt.NDArray[np.int64]
 
@@ -26,32 +28,37 @@ def merged_pieces(runs: list[Run], most: int = BUFFER) -> Iterator[Run]:
 
     Digests are uniform, so equal ranges of them hold about equally many.
     """
-    total = sum(len(run[0]) for run in runs)
-    if not total:
+    digests = total(runs)
+    if not digests:
         return
-    parts = -(-total // most)
+    parts = -(-digests // most)
     bounds = np.array([(i << 64) // parts for i in range(1, parts)], np.uint64)
     cuts = [[0, *np.searchsorted(run[1], bounds).tolist(), len(run[0])] for run in runs]
-    for i in range(parts):
+
+    def piece(i: int) -> Run:
         inside = [slice(cut[i], cut[i + 1]) for cut in cuts]
-        pieces = [(run[0][s], run[1][s]) for run, s in zip(runs, inside, strict=True) if s.stop > s.start]
-        if pieces:
-            yield merge(pieces)
+        return merge([(run[0][s], run[1][s]) for run, s in zip(runs, inside, strict=True) if s.stop > s.start])
+
+    if parts == 1:
+        yield piece(0)
+        return
+    with ThreadPoolExecutor(THREADS, "merge") as pool:
+        yield from (found for found in in_turn(pool, piece, range(parts), THREADS - 1) if len(found[0]))
 
 
 class UploadRuns:
-    """Digests go in with their rows; sorted parts of about BUFFER come out, and at last one run of all.
+    """Ids go in with their rows; sorted parts of about BUFFER of their digests come out, and at last one run of all.
 
-    Parts of a large upload lie in `spill` until `close` (keyed digests, which tell no id).
+    `digests` gives (low, high) uint64[n] of n ids; a thread may ask it. What is more than `kept` digests lies in
+    `spill` until `close` (keyed digests, which tell no id).
     """
 
-    def __init__(self, spill: Path) -> None:
-        self.spill = spill
+    def __init__(self, spill: Path, digests: Callable[[Any], Run], kept: int | None = None) -> None:
+        self.spill, self.digests, self.kept = spill, digests, KEPT if kept is None else kept
         self.repeated: Run = EMPTY  # digests that occur in more than one part
         self.again = 0  # how often, beyond the first time
-        self._low: list[U64] = []
-        self._high: list[U64] = []
-        self._waiting = self._first = 0  # digests, and the row of the first of them
+        self._ids: list[Any] = []
+        self._waiting = self._bytes = self._first = 0  # ids, their bytes, and the row of the first of them
         self._parts: list[Run] = []
         self._spilled = 0
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -65,22 +72,22 @@ class UploadRuns:
         if self._folder is not None:
             self._folder.cleanup()
 
-    def add(self, low: U64, high: U64, start: int) -> None:
-        """Digests of the rows from `start` on, which follow those of the last time."""
+    def add(self, ids: Any, start: int) -> None:
+        """Ids of the rows from `start` on, which follow those of the last time."""
         if not self._waiting:
             self._first = start
-        self._low.append(low)
-        self._high.append(high)
-        self._waiting += len(low)
+        self._ids.append(ids)
+        self._waiting += len(ids)
+        self._bytes += ids.nbytes
 
     @property
     def full(self) -> bool:
-        return self._waiting >= BUFFER
+        return self._waiting >= BUFFER or self._bytes >= BUFFER_BYTES
 
     def begin(self) -> None:
-        """Have a thread sort what was added since the last part, which `part` gives; more is added meanwhile."""
+        """Have a thread digest and sort what was added since the last part, which `part` gives, while more is added."""
         self._thread = self._thread or ThreadPoolExecutor(1, "runs")
-        self._begun = self._thread.submit(_unique, *self._added())
+        self._begun = self._thread.submit(self._unique, *self._added())
 
     @property
     def begun(self) -> bool:
@@ -96,20 +103,29 @@ class UploadRuns:
             nothing = np.zeros(0, np.int64)
             return EMPTY, nothing, nothing
         else:
-            found = _unique(*self._added())
+            found = self._unique(*self._added())
         self._parts.append(found[0])
         return found
 
-    def _added(self) -> tuple[U64, U64, int]:
-        added = _joined(self._low), _joined(self._high), self._first
-        self._low, self._high, self._waiting = [], [], 0
+    def _added(self) -> tuple[list[Any], int]:
+        added = self._ids, self._first
+        self._ids, self._waiting, self._bytes = [], 0, 0
         return added
+
+    def _unique(self, ids: list[Any], first: int) -> tuple[Run, Rows, Rows]:
+        """A run without repetitions, the rows of its digests, and those of repeated ids; rows counted from `first`."""
+        run, order = sort_run(*_joined_runs([self.digests(part) for part in ids]))
+        rows = order + first
+        marks = repeated(run)
+        if not marks.any():
+            return run, rows, rows[:0]
+        return (run[0][~marks], run[1][~marks]), rows[~marks], rows[marks]
 
     def make_room(self) -> None:
         """Move parts out of memory where there are many; call it when more will come."""
-        if sum(len(part[0]) for part in self._parts[self._spilled :]) >= KEPT:
+        if total(self._parts[self._spilled :]) >= self.kept:
             for i in range(self._spilled, len(self._parts)):
-                self._parts[i] = spilled([self._parts[i]], self._temporary())
+                self._parts[i] = spilled([self._parts[i]], self._temporary(), len(self._parts[i][0]))
             self._spilled = len(self._parts)
 
     def finish(self) -> Run:
@@ -117,17 +133,19 @@ class UploadRuns:
         if len(self._parts) < 2:
             return self._parts[0] if self._parts else EMPTY
         found: list[Run] = []
+        most = total(self._parts)
+        large = most > KEPT
 
         def unique() -> Iterator[Run]:
-            for piece in merged_pieces(self._parts) if self._spilled else (merge(self._parts),):
+            for piece in merged_pieces(self._parts) if large else (merge(self._parts),):
                 marks = repeated(piece)
                 self.again += int(marks.sum())
-                if marks.any() and sum(len(f[0]) for f in found) < BUFFER:
+                if marks.any() and total(found) < BUFFER:
                     found.append((piece[0][marks], piece[1][marks]))
                     piece = piece[0][~marks], piece[1][~marks]
                 yield piece
 
-        run = spilled(unique(), self._temporary()) if self._spilled else _joined_runs(list(unique()))
+        run = spilled(unique(), self._temporary(), most) if large else _joined_runs(list(unique()))
         self._parts.clear()  # they may be mapped files
         if found:
             self.repeated = _joined_runs(found)
@@ -139,26 +157,20 @@ class UploadRuns:
         return Path(self._folder.name)
 
 
-def spilled(pieces: Iterator[Run] | list[Run], folder: Path) -> Run:
-    """Consecutive pieces of a run, written to two files below `folder` and mapped."""
-    low, high = (folder / f"{secrets.token_hex(8)}.{half}" for half in ("low", "high"))
-    with low.open("wb") as low_file, high.open("wb") as high_file:
+def spilled(pieces: Iterator[Run] | list[Run], folder: Path, most: int) -> Run:
+    """Consecutive pieces of a run, at most `most` digests, in a file below `folder` and mapped: as a vault keeps a run,
+    so that it can take the file, where there are `most`."""
+    path, rows = folder / f"{secrets.token_hex(8)}.run", 0
+    with path.open("wb") as file:
         for piece in pieces:
-            low_file.write(np.ascontiguousarray(piece[0]).data)
-            high_file.write(np.ascontiguousarray(piece[1]).data)
-        if not high_file.tell():
-            return EMPTY
-    return np.memmap(low, np.uint64, "r"), np.memmap(high, np.uint64, "r")
-
-
-def _unique(low: U64, high: U64, first: int) -> tuple[Run, Rows, Rows]:
-    """A run without repetitions, the rows of its digests, and those of repeated ids; rows counted from `first`."""
-    run, order = sort_run(low, high)
-    rows = order + first
-    marks = repeated(run)
-    if not marks.any():
-        return run, rows, rows[:0]
-    return (run[0][~marks], run[1][~marks]), rows[~marks], rows[marks]
+            for half, first in zip(piece, (rows, most + rows), strict=True):
+                file.seek(8 * first)
+                file.write(np.ascontiguousarray(half, "<u8").data)
+            rows += len(piece[0])
+    if not rows:
+        return EMPTY
+    whole = np.memmap(path, np.uint64, "r")
+    return whole[:rows], whole[most : most + rows]
 
 
 def _joined(parts: list[Any]) -> Any:

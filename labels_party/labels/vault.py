@@ -55,15 +55,17 @@ class LabelVault:
         with self._written(key, failed) as file, ciphered(file, batch_key, key) as inside:
             return _write_rows(inside, watched(), schema)
 
-    def scan(self, key: str, start: int = 0, rows: int | None = None) -> Iterator[pa.RecordBatch]:
-        """Read them back in order: `rows` of them from row `start` on, or all that follow it. Raises FileNotFoundError,
-        Unavailable."""
+    def scan(
+        self, key: str, start: int = 0, rows: int | None = None, columns: list[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Read them back in order: `rows` of them from row `start` on, or all that follow it; only the bytes of some
+        `columns`, if given. Raises FileNotFoundError, Unavailable."""
         import pyarrow.parquet as pq
 
         with self._reading(key) as source, pq.ParquetFile(source, pre_buffer=False) as file:
             end = file.metadata.num_rows if rows is None else start + rows
             at = 0
-            for batch in file.iter_batches(batch_size=ROW_GROUP):
+            for batch in file.iter_batches(batch_size=ROW_GROUP, columns=columns):
                 if at < end and at + batch.num_rows > start:
                     yield batch.slice(max(start - at, 0), min(end, at + batch.num_rows) - max(start, at))
                 at += batch.num_rows
@@ -90,7 +92,15 @@ class LabelVault:
             return source.read()
 
     def put_run(self, key: str, low: U64, high: U64) -> None:
-        """Store a sorted run of 128-bit digests, in the clear. Raises Unavailable."""
+        """Store a sorted run of 128-bit digests, in the clear; a file of a folder's that is one is taken away from its
+        place. Raises Unavailable."""
+        path = _whole_file(low, high)
+        if path is not None and isinstance(self.objects, FolderObjects):
+            with contextlib.suppress(OSError):  # of another file system, or taken before: then copied from its mapping
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+                self.objects.adopt(key, path)
+                return
         with self._written(key, []) as file:
             _write_halves(file, low, high)
 
@@ -183,6 +193,15 @@ def read_run(path: Path) -> tuple[U64, U64]:
     """As `LabelVault.run`."""
     with path.open("rb") as file:
         return _halves(mapping(file))
+
+
+def _whole_file(low: U64, high: U64) -> Path | None:
+    """The file that holds both halves of a run, one after the other and nothing else, if they are mapped from one."""
+    if not isinstance(low, np.memmap) or not isinstance(high, np.memmap) or low.filename != high.filename:
+        return None
+    path, size = Path(str(low.filename)), 8 * len(low)
+    beside = high.ctypes.data - low.ctypes.data == size == 8 * len(high)
+    return path if beside and path.is_file() and path.stat().st_size == 2 * size else None
 
 
 def _halves(whole: mmap.mmap | bytes) -> tuple[U64, U64]:

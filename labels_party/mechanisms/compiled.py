@@ -3,11 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 import numba
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _spare_scipy() -> None:
+    """numba loads scipy's linear algebra, a third of its start, only to see whether it is there. No kernel uses it."""
+    from numba.np import linalg
+
+    def absent() -> None:
+        raise ImportError
+
+    asked = linalg.ensure_blas
+    linalg.ensure_blas = absent
+    try:
+        import numba.np.arraymath  # noqa: F401 - what asks, once, when it is imported
+    finally:
+        linalg.ensure_blas = asked
+
+
+with suppress(ImportError, AttributeError):  # another numba may ask elsewhere, and then it loads what it will
+    _spare_scipy()
 
 
 def compiled(*signatures: str) -> Callable[[F], F]:

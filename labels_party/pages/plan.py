@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Annotated, Any
 
+import sqlalchemy as sa
 from fastapi import Query, Response
 from markupsafe import Markup
 
@@ -25,6 +26,7 @@ from labels_party.kinds.message.preview import outline
 from labels_party.pages.context import Auditor, services
 from labels_party.pages.foresight import Foresight
 from labels_party.planning import Question, planned, question
+from labels_party.storage.tables import batches
 
 router = page_router()
 AROUND = ("0.125", "0.25", "0.5", "1", "2", "4", "8")
@@ -36,7 +38,7 @@ EPSILONS = Slider(
     ("0.05", *(f"{tenth / 10:g}" for tenth in (*TENTHS, *TWOS, *HALVES)), "4", "5", "6", "7", "8"),
 )
 SIZES = Slider("s", "Number of examples", tuple(str(m * 10**e) for e in range(3, 9) for m in (1, 2, 5)))
-USUAL = ("1", "100000")  # ε and n that the sliders stand at first
+USUAL = ("1", "100000")  # ε and n that the sliders stand at first, n where no batch is sealed
 KEPT_PICTURES = 64
 Points = tuple[tuple[float, ...], tuple[float, ...]]
 Text = Annotated[str, Query(max_length=200)]
@@ -51,12 +53,13 @@ def plan(
     foresight: Foresight = visit.request.app.state.foresight
     known = ctx.database.read("page.plan", ctx.populations.list)
     chosen = population or (known[0].name if len(known) == 1 else "")
+    of = next((p.id for p in known if chosen in (p.name, p.id)), None)
     shown: dict[str, Any] = {"found": None, "picture": Markup(""), "wrong": None, "waits": False, "most": None}
     given = bool(n or s)
     asked = {"population": chosen, "epsilon": epsilon.strip(), "n": n.strip()}
     try:
         asked["epsilon"] = asked["epsilon"] or (EPSILONS.at(e) if e else USUAL[0])
-        asked["n"] = asked["n"] or (SIZES.at(s) if s else USUAL[1])
+        asked["n"] = asked["n"] or (SIZES.at(s) if s else _usual(ctx, of))
         if not given:
             foresight.warm()
         elif chosen:
@@ -67,6 +70,14 @@ def plan(
     return visit.page(
         "plan", populations=[(p.name, p.name) for p in known], asked=asked, sliders=sliders, given=given, **shown
     )
+
+
+def _usual(ctx: Services, population: str | None) -> str:
+    """As many examples as the newest sealed batch has: a batch a day has about as many tomorrow."""
+    t = batches.c
+    newest = sa.select(t.n).where(t.population == population, t.n > 0).order_by(t.sealed.desc()).limit(1)
+    found = ctx.database.read("page.plan.size", lambda c: c.execute(newest).scalar())
+    return USUAL[1] if found is None else str(found)
 
 
 def _shown(ctx: Services, foresight: Foresight, population: str, epsilon: str, n: str) -> dict[str, Any]:

@@ -67,9 +67,7 @@ class ReceiptBook:
 
         def work(connection: Connection) -> tuple[bool, Receipt]:
             found, population = self._published(connection, name, envelope, audience, family)
-            data = Receipt.envelope_bytes(envelope)
-            key = self._key(connection, audience, data)
-            receipt = open_receipt(data, key)
+            receipt, key = self._opened(connection, audience, envelope)
             self._check(receipt, family, found, audience, self._own(connection))
             if self._known(connection, receipt, family.noun, key.id):
                 return False, receipt
@@ -139,15 +137,17 @@ class ReceiptBook:
     def _keys(self, connection: Connection, audience: str) -> dict[str, VerifyingKey]:
         return registered(self.audit.events(connection, kind=RECEIPT_KEY), audience)
 
-    def _key(self, connection: Connection, audience: str, envelope: bytes) -> VerifyingKey:
+    def _opened(self, connection: Connection, audience: str, envelope: Any) -> tuple[Receipt, VerifyingKey]:
+        """A receipt, and the registered key that signed it. Without one, nothing of the envelope is looked at."""
         keys = self._keys(connection, audience)
         if not keys:
             raise NoReceiptKey(
                 f"The owner has registered no receipt key for '{audience}', so no receipts are kept. Give the owner "
                 "your keys/signing.pub (there: apikey create --role features --receipt-key FILE)."
             )
+        data = Receipt.envelope_bytes(envelope)
         try:
-            named = named_key(envelope)
+            named = named_key(data)
         except LabelDPError:
             raise MalformedReceipt("The receipt is not a DSSE envelope with exactly one signature.") from None
         if named not in keys:
@@ -155,13 +155,12 @@ class ReceiptBook:
                 f"The receipt is signed with another key than the one registered for '{audience}'; give the owner "
                 "your keys/signing.pub."
             )
-        return keys[named]
+        return open_receipt(data, keys[named]), keys[named]
 
     def _has(self, connection: Connection, found: Work, envelope: Any, audience: str) -> bool:
         """Whether the audience signed for what it cannot know without having it: documents carry a random salt."""
         try:
-            data = Receipt.envelope_bytes(envelope)
-            receipt = open_receipt(data, self._key(connection, audience, data))
+            receipt, _ = self._opened(connection, audience, envelope)
         except LabelDPError:
             return False
         return receipt.document_digest == found.sha256

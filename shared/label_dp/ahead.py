@@ -1,14 +1,29 @@
-"""Work on a stream in two threads: one makes the items, the other takes them."""
+"""Work on a stream in threads: they make the items, the caller takes them in order."""
 
 from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+R = TypeVar("R")
 AHEAD = 2
+
+
+def in_turn(pool: Executor, work: Callable[[T], R], items: Iterable[T], most: int) -> Iterator[R]:
+    """What `work` makes of each item, in their order; the pool is at most about `most` items ahead."""
+    waiting: deque[Future[R]] = deque()
+    for item in items:
+        waiting.append(pool.submit(work, item))
+        del item  # whoever waits for a result must not hold what it is made from
+        while len(waiting) > most:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
 
 
 def ahead(items: Iterable[T]) -> Iterator[T]:

@@ -270,6 +270,8 @@ class Domain:
         first, last = values[0], values[-1]
         outside = ~((labels >= first) & (labels <= last))  # also what is no number
         inside = np.fmax(np.fmin(labels, last), first)
+        if self._exact:
+            return (inside * (1.0 / float(values[1]))).astype(np.int64), outside
         if not self._arithmetic:
             return np.searchsorted(values, inside, side="right").astype(np.int64) - 1, outside
         index = ((inside - first) * ((self.k - 1) / (last - first))).astype(np.int64)
@@ -278,6 +280,18 @@ class Domain:
         above = np.minimum(index + 1, self.k - 1)
         index += (values[above] <= inside) & (index < above)
         return index, outside
+
+    @cached_property
+    def _exact(self) -> bool:
+        """Whether a division by the step gives positions without rounding: from 0 on, by a power of two."""
+        values = self.values
+        return (
+            not self.listed
+            and self.k > 1
+            and values[0] == 0.0
+            and math.frexp(float(values[1]))[0] == 0.5
+            and float(values[-1]) == float(values[1]) * (self.k - 1) < float(values[1]) * 2.0**52
+        )
 
     @cached_property
     def _arithmetic(self) -> bool:

@@ -30,8 +30,8 @@ IDS = re.compile(r'(id="|url\(#|href="#)')
 
 
 @cache
-def _figure_class() -> Any:
-    """Imported once, and only where a picture is made: it takes half a second."""
+def figure_class() -> Any:
+    """matplotlib's `Figure`. Imported once, and only where a picture is made: it takes half a second."""
     with tempfile.TemporaryDirectory() as folder, _its_own_folder(folder):
         import matplotlib
         from matplotlib.figure import Figure
@@ -56,7 +56,7 @@ def _its_own_folder(folder: str) -> Iterator[None]:
 
 def new_axes(across: str, up: str, height: float = 2.8) -> tuple[Any, Any]:
     """A figure and its axes, which are named by what they show."""
-    figure = _figure_class()(figsize=(WIDTH, height))
+    figure = figure_class()(figsize=(WIDTH, height))
     axes = figure.add_axes((0.135, 0.48 / height, 0.845, 1 - 0.66 / height))
     axes.set_xlabel(across[:80], color=INK)
     axes.set_ylabel(up[:60], color=INK)

@@ -65,6 +65,7 @@ def released(
 def shot(person: Person, path: str, heading: str, name: str, height: int) -> None:
     person.page.set_viewport_size({"width": 1240, "height": height})
     person.open(path, heading)
+    person.page.wait_for_selector("main:not(:has([data-live]))", timeout=120_000)  # what is worked out came
     person.page.screenshot(path=str(PICTURES / f"{name}.png"))
 
 

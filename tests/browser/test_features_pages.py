@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
+from features_party.storage.tables import trainings
 from tests.support.browser import Person
 from tests.support.features_api import Api, message_files, running
 from tests.support.messages import Sender
@@ -65,6 +68,38 @@ def test_a_training_is_followed_live_to_its_end(browser: Any, party: tuple[Api, 
     # its script reloads the page when the stream says that it has ended
     person.page.get_by_text("Open the model").wait_for(timeout=60_000)
     person.sees("Training")
+    person.close()
+
+
+def test_a_loss_curve_is_drawn_anew_while_its_training_runs(browser: Any, party: tuple[Api, str], model: str) -> None:
+    api, base = party
+    database, training = api.services.database, "tr_0123456789abcdef0123"
+
+    def losses(*values: float) -> list[dict[str, Any]]:
+        return [{"name": "loss", "points": [[10 * i, value] for i, value in enumerate(values, 1)]}]
+
+    def begin(connection: Connection) -> None:
+        ended = dict(connection.execute(sa.select(trainings).limit(1)).mappings().one())
+        runs = {"id": training, "state": "running", "model": None, "finished": None, "losses": losses(9, 8)}
+        connection.execute(sa.insert(trainings).values(ended | runs))
+
+    def change(**values: Any) -> None:
+        row = sa.update(trainings).where(trainings.c.id == training)
+        database.write("change", lambda c: c.execute(row.values(revision=trainings.c.revision + 1, **values)) and None)
+
+    database.write("begin", begin)
+    person = Person(browser, base)
+    person.sign_in(api.services.apikeys.create("trainer")[1])
+    # what changes right after a picture was taken is drawn too
+    with person.page.expect_request(lambda request: request.resource_type == "fetch"):
+        person.page.goto(f"{base}/trainings/{training}")
+    curve = person.page.locator("#curve svg")
+    assert "from 9 to 8" in str(curve.text_content())
+    change(losses=losses(9, 8, 5, 3), step="fitting", share=0.5)
+    person.page.get_by_text("from 9 to 3").wait_for(state="attached", timeout=30_000)
+    person.page.get_by_text("fitting").wait_for(timeout=30_000)
+    change(state="cancelled", step="cancelled")
+    person.page.locator(".tag.cancelled").wait_for(timeout=30_000)
     person.close()
 
 

@@ -84,7 +84,7 @@ def test_locks_are_made_of_what_each_party_needs(tmp_path: Path) -> None:
     program.write_text(script, encoding="utf-8")
     program.chmod(0o755)
     calls = tmp_path / "calls"
-    path = f"{tmp_path}:{os.environ['PATH']}"
+    path = f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = run("sh", DEPLOY / "locks" / "make.sh", PATH=path, CALLS=str(calls), UPGRADE="1")
     assert done.returncode == 0, done.stderr
     asked = {

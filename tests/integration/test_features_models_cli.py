@@ -50,6 +50,7 @@ def test_models_from_the_command_line(shell: Shell, tmp_path: Path) -> None:
     shown = shell.run("models", "compare", "one", "two").stdout
     assert "not identified" in shown  # too few rows to hold some out, and it says so
     assert "too few rows" in shown
+    assert "no model './three': no folder" in shell.refused("models", "show", "./three", code=1)
     assert "Compare 2" in shell.refused("models", "compare", "one", code=2)
 
     shell.run("models", "export", "one", "--format", "xgboost", "--out", "one.zip")

@@ -303,6 +303,7 @@ def test_a_person_is_erased_with_all_examples(timed: LabelsParty) -> None:
     labels = [{"example_id": f"c{i}", "label": 1} for i in range(20)]
     owner.post(f"/v1/batches/{batch}/labels", json={"records": labels})
     assert owner.post(f"/v1/batches/{batch}/seal").status_code == 200
+    owner.headers["Authorization"] = f"Bearer {timed.services.apikeys.create('owner', name='Ada Officer')[1]}"
     person = signed_in(owner)
     token = person.token("/erasures")
     answer = person.post("/erasures", token, population="people", what="units", names="p3\nnobody")
@@ -310,7 +311,7 @@ def test_a_person_is_erased_with_all_examples(timed: LabelsParty) -> None:
     assert "Check the spelling: nobody" in answer.text
     timed.services.erasures.finish()
     told = person.get("/erasures?population=people&unit=p3").text
-    assert "p3: asked for on" in told
+    assert re.search(r"p3: asked for on \S+ by Ada Officer\.", told)
     assert "2 examples of sealed batches, 0 of them still to be done" in told
     assert told.count('data-label="Asked for"') == 2
     assert "No request for this person" in person.get("/erasures?population=people&unit=p9").text

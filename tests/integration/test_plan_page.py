@@ -16,6 +16,7 @@ from label_dp.privacy import Epsilon
 from label_dp.schemas.plan import Plan
 from labels_party.pages.foresight import Foresight
 from labels_party.planning import Question, planned, question
+from tests.integration.test_four_eyes import sealed
 from tests.support.labels import LabelsParty
 from tests.support.pages import Looker, signed_in
 
@@ -81,6 +82,12 @@ def test_a_form_without_figures_computes_nothing(person: Looker) -> None:
     assert "<svg" not in text
     assert "data-live" not in text
     assert '<output for="f-s">100,000</output>' in text
+
+
+def test_the_size_is_at_first_that_of_the_newest_sealed_batch(lite: LabelsParty, person: Looker) -> None:
+    sealed(lite.client("owner"), SHOP)
+    assert '<output for="f-s">60</output>' in person.get("/plan").text
+    assert '<output for="f-s">1,000</output>' in person.get("/plan?population=shop&s=0").text
 
 
 def test_what_is_foreseen_is_what_is_planned_and_a_failure_is_tried_again(

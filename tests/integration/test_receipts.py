@@ -84,10 +84,13 @@ def test_without_a_registered_key_nothing_is_stored_and_the_receiver_is_told(tmp
         release, envelope = both.receiver.receipts()[0]
         answer = client(both).post(f"/v1/releases/{release}/receipt", json=envelope)
         is_problem(answer, 409, "no-receipt-key")
+        no_envelope = {"payload": 1 << 60}  # a number that canonical JSON has none of
+        is_problem(client(both).post(f"/v1/releases/{release}/receipt", json=no_envelope), 409, "no-receipt-key")
         found = both.receiver.compare(both.labels_export())
         assert found["agrees"]
         assert "no receipt key" in found["notes"][0]
         both.register()  # what was accepted before is delivered with the next pull
+        is_problem(client(both).post(f"/v1/releases/{release}/receipt", json=no_envelope), 422, "malformed-receipt")
         assert both.pull().delivered == 2
 
 

@@ -197,11 +197,11 @@ def test_an_object_that_vanishes_during_the_sort_is_noticed(
     vault = party.services.vault
     scan, gone = vault.scan, []
 
-    def vanishing(key: str, *where: Any) -> Any:
+    def vanishing(key: str, *where: Any, **which: Any) -> Any:
         if not gone and "labels-" in key:
             gone.append(key)
             raise FileNotFoundError(key)
-        yield from scan(key, *where)
+        yield from scan(key, *where, **which)
 
     monkeypatch.setattr(vault, "scan", vanishing)
     assert sealed(party, batch) == {"a": 1}

@@ -47,11 +47,12 @@ def scale(request: pytest.FixtureRequest) -> Scale:
 
 @pytest.fixture
 def report(request: pytest.FixtureRequest) -> Iterator[Report]:
-    """Takes the rows of one test; a test that fails keeps those it had."""
+    """Takes the rows of one test, and keeps them whatever ends the run later; a test that fails keeps those it had."""
     found: Report = request.config.stash[REPORT]
     found.begin(request.node.name)
     yield found
     found.end()
+    found.keep(RESULTS, whole=False)
 
 
 @pytest.hookimpl(wrapper=True)

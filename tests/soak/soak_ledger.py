@@ -19,7 +19,7 @@ from tests.support.ledger_race import race
 from tests.support.ledger_world import World
 
 CLIENTS, SPENDS, CAP, PROCESSES = 64, 1000, 1000, 4
-KILLS, PER_WORLD = 500, 50  # on each database
+KILLS, PER_WORLD = 1000, 50  # on each database
 SEQUENCES = 10  # at a time
 
 

@@ -68,7 +68,13 @@ def test_replays_over_restarts(scale: Scale, report: Report, tmp_path: Path) -> 
     """Messages of several releases and batches, some drawn again, sent in any order over many restarts."""
     sender, rng, end = Sender(), random.Random(scale.seed), time.monotonic() + min(scale.seconds, 60)
     sent = [
-        t.send(sender, tmp_path / f"{release}-{draw}", 10 * release + draw, release=f"rel_{release}")
+        t.send(
+            sender,
+            tmp_path / f"{release}-{draw}",
+            10 * release + draw,
+            release=f"rel_{release}",
+            epsilon_lifetime="12",
+        )
         for release in range(6)
         for draw in range(3)
     ]

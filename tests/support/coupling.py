@@ -72,6 +72,9 @@ class Labels:
         for start in range(0, self.index.size, CHUNK):
             yield ids.slice(start, CHUNK), self.index[start : start + CHUNK]
 
+    def positions(self) -> Iterator[Index]:
+        return (index for _, index in self.chunks())
+
 
 @dataclass
 class World:

@@ -25,9 +25,9 @@ def mutated(honest: Chain, rng: random.Random) -> Chain:
         elif move == 2:
             chain.insert(rng.randrange(len(chain)), chain.pop(place))
         elif move == 3:  # whose it is
-            other = rng.choice(chain)["subject"]
-            for name in rng.sample(sorted(other), rng.randint(1, 3)):
-                chain[place]["subject"][name] = other[name]
+            own, other = chain[place]["subject"], rng.choice(chain)["subject"]
+            if isinstance(own, dict) and isinstance(other, dict):  # an edit before may have left anything there
+                own |= {name: other[name] for name in rng.sample(sorted(other), min(len(other), rng.randint(1, 3)))}
         else:
             _edit(chain, place, rng)
     return chained(chain)

@@ -58,6 +58,9 @@ class Labels:
     def chunks(self) -> Iterator[tuple[None, Index]]:
         yield None, self.index
 
+    def positions(self) -> Iterator[Index]:
+        yield self.index
+
 
 @contextmanager
 def noise_in_bulk() -> Iterator[None]:

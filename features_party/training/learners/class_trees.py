@@ -17,7 +17,7 @@ from features_party.training.class_contrast import contrast
 from features_party.training.class_likelihood import ClassLikelihood
 from features_party.training.classes import FEWEST, MOST
 from features_party.training.encoding import FeatureSchema
-from features_party.training.learner import Body, CrossFit, Fit, Graph, Ports, Sample, Seen, Task, part
+from features_party.training.learner import Body, CrossFit, Fit, Graph, Ports, Sample, Seen, Task
 from features_party.training.learners.crossfit import BAGS, SMALLEST, assign_folds
 from features_party.training.learners.onnx_trees import tree_attributes
 from features_party.training.learners.tree_document import checked_document
@@ -31,6 +31,7 @@ from features_party.training.learners.trees import (
     tree_gain,
     tree_ports,
 )
+from features_party.training.progress import part
 from features_party.training.softmax import Softmax
 from features_party.training.straightening import straightened
 from label_dp.service.cli import Progress

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from features_party.training.capacity import Capacity
 from features_party.training.effects import Effects
-from features_party.training.learner import CrossFit, Rowwise, Sample, Seen, Task, part
+from features_party.training.learner import CrossFit, Rowwise, Sample, Seen, Task
 from features_party.training.learners.additive import Additive, Fitted, Rows, fit_log, fit_main, fit_pairs
 from features_party.training.learners.chance import Belief, drawn_in
 from features_party.training.learners.forward import MOST_ROWS, Forward, fit_forward
@@ -25,6 +25,7 @@ from features_party.training.learners.members import Member, moves, starting_sco
 from features_party.training.learners.stacking import best_rounds, stacked, worthwhile
 from features_party.training.learners.staged import Course, Growth, stages_of
 from features_party.training.learners.trees import Boosting, TreeInput, Trees, fit_trees
+from features_party.training.progress import part
 from label_dp.service.cli import Progress
 
 FloatArray = npt.NDArray[np.float64]
@@ -36,6 +37,7 @@ FOLD_SEARCH = (
 )
 PROCESS, ADDITIVE, FORWARD = "gaussian process", "additive model", "through the channel"
 BAGS = 3  # boosters of other rows and columns each, whose average has less noise
+KERNEL = 0.2  # of the time, where the kernel is chosen once
 MANY = 200_000  # rows from which validation takes fewer folds, and one where labels tell
 LOOKED_AT = 20_000  # rows that show how far the refitted members move predictions
 SHALLOWER = 2  # levels less for trees on top of an additive model, which has the main effects already
@@ -120,17 +122,20 @@ def fit_validated(
     fold = assign_folds(len(labels), sample.groups)
     count = int(fold.max()) + 1
     out: list[dict[tuple[str, int], FloatArray]] = []
-    share, plan = 1.0 / (count + 1), Plan.among(task.members)
+    plan = Plan.among(task.members)
     kernel: Kernel | None = None
+    begun, expected = 0.0, 1 if task.capacity.rows >= MANY else count  # folds, of which the first does most
     if len(labels) > FOLD_SEARCH and _few(task) and plan.wants(PROCESS):
         seen, _ = sample.seen(task)
-        kernel = _kernel(Fold(seen, sample), task, lambda done: progress("kernel", share * done))
+        begun = KERNEL
+        kernel = _kernel(Fold(seen, sample), task, lambda done: progress("kernel", KERNEL * done))
+    share = (1.0 - begun) / (expected + 0.5)
     constants = np.empty(len(labels))
     for index in range(count):
         held = fold == index
 
         def report(what: str, done: float, at: int = index) -> None:
-            progress(f"fold {at + 1} of {count}, {what}", share * (at + done))
+            progress(f"fold {at + 1} of {count}, {what}", begun + share * min(at + done, expected))
 
         apart = sample.take(np.flatnonzero(held))
         found, constants[held] = _unseen(sample.take(np.flatnonzero(~held)), apart, task, plan, kernel, report)
@@ -149,7 +154,7 @@ def fit_validated(
     predictions[told] = np.clip(stacked_up, *task.bounds)
     del out, kept, apart  # they would stay beside the members on all rows
     seen, effects = sample.seen(task)
-    members = _refit(Fold(seen, sample), task, chosen, kernel, part(progress, 1.0 - share, share))
+    members = _refit(Fold(seen, sample), task, chosen, kernel, part(progress, 1.0 - share / 2, share / 2))
     if not belief.certain and members:
         few = seen.take(np.arange(0, len(seen), -(-len(seen) // LOOKED_AT)))
         factor = drawn_in(moves(members, sample.mean, task.bounds, few, task.threads), belief)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from features_party.training import reading
 from features_party.training.encoding import FeatureSchema
-from features_party.training.learner import Body, CrossFit, Fit, Graph, Learner, Ports, Sample, Seen, Task, part
+from features_party.training.learner import Body, CrossFit, Fit, Graph, Learner, Ports, Sample, Seen, Task
 from features_party.training.learners.additive import Additive
 from features_party.training.learners.chance import NOTHING
 from features_party.training.learners.crossfit import BAGS, SMALLEST, assign_folds, fit_validated
@@ -20,6 +20,7 @@ from features_party.training.learners.gaussian import Gaussian
 from features_party.training.learners.members import Member, moves
 from features_party.training.learners.trees import Boosting, TreeInput, Trees, fit_trees, tree_ports
 from features_party.training.likelihood import RowLikelihood
+from features_party.training.progress import part
 from features_party.training.spread import Median, Spread
 from label_dp.service.cli import Progress
 

@@ -12,10 +12,11 @@ import numpy.typing as npt
 
 from features_party.training import reading
 from features_party.training.encoding import Codes, Encoded, Float32
-from features_party.training.learner import Fit, Graph, Learner, Ports, Sample, Seen, Task, part
+from features_party.training.learner import Fit, Graph, Learner, Ports, Sample, Seen, Task
 from features_party.training.learners.ridge import Chunks, Moments, scored
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.links import Link, PoissonScore, read_link
+from features_party.training.progress import part
 from label_dp.service.cli import Progress
 
 FloatArray = npt.NDArray[np.float64]

@@ -27,10 +27,11 @@ import numpy.typing as npt
 
 from features_party.training.capacity import Capacity
 from features_party.training.encoding import Float32
-from features_party.training.learner import Sample, Task, Watch, part
+from features_party.training.learner import Sample, Task, Watch
 from features_party.training.learners.mlp_inputs import EMBEDDING, HIDDEN, Inputs, Int32
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.links import LogisticScore, PoissonScore
+from features_party.training.progress import part
 from label_dp.errors import InvalidInput
 from label_dp.installing import pip_install
 from label_dp.service.cli import Progress

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from features_party.training.capacity import Capacity
 from features_party.training.encoding import FeatureSchema, Float32
-from features_party.training.learner import Fit, Graph, Learner, Ports, Sample, Seen, Task, part
+from features_party.training.learner import Fit, Graph, Learner, Ports, Sample, Seen, Task
 from features_party.training.learners.onnx_trees import tree_attributes
 from features_party.training.learners.tree_document import checked_document
 from features_party.training.links import Gradients, Link, PoissonScore, read_link
@@ -22,6 +22,7 @@ from features_party.training.objectives import (
     Told,
     smooth_absolute,
 )
+from features_party.training.progress import part
 from label_dp.service.cli import Progress
 
 FloatArray = npt.NDArray[np.float64]

@@ -43,9 +43,11 @@ FAR_OUT = (
 
 
 class Indexed(Protocol):
-    """Labels as their positions in a domain, chunk by chunk."""
+    """Labels as their positions in a domain, chunk by chunk, with ids or without."""
 
     def chunks(self) -> Iterator[tuple[Any, npt.NDArray[Any]]]: ...
+
+    def positions(self) -> Iterator[npt.NDArray[Any]]: ...
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,16 @@ class ClippedLabels:
     ends: Ends
 
     def chunks(self) -> Iterator[tuple[Any, npt.NDArray[Any]]]:
-        first, last = self.ends
         for ids, index in self.labels.chunks():
-            yield ids, np.clip(index, first, last) - first
+            yield ids, self._within(index)
+
+    def positions(self) -> Iterator[npt.NDArray[Any]]:
+        return map(self._within, self.labels.positions())
+
+    def _within(self, index: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        first, last = self.ends
+        clipped: npt.NDArray[Any] = np.clip(index, first, last) - first
+        return clipped
 
 
 def parse_clipping(

@@ -186,7 +186,7 @@ class LocalEngine(Engine):
     def histogram(self, job: DrawJob, _starts: npt.NDArray[np.int64], what: str, share: float) -> Counts:
         k, done = job.population.domain.k, 0
         counts = np.zeros(k, np.int64)
-        for _, index in job.labels.chunks():
+        for index in job.labels.positions():
             counts += np.bincount(index, minlength=k)
             done += len(index)
             job.progress(what, share * done / job.n)

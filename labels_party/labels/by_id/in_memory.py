@@ -6,14 +6,14 @@ order, and equal ids keep the order in which they came (Frazer & McKellar 1970, 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.ahead import in_turn
 from label_dp.service.quota import processors
 from labels_party.labels.by_id.blocks import Block, total
 from labels_party.labels.digests import kernels
@@ -36,13 +36,7 @@ def in_order(blocks: list[Block]) -> Iterator[Block]:
         yield _compared(Block.joined(taken))
         return
     with ThreadPoolExecutor(THREADS, "sort") as pool:
-        waiting: deque[Future[Block]] = deque()
-        for part in _parts(taken, 0, pool):
-            waiting.append(pool.submit(_sorted, part))
-            while len(waiting) > THREADS:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        yield from in_turn(pool, _sorted, _parts(taken, 0, pool), THREADS)
 
 
 def _compared(block: Block) -> Block:
@@ -71,7 +65,9 @@ def _parts(blocks: list[Block], depth: int, pool: ThreadPoolExecutor) -> Iterato
     def divided(block: Block) -> tuple[Block, npt.NDArray[np.int64]]:
         return _divided(block, depth, splitters)
 
-    found = list(_consumed(blocks, pool, divided))
+    blocks.reverse()
+    each = (blocks.pop() for _ in range(len(blocks)))  # a block is let go once it is worked on
+    found = list(in_turn(pool, divided, each, THREADS - 1))
     for bucket in range(2 * len(splitters) + 1):
         held = [b.part(int(at[bucket]), int(at[bucket + 1])) for b, at in found if at[bucket + 1] > at[bucket]]
         inside = total(held)
@@ -79,16 +75,6 @@ def _parts(blocks: list[Block], depth: int, pool: ThreadPoolExecutor) -> Iterato
             yield held
         elif inside:
             yield from _parts(held, depth, pool)
-
-
-def _consumed(blocks: list[Block], pool: ThreadPoolExecutor, work: Callable[[Block], Any]) -> Iterator[Any]:
-    """The results of `work`, in order; a block is let go once it is worked on."""
-    blocks.reverse()
-    waiting: deque[Future[Any]] = deque()
-    while blocks or waiting:
-        while blocks and len(waiting) < THREADS:
-            waiting.append(pool.submit(work, blocks.pop()))
-        yield waiting.popleft().result()
 
 
 def _splitters(blocks: list[Block], depth: int, buckets: int) -> npt.NDArray[np.uint64]:

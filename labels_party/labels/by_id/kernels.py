@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labels_party.labels.by_id.words import read_word, turned, write_word
+from labels_party.labels.by_id.words import below, read_word, turned, write_word
 from labels_party.mechanisms.compiled import compiled
 
 I32 = npt.NDArray[np.int32]
@@ -28,7 +28,8 @@ LABELS = "Array(uint32, 1, 'C', readonly=True)"
 def _copy(data: U8, start: Any, length: Any, to: U8, at: Any) -> None:
     """to[at : at + length] = data[start : start + length]."""
     if length >= 8:
-        for j in range(0, length - 7, 8):
+        write_word(to, at, read_word(data, start))
+        for j in range(8, length - 8, 8):  # none for ids of up to 16 bytes, as most are
             write_word(to, at + j, read_word(data, start + j))
         write_word(to, at + length - 8, read_word(data, start + length - 8))
     else:
@@ -71,15 +72,17 @@ def choose_buckets(offsets: I32, data: U8, keys: U64, splitters: U64, bucket: U1
 
     The number of splitters is a power of two, less one: the search has as many steps for every key, and no branches.
     """
+    half: Any = (np.int64(splitters.size) + 1) >> 1
     for i in range(keys.size):
         key = keys[i]
         low: Any = np.int64(0)
-        step: Any = (np.int64(splitters.size) + 1) >> 1
+        step: Any = half
         while step:
-            low += step * np.int64(splitters[low + step - 1] < key)
+            low += step & -np.int64(below(splitters[low + step - 1], key))
             step >>= 1
-        chosen = 2 * low + np.int64(splitters[min(low, splitters.size - 1)] == key)
-        bucket[i] = chosen
+        bucket[i] = 2 * low + np.int64(splitters[min(low, splitters.size - 1)] == key)
+    for i in range(keys.size):
+        chosen = bucket[i]
         rows[chosen] += 1
         size[chosen] += np.int64(offsets[i + 1]) - np.int64(offsets[i])
 

@@ -18,7 +18,7 @@ from labels_party.labels.by_id.on_disk import DiskRun, merged
 if TYPE_CHECKING:
     import pyarrow as pa
 
-BLOCK_ROWS, BLOCK_BYTES = 1 << 17, 1 << 24
+BLOCK_ROWS, BLOCK_BYTES = 1 << 18, 1 << 24
 
 
 class IdSort:

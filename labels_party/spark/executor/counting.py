@@ -26,6 +26,6 @@ class Counting(Task):
         cells, g = np.diff(self.starts, append=self.k), self.starts.size
         cell_of = np.repeat(np.arange(g), cells)
         counts = np.zeros(g, np.int64)
-        for _, index in self.labels.chunks(number):
+        for index in self.labels.positions(number):
             counts += np.bincount(cell_of[index], minlength=g)
         return {"number": number, "counts": counts.astype("<i8").tobytes()}

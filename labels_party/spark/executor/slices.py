@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from labels_party.labels.columns import positions_of
+from labels_party.labels.columns import POSITION, positions_of
 from labels_party.labels.vault import read_object
 
 if TYPE_CHECKING:
@@ -42,6 +42,14 @@ class SlicedLabels:
 
     def chunks(self, number: int) -> Iterator[tuple[pa.Array, npt.NDArray[np.int64]]]:
         """(ids, domain positions int64[m]) of the slice `number`. Raises OSError."""
+        for rows in self._rows(number, None):
+            yield rows.column(0), self._positions(rows)
+
+    def positions(self, number: int) -> Iterator[npt.NDArray[np.int64]]:
+        """As `chunks`, without ids. Raises OSError."""
+        return map(self._positions, self._rows(number, [POSITION]))
+
+    def _rows(self, number: int, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
         import pyarrow.parquet as pq
 
         part = self.slices[number]
@@ -49,6 +57,9 @@ class SlicedLabels:
             read_object(Path(part.path), part.key, part.name) as source,
             pq.ParquetFile(source, pre_buffer=False) as file,
         ):
-            for rows in file.iter_batches(batch_size=CHUNK, row_groups=list(range(part.first, part.last + 1))):
-                index = positions_of(rows).astype(np.int64)
-                yield rows.column(0), index if self.ends is None else np.clip(index, *self.ends) - self.ends[0]
+            groups = list(range(part.first, part.last + 1))
+            yield from file.iter_batches(batch_size=CHUNK, row_groups=groups, columns=columns)
+
+    def _positions(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        index = positions_of(rows).astype(np.int64)
+        return index if self.ends is None else np.clip(index, *self.ends) - self.ends[0]

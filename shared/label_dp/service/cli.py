@@ -3,6 +3,7 @@ file overwritten unasked."""
 
 from __future__ import annotations
 
+import atexit
 import gc
 import json
 import logging
@@ -41,11 +42,12 @@ class Panel:
 
 
 def _spare_collections() -> None:
-    """What imports make stays: to look for garbage among it is a tenth of a command's time. One that shows a help ends
-    then; a service looks again once it listens (`serving`)."""
+    """What imports make stays: to look for garbage among it is a tenth of a command's time, and as much again at its
+    end. One that shows a help ends then; a service looks again once it listens (`serving`)."""
     if "--help" in sys.argv:
         gc.disable()
     gc.set_threshold(RARELY)
+    atexit.register(gc.freeze)
 
 
 class _Absent:
@@ -64,6 +66,11 @@ def _spare_pandas() -> None:
         sys.meta_path.insert(0, _Absent)
 
 
+def _spare_pages() -> None:
+    """Arrow's own pool asks the system for more pages than it needs, each of which has to be cleared."""
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+
+
 def allow_pandas() -> None:
     """For libraries that need it, whatever Arrow found at its start."""
     sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not _Absent]
@@ -73,6 +80,7 @@ def run(app: typer.Typer) -> None:
     """Run a typer app: a typed error becomes one line on stderr and its exit code; no traceback is shown."""
     _spare_collections()
     _spare_pandas()
+    _spare_pages()
     try:
         _command(app)()
     except LabelDPError as error:

@@ -152,6 +152,16 @@ def test_rounding_down_agrees_with_fractions(first: int, step: int, places: int,
     assert outside == (Fraction(label) < exact[0] or Fraction(label) > exact[-1])
 
 
+@pytest.mark.parametrize("text", ["0:400", "0:100:0.25", "0:1000000:8", "0:3:3", "-4:4", "0:1:0.1"])
+def test_positions_are_those_of_a_search(text: str) -> None:
+    domain = Domain.parse(text)
+    near = [domain.values, np.nextafter(domain.values, np.inf), np.nextafter(domain.values, -np.inf)]
+    labels = np.concatenate([*near, np.random.default_rng(0).uniform(*domain.values[[0, -1]], 1000)])
+    index, _ = domain.index(labels)
+    expected = np.searchsorted(domain.values, labels, side="right") - 1
+    np.testing.assert_array_equal(index, np.clip(expected, 0, domain.k - 1))
+
+
 def test_outside_is_clipped_and_told() -> None:
     labels = np.array([-1.0, 0.0, 10.0, 10.5, np.inf, -np.inf, 1e308, np.nextafter(10.0, 11)])
     index, outside = Domain.parse("0:10").index(labels)

@@ -58,15 +58,18 @@
     const stream = new EventSource(live.dataset.events);
     const bar = live.querySelector("progress");
     const step = live.querySelector("[data-step]");
-    let drawn = 0;
+    let drawn = 0, due = 0;
+    const draw = () => {
+      due = 0;
+      drawn = Date.now();
+      take("curve", window.location.href);
+    };
     stream.addEventListener("progress", (event) => {
       const row = JSON.parse(event.data);
       if (bar) bar.value = row.share;
       if (step) step.textContent = row.step;
-      if (document.getElementById("curve") && Date.now() - drawn > 1500) {
-        drawn = Date.now();
-        take("curve", window.location.href);
-      }
+      // an event too early for a new picture is not lost: the last one is always drawn
+      if (document.getElementById("curve") && !due) due = window.setTimeout(draw, Math.max(0, drawn + 1500 - Date.now()));
     });
     for (const end of ["succeeded", "failed", "cancelled"]) {
       stream.addEventListener(end, () => { stream.close(); window.location.reload(); });

@@ -35,11 +35,16 @@ class FolderObjects(Objects):
             raise
 
     def adopt(self, key: str, path: Path) -> None:
-        """Take a durable file of the same file system in as an object. Raises OSError."""
+        """Take a durable file of the same file system in as an object. Raises OSError; then there is no object, and no
+        file where it got as far as that."""
         target = self.path(key)
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.rename(target)
-        fsync_folder(target.parent)
+        try:
+            fsync_folder(target.parent)
+        except BaseException:
+            target.unlink(missing_ok=True)
+            raise
 
     @contextlib.contextmanager
     def reading(self, key: str) -> Iterator[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from labels_party.labels import digests
+from labels_party.labels.by_id.words import below
 from labels_party.labels.digests import kernels, siphash128
-from labels_party.labels.kernels import sort_uniform
-from labels_party.labels.runs import contains, members, merge, repeated, sort_run
+from labels_party.labels.runs import contains, members, merge, repeated, sort_run, sorted_in_parts
 from tests.unit.labels_party.labels.test_digests import KEY, VECTORS
 
 IDS = st.lists(st.text(max_size=40), max_size=60)
@@ -106,22 +107,33 @@ def test_kernels_load_only_once_many_rows_went_by(monkeypatch: pytest.MonkeyPatc
     assert kernels.worth(digests.AT_ONCE)
 
 
-@pytest.mark.parametrize(("n", "bits"), [(0, 1), (1, 1), (2, 1), (1000, 6), (100_000, 13)])
-def test_words_that_are_uniform_are_sorted_in_parts(n: int, bits: int) -> None:
-    words = np.random.default_rng(n).integers(0, 1 << 64, n, np.uint64)
-    expected, ends = np.sort(words), np.empty((1 << bits) + 1, np.int64)
-    assert sort_uniform(words, np.empty_like(words), ends, np.uint64(64 - bits))
-    np.testing.assert_array_equal(words, expected)
-
-
-def test_words_that_are_not_are_left_as_they_were_and_sorted_otherwise() -> None:
-    rng = np.random.default_rng(5)
-    words = np.concatenate([rng.integers(0, 1 << 64, 50_000, np.uint64), rng.integers(0, 1 << 50, 5_000, np.uint64)])
-    before = words.copy()
-    assert not sort_uniform(words, np.empty_like(words), np.empty(1025, np.int64), np.uint64(54))
-    np.testing.assert_array_equal(words, before)
-    low = np.arange(len(words), dtype=np.uint64)
-    (sorted_low, sorted_high), order = sort_run(low, words)
-    np.testing.assert_array_equal(sorted_high, np.sort(before))
-    np.testing.assert_array_equal(before[order], sorted_high)
+@pytest.mark.parametrize("n", [2, 3, 1000, 100_000])
+def test_digests_are_sorted_in_parts(n: int) -> None:
+    """Ties of `high`, and digests that are the same, among them."""
+    rng = np.random.default_rng(n)
+    low, high = (rng.integers(0, 1 << 64, n, np.uint64) for _ in range(2))
+    high[n // 2 :: 500] = high[0]
+    low[n // 2 :: 1000] = low[0]
+    found = sorted_in_parts(low, high)
+    assert found is not None
+    (sorted_low, sorted_high), order = found
+    np.testing.assert_array_equal(order, np.lexsort((low, high)))
     np.testing.assert_array_equal(sorted_low, low[order])
+    np.testing.assert_array_equal(sorted_high, high[order])
+
+
+def test_digests_that_are_not_uniform_are_sorted_otherwise() -> None:
+    rng = np.random.default_rng(5)
+    high = np.concatenate([rng.integers(0, 1 << 64, 50_000, np.uint64), rng.integers(0, 1 << 40, 5_000, np.uint64)])
+    low = np.arange(len(high), dtype=np.uint64)
+    assert sorted_in_parts(low, high) is None
+    (sorted_low, sorted_high), order = sort_run(low, high)
+    np.testing.assert_array_equal(order, np.lexsort((low, high)))
+    np.testing.assert_array_equal(sorted_high, high[order])
+    np.testing.assert_array_equal(sorted_low, low[order])
+
+
+def test_words_are_compared_as_numbers() -> None:
+    edges = [0, 1, 2, (1 << 63) - 1, 1 << 63, (1 << 63) + 1, (1 << 64) - 2, (1 << 64) - 1]
+    for one, other in itertools.product(edges, edges):
+        assert below(np.uint64(one), np.uint64(other)) == (one < other)

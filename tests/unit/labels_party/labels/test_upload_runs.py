@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from labels_party.labels.runs import merge, sort_run
 from labels_party.labels.upload_runs import UploadRuns, merged_pieces
 
 
-def digests(numbers: list[int]) -> tuple[np.ndarray, np.ndarray]:
+def digests(numbers: Any) -> tuple[np.ndarray, np.ndarray]:
     """Spread like real ones: equal numbers, equal digests."""
     spread = np.array(numbers, np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     return spread ^ np.uint64(7), spread
@@ -38,10 +39,10 @@ def test_parts_find_what_sorting_at_once_finds(
 def _check(chunks: list[list[int]], spill: Path) -> None:
     again_rows: list[int] = []
     all_numbers = [n for chunk in chunks for n in chunk]
-    with closing(UploadRuns(spill)) as runs:
+    with closing(UploadRuns(spill, digests)) as runs:
         start = 0
         for chunk in chunks:
-            runs.add(*digests(chunk), start)
+            runs.add(np.array(chunk, np.uint64), start)
             start += len(chunk)
             if runs.full:
                 if runs.begun:
@@ -74,3 +75,15 @@ def test_merged_pieces_are_the_merge(parts: list[list[int]], most: int) -> None:
     for half in (0, 1):
         joined = np.concatenate([p[half] for p in pieces]) if pieces else np.zeros(0, np.uint64)
         assert joined.tolist() == whole[half].tolist()
+
+
+def test_long_ids_do_not_wait_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upload_runs, "BUFFER_BYTES", 100)
+    with closing(UploadRuns(tmp_path, digests)) as runs:
+        runs.add(np.arange(12, dtype=np.uint64), 0)
+        assert not runs.full
+        runs.add(np.arange(12, 14, dtype=np.uint64), 12)
+        assert runs.full
+        runs.begin()
+        assert not runs.full
+        assert runs.part()[1].tolist() == np.argsort(digests(np.arange(14))[1]).tolist()

@@ -141,8 +141,12 @@ def test_labels_prior_and_cells_live_on_the_part(index: list[int], low: int, wid
         def chunks(self) -> Any:
             yield "ids", np.array(index)
 
+        def positions(self) -> Any:
+            yield np.array(index)
+
     ((ids, clipped),) = ClippedLabels(Stored(), ends).chunks()
     assert ids == "ids"
+    assert [part.tolist() for part in ClippedLabels(Stored(), ends).positions()] == [clipped.tolist()]
     values = np.arange(20.0)
     assert values[ends[0] + clipped].tolist() == np.clip(values[index], float(ends[0]), float(ends[1])).tolist()
     prior = np.bincount(index, minlength=20) / len(index)
