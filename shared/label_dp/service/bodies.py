@@ -84,7 +84,8 @@ class Bodies:
             start = time.monotonic()
             allowed = self.bounds.grace_seconds + seen / self.bounds.bytes_per_second - waited
             try:
-                message = await asyncio.wait_for(receive(), max(0.0, min(self.bounds.idle_seconds, allowed)))
+                async with asyncio.timeout(max(0.0, min(self.bounds.idle_seconds, allowed))):  # no task, as `wait_for`
+                    message = await receive()
             except TimeoutError:
                 broken = RequestTimeout("The rest of the body did not come in time; send the request again.")
                 raise broken from None
