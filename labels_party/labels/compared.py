@@ -43,7 +43,7 @@ class Compared:
         self.submission, self.known, self.findings, self.key = submission, known, findings, key
         self.run: Run = EMPTY
         self.rows, self.aside = 0, False
-        self._runs, self._taken = UploadRuns(spill, lambda ids: siphash128(ids, key), kept), Findings()
+        self._runs, self._taken = UploadRuns(spill, lambda ids, out: siphash128(ids, key, out), kept), Findings()
         self._ids: Callable[[], Iterator[pa.Array]] = lambda: iter(())
 
     def close(self) -> None:

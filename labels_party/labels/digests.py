@@ -77,10 +77,11 @@ class _Kernels:
 kernels = _Kernels()
 
 
-def siphash128(ids: pa.Array, key: bytes) -> tuple[U64, U64]:
-    """(low, high) uint64[n] of the UTF-8 bytes of `ids` (Arrow string array without nulls) under a 16-byte key."""
+def siphash128(ids: pa.Array, key: bytes, out: tuple[U64, U64] | None = None) -> tuple[U64, U64]:
+    """(low, high) uint64[n] of the UTF-8 bytes of `ids` (Arrow string array without nulls) under a 16-byte key; in the
+    memory of `out`, where it is given."""
     offsets, data = id_buffers(ids)
-    low, high = np.empty(len(ids), np.uint64), np.empty(len(ids), np.uint64)
+    low, high = out or (np.empty(len(ids), np.uint64), np.empty(len(ids), np.uint64))
     if kernels.worth(len(ids)):
         from labels_party.labels.kernels import hash_rows
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import mmap
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,33 @@ from labels_party.labels.digests import U64, kernels
 Run = tuple[U64, U64]
 Marks = npt.NDArray[np.bool_]
 PART, MEAN_PART = 8, 2  # log₂ of the parts of many digests, and of the digests that are sorted by insertion at a time
+CACHED = 1 << 17  # digests that are merged at once
 EMPTY: Run = (np.zeros(0, np.uint64), np.zeros(0, np.uint64))
 
 
-def sort_run(low: U64, high: U64) -> tuple[Run, npt.NDArray[np.int64]]:
-    """The run of the given digests (uint64[n] each) and the order that sorted them, equal ones in their first order."""
-    if kernels.worth(len(high)) and (found := sorted_in_parts(low, high)) is not None:
+class Scratch:
+    """Memory that one thread uses again and again: pages that are new take a third of the time of a large sort."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, npt.NDArray[Any]] = {}
+
+    def array(self, name: str, n: int, kind: type = np.uint64) -> npt.NDArray[Any]:
+        """kind[n], of no particular content, which the next call of that name gives again."""
+        held = self._held.get(name)
+        if held is None or len(held) < n:
+            held = self._held[name] = np.empty(n, kind)
+        return held[:n]
+
+    def clear(self) -> None:
+        self._held.clear()
+
+
+def sort_run(low: U64, high: U64, scratch: Scratch | None = None) -> tuple[Run, npt.NDArray[np.int64]]:
+    """The run of the given digests (uint64[n] each) and the order that sorted them, equal ones in their first order.
+
+    The order may lie in `scratch`.
+    """
+    if kernels.worth(len(high)) and (found := sorted_in_parts(low, high, scratch or Scratch())) is not None:
         return found
     # the row in the low bits of a cut digest: sorting numbers is several times as quick as finding their order
     bits = np.uint64(max(1, (len(high) - 1).bit_length()))
@@ -36,14 +57,14 @@ def sort_run(low: U64, high: U64) -> tuple[Run, npt.NDArray[np.int64]]:
     return (low[order], high[order]), order
 
 
-def sorted_in_parts(low: U64, high: U64) -> tuple[Run, npt.NDArray[np.int64]] | None:
+def sorted_in_parts(low: U64, high: U64, scratch: Scratch) -> tuple[Run, npt.NDArray[np.int64]] | None:
     """As `sort_run`, for many digests that are about uniform; None where they are not."""
     from labels_party.labels.kernels import sort_digests
 
     n, low, high = len(high), np.ascontiguousarray(low), np.ascontiguousarray(high)
-    run, order = (np.empty(n, np.uint64), np.empty(n, np.uint64)), np.empty(n, np.int64)
-    scratch = np.empty((2, n), np.uint64), np.empty(n, np.uint32)
-    done = sort_digests(low, high, *scratch, *run, order, PART, max(1, n.bit_length() - PART - MEAN_PART))
+    run, order = (np.empty(n, np.uint64), np.empty(n, np.uint64)), scratch.array("order", n, np.int64)
+    divided = scratch.array("divided", 2 * n).reshape(2, n), scratch.array("rows", n, np.uint32)
+    done = sort_digests(low, high, *divided, *run, order, PART, max(1, n.bit_length() - PART - MEAN_PART))
     return (run, order) if done else None
 
 
@@ -109,25 +130,50 @@ def total(runs: list[Run]) -> int:
     return sum(len(run[0]) for run in runs)
 
 
+def cut(runs: list[Run], most: int) -> Iterator[list[Run]]:
+    """What each of the runs has in consecutive ranges of about `most` digests together, empty ranges left out.
+
+    Digests are uniform, so equal ranges of them hold about equally many.
+    """
+    pieces = max(1, -(-total(runs) // most))
+    bounds = np.array([(i << 64) // pieces for i in range(1, pieces)], np.uint64)
+    ends = [[0, *np.searchsorted(run[1], bounds).tolist(), len(run[0])] for run in runs]
+    for i in range(pieces):
+        inside = [(run, slice(end[i], end[i + 1])) for run, end in zip(runs, ends, strict=True) if end[i + 1] > end[i]]
+        if inside:
+            yield [(run[0][part], run[1][part]) for run, part in inside]
+
+
 def merge(runs: list[Run]) -> Run:
     """One sorted run of all digests."""
     if len(runs) < 2:
         return runs[0] if runs else EMPTY
     if not kernels.worth(total(runs)):
         return sort_run(np.concatenate([r[0] for r in runs]), np.concatenate([r[1] for r in runs]))[0]
+    low, high = np.empty(total(runs), np.uint64), np.empty(total(runs), np.uint64)
+    at, scratch = 0, Scratch()
+    for piece in cut(runs, CACHED):  # what is between the first merge and the last stays within the cache
+        stop = at + total(piece)
+        _merge_into((low[at:stop], high[at:stop]), piece, scratch)
+        at = stop
+    return low, high
+
+
+def _merge_into(out: Run, runs: list[Run], scratch: Scratch) -> None:
+    """Fill `out` with the merge of `runs`, at least one."""
     from labels_party.labels.kernels import merge_two
 
+    if len(runs) == 1:
+        out[0][:], out[1][:] = runs[0]
+        return
     # the two shortest first: every digest is then moved about log₂(runs) times
     waiting = [(len(run[0]), number, run) for number, run in enumerate(runs)]
     heapq.heapify(waiting)
-    number = len(runs)
-    while len(waiting) > 1:
+    for number in range(len(runs), 2 * len(runs) - 1):
         (n, _, one), (m, _, other) = heapq.heappop(waiting), heapq.heappop(waiting)
-        low, high = np.empty(n + m, np.uint64), np.empty(n + m, np.uint64)
+        low, high = (scratch.array(f"{half}{number}", n + m) for half in ("low", "high")) if waiting else out
         merge_two(*one, *other, low, high)
         heapq.heappush(waiting, (n + m, number, (low, high)))
-        number += 1
-    return waiting[0][2]
 
 
 def same_run(one: Run, other: Run) -> bool:

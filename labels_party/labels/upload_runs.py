@@ -6,6 +6,7 @@ import secrets
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 from label_dp.ahead import in_turn
 from label_dp.service.quota import processors
-from labels_party.labels.runs import EMPTY, Run, merge, repeated, sort_run, total
+from labels_party.labels.runs import EMPTY, Run, Scratch, cut, merge, repeated, sort_run, total
 
 BUFFER, BUFFER_BYTES = 1 << 20, 1 << 25  # ids whose digests are sorted at once, or their bytes: they wait in memory
 KEPT = 1 << 22  # digests of sorted parts that stay in memory, where nothing else is said
@@ -24,42 +25,29 @@ Rows = npt.NDArray[np.int64]
 
 
 def merged_pieces(runs: list[Run], most: int = BUFFER) -> Iterator[Run]:
-    """The merge of sorted runs in consecutive sorted pieces of about `most` digests.
-
-    Digests are uniform, so equal ranges of them hold about equally many.
-    """
-    digests = total(runs)
-    if not digests:
-        return
-    parts = -(-digests // most)
-    bounds = np.array([(i << 64) // parts for i in range(1, parts)], np.uint64)
-    cuts = [[0, *np.searchsorted(run[1], bounds).tolist(), len(run[0])] for run in runs]
-
-    def piece(i: int) -> Run:
-        inside = [slice(cut[i], cut[i + 1]) for cut in cuts]
-        return merge([(run[0][s], run[1][s]) for run, s in zip(runs, inside, strict=True) if s.stop > s.start])
-
-    if parts == 1:
-        yield piece(0)
+    """The merge of sorted runs in consecutive sorted pieces of about `most` digests."""
+    if total(runs) <= most:
+        yield from map(merge, cut(runs, most))
         return
     with ThreadPoolExecutor(THREADS, "merge") as pool:
-        yield from (found for found in in_turn(pool, piece, range(parts), THREADS - 1) if len(found[0]))
+        yield from in_turn(pool, merge, cut(runs, most), THREADS - 1)
 
 
 class UploadRuns:
     """Ids go in with their rows; sorted parts of about BUFFER of their digests come out, and at last one run of all.
 
-    `digests` gives (low, high) uint64[n] of n ids; a thread may ask it. What is more than `kept` digests lies in
-    `spill` until `close` (keyed digests, which tell no id).
+    `digests` fills (low, high) uint64[n] with those of n ids; a thread may ask it. What is more than `kept` digests
+    lies in `spill` until `close` (keyed digests, which tell no id).
     """
 
-    def __init__(self, spill: Path, digests: Callable[[Any], Run], kept: int | None = None) -> None:
+    def __init__(self, spill: Path, digests: Callable[[Any, Run], object], kept: int | None = None) -> None:
         self.spill, self.digests, self.kept = spill, digests, KEPT if kept is None else kept
         self.repeated: Run = EMPTY  # digests that occur in more than one part
         self.again = 0  # how often, beyond the first time
         self._ids: list[Any] = []
         self._waiting = self._bytes = self._first = 0  # ids, their bytes, and the row of the first of them
         self._parts: list[Run] = []
+        self._scratch = Scratch()
         self._spilled = 0
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._thread: ThreadPoolExecutor | None = None
@@ -114,8 +102,13 @@ class UploadRuns:
 
     def _unique(self, ids: list[Any], first: int) -> tuple[Run, Rows, Rows]:
         """A run without repetitions, the rows of its digests, and those of repeated ids; rows counted from `first`."""
-        run, order = sort_run(*_joined_runs([self.digests(part) for part in ids]))
-        rows = order + first
+        ends = list(accumulate(map(len, ids)))
+        low, high = (self._scratch.array(name, ends[-1]) for name in ("low", "high"))
+        for part, end in zip(ids, ends, strict=True):
+            mine = slice(end - len(part), end)
+            self.digests(part, (low[mine], high[mine]))
+        run, rows = sort_run(low, high, self._scratch)
+        rows += first
         marks = repeated(run)
         if not marks.any():
             return run, rows, rows[:0]
@@ -130,6 +123,7 @@ class UploadRuns:
 
     def finish(self) -> Run:
         """One sorted run of every digest, mapped from disk where it is large."""
+        self._scratch.clear()
         if len(self._parts) < 2:
             return self._parts[0] if self._parts else EMPTY
         found: list[Run] = []

@@ -71,6 +71,12 @@ def _spare_pages() -> None:
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 
+def _spare_waiting() -> None:
+    """The threads of numpy's library of matrices wait for their first work, and for more after each, by counting: a
+    tenth of a second of a core. So they sleep at once."""
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+
+
 def allow_pandas() -> None:
     """For libraries that need it, whatever Arrow found at its start."""
     sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not _Absent]
@@ -81,6 +87,7 @@ def run(app: typer.Typer) -> None:
     _spare_collections()
     _spare_pandas()
     _spare_pages()
+    _spare_waiting()
     try:
         _command(app)()
     except LabelDPError as error:

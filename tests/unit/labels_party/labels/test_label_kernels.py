@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from labels_party.labels import digests
+from labels_party.labels import digests, runs
 from labels_party.labels.by_id.words import below
 from labels_party.labels.digests import kernels, siphash128
-from labels_party.labels.runs import contains, members, merge, repeated, sort_run, sorted_in_parts
+from labels_party.labels.runs import Scratch, contains, members, merge, repeated, sort_run, sorted_in_parts
 from tests.unit.labels_party.labels.test_digests import KEY, VECTORS
 
 IDS = st.lists(st.text(max_size=40), max_size=60)
@@ -86,13 +86,15 @@ def test_the_rows_of_a_repeated_digest_are_all_but_its_first(pairs: list[tuple[i
     assert again == [i for i, p in enumerate(pairs) if p in pairs[:i]]
 
 
-def test_large_runs(both: Any) -> None:
+def test_large_runs(both: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
     low, high = (rng.integers(0, 2**64, 30_000, dtype=np.uint64) for _ in range(2))
     parts = [sort_run(low[i::3], high[i::3])[0] for i in range(3)]
     whole = sort_run(low, high)[0]
-    for merged in both(lambda: merge(parts)):
-        same((whole, merged))
+    for cached in (runs.CACHED, 1000, 7):
+        monkeypatch.setattr(runs, "CACHED", cached)
+        for merged in both(lambda: merge(parts)):
+            same((whole, merged))
     few = sort_run(low[::500] ^ np.uint64(1), high[::500])[0]
     for found in both(lambda: members(whole, few)):
         assert not found.any()
@@ -114,7 +116,7 @@ def test_digests_are_sorted_in_parts(n: int) -> None:
     low, high = (rng.integers(0, 1 << 64, n, np.uint64) for _ in range(2))
     high[n // 2 :: 500] = high[0]
     low[n // 2 :: 1000] = low[0]
-    found = sorted_in_parts(low, high)
+    found = sorted_in_parts(low, high, Scratch())
     assert found is not None
     (sorted_low, sorted_high), order = found
     np.testing.assert_array_equal(order, np.lexsort((low, high)))
@@ -122,11 +124,22 @@ def test_digests_are_sorted_in_parts(n: int) -> None:
     np.testing.assert_array_equal(sorted_high, high[order])
 
 
+def test_memory_that_is_used_again_changes_no_order() -> None:
+    rng, scratch = np.random.default_rng(2), Scratch()
+    for n in (5000, 20_000, 3000):
+        low, high = (rng.integers(0, 1 << 64, n, np.uint64) for _ in range(2))
+        found = sorted_in_parts(low, high, scratch)
+        assert found is not None
+        np.testing.assert_array_equal(found[1], np.lexsort((low, high)))
+        assert np.shares_memory(found[1], scratch.array("order", 1, np.int64))
+        assert not np.shares_memory(found[0][0], scratch.array("divided", 1))
+
+
 def test_digests_that_are_not_uniform_are_sorted_otherwise() -> None:
     rng = np.random.default_rng(5)
     high = np.concatenate([rng.integers(0, 1 << 64, 50_000, np.uint64), rng.integers(0, 1 << 40, 5_000, np.uint64)])
     low = np.arange(len(high), dtype=np.uint64)
-    assert sorted_in_parts(low, high) is None
+    assert sorted_in_parts(low, high, Scratch()) is None
     (sorted_low, sorted_high), order = sort_run(low, high)
     np.testing.assert_array_equal(order, np.lexsort((low, high)))
     np.testing.assert_array_equal(sorted_high, high[order])

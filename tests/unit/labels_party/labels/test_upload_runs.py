@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labels_party.labels import upload_runs
-from labels_party.labels.runs import merge, sort_run
+from labels_party.labels.runs import Run, merge, sort_run
 from labels_party.labels.upload_runs import UploadRuns, merged_pieces
 
 
@@ -20,6 +20,10 @@ def digests(numbers: Any) -> tuple[np.ndarray, np.ndarray]:
     """Spread like real ones: equal numbers, equal digests."""
     spread = np.array(numbers, np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     return spread ^ np.uint64(7), spread
+
+
+def fill(numbers: Any, out: Run) -> None:
+    out[0][:], out[1][:] = digests(numbers)
 
 
 @settings(max_examples=150, deadline=None)
@@ -39,7 +43,7 @@ def test_parts_find_what_sorting_at_once_finds(
 def _check(chunks: list[list[int]], spill: Path) -> None:
     again_rows: list[int] = []
     all_numbers = [n for chunk in chunks for n in chunk]
-    with closing(UploadRuns(spill, digests)) as runs:
+    with closing(UploadRuns(spill, fill)) as runs:
         start = 0
         for chunk in chunks:
             runs.add(np.array(chunk, np.uint64), start)
@@ -79,7 +83,7 @@ def test_merged_pieces_are_the_merge(parts: list[list[int]], most: int) -> None:
 
 def test_long_ids_do_not_wait_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upload_runs, "BUFFER_BYTES", 100)
-    with closing(UploadRuns(tmp_path, digests)) as runs:
+    with closing(UploadRuns(tmp_path, fill)) as runs:
         runs.add(np.arange(12, dtype=np.uint64), 0)
         assert not runs.full
         runs.add(np.arange(12, 14, dtype=np.uint64), 12)
