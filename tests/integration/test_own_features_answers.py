@@ -85,8 +85,10 @@ def test_a_rectangle_is_charged_signed_and_tells_positives_from_negatives(party:
 
 
 def test_a_linear_model_is_charged_signed_and_predicts(party: LabelsParty) -> None:
-    """Of 60 models the error was 0.956 of the variance, ± 0.007: 0.99 is five standard deviations away."""
-    batch = sealed(party, LABELS, TABLE)
+    """Of 139 models the error was 0.940 of the variance, ± 0.002, and 0.947 at most. Its tail is heavier than a normal
+    one: of 1,500 examples one model in a thousand passed 0.99, where 363 had 0.955 ± 0.007."""
+    labels, table = tables(4000)
+    batch = sealed(party, labels, table)
     asked = post(party.client(), batch, "linear-model", epsilon="10")
     assert asked.status_code == 202, asked.text
     envelope = document(party.client("features"), "linear-model", asked.json()["id"])
@@ -95,8 +97,8 @@ def test_a_linear_model_is_charged_signed_and_predicts(party: LabelsParty) -> No
         *({"name": f["name"], "value": None} for f in NUMBERS),
         *({"name": "kind", "value": v} for v in "abc"),
     ]
-    label = dict(zip(*columns(LABELS).values(), strict=True))
-    known = TABLE.slice(0, N).filter(pa.array([i in label for i in columns(TABLE)["example_id"][:N]]))
+    label = dict(zip(*columns(labels).values(), strict=True))
+    known = table.filter(pa.array([i in label for i in columns(table)["example_id"]]))
     y = np.array([label[i] for i in columns(known)["example_id"]])
     assert np.mean((found.predict(columns(known)) - y) ** 2) < 0.99 * y.var()
     assert party.spent(batch) == "10"
