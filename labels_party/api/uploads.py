@@ -151,16 +151,16 @@ async def receive(
     kind = format_of(request.headers.get("content-type"))
     # what the key stands for: the path, the method where it is not the usual one, and what decides on the effect
     method = "" if request.method in ("POST", "PUT") else request.method + " "
-    query = f"?{request.url.query}" if request.url.query else ""
+    asked = request.scope["path"] + (f"?{query.decode('latin-1')}" if (query := request.scope["query_string"]) else "")
     call = IdempotentCall(ctx.idempotency, caller.key_id, key, "", batch)
     async with _body(request) as body:
         # a small one that takes its time holds no thread meanwhile
         await body.gather(None if is_small(request.headers.get("content-length")) else SOON, least=AT_ONCE)
         if inserts and body.ended and kind.text:
-            small = _small(ctx, kind, body.held(), call, f"{request.url.path}{query}", columns, caller)
+            small = _small(ctx, kind, body.held(), call, asked, columns, caller)
             _, answer = await _together.do((ctx.intake, batch, small.owner), small, _limiter(ctx, _come))
             return answer
-        upload = Upload(ctx, body, kind, call, f"{method}{request.url.path}{query}", columns)
+        upload = Upload(ctx, body, kind, call, f"{method}{asked}", columns)
         call.body_mac = upload.mac
 
         def run() -> Reply:

@@ -16,6 +16,7 @@ from label_dp.service.asgi import METHODS, Scope
 
 SMALL_BODY = 1 << 20  # bytes of a body, where a route says nothing else
 LARGE_BODY = 1 << 25
+ANY = -1  # number of slashes
 
 bearer = HTTPBearer(auto_error=False, description="An API key made with the `apikey create` command.")
 
@@ -69,7 +70,7 @@ class Calls:
     """All calls of an application; read once its routes are complete."""
 
     def __init__(self, app: FastAPI) -> None:
-        self.app, self._known = app, dict[int, list[Call]]()
+        self.app, self._known = app, dict[tuple[str, int], list[Call]]()
 
     def __iter__(self) -> Iterator[Call]:
         return (call for group in self._all().values() for call in group)
@@ -78,17 +79,21 @@ class Calls:
         """The call that `scope` asks for (HEAD as GET); None for an unknown path, or another method of a known one."""
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         asked = {**scope, "method": method, "path_params": {}}
-        found = [*self._all().get(scope["path"].count("/"), ()), *self._all().get(-1, ())]
-        return next((c for c in found if c.method == method and c.route.matches(asked)[0] is Match.FULL), None)
+        for slashes in (scope["path"].count("/"), ANY):
+            for call in self._all().get((method, slashes), ()):
+                if call.route.matches(asked)[0] is Match.FULL:
+                    return call
+        return None
 
-    def _all(self) -> dict[int, list[Call]]:
-        """Calls by the number of slashes of their path; those of mounted folders under -1."""
+    def _all(self) -> dict[tuple[str, int], list[Call]]:
+        """Calls by method and the number of slashes of their path; those of mounted folders under ANY number."""
         if not self._known:
             contexts: Any = getattr(routing, "iter_route_contexts", iter)  # older versions keep one flat list
-            known: dict[int, list[Call]] = {}
+            known: dict[tuple[str, int], list[Call]] = {}
             for route in contexts(self.app.router.routes):
                 flat = getattr(route, "methods", None) is not None
-                known.setdefault(route.path.count("/") if flat else -1, []).extend(_calls(route))
+                for call in _calls(route):
+                    known.setdefault((call.method, route.path.count("/") if flat else ANY), []).append(call)
             self._known = known
         return self._known
 
