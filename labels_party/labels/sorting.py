@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SHOWN_IDS = 20
-SHARE = 32  # percent of the memory for rows that wait for the sort; their sorted copies, Arrow and Python take the rest
+SHARE = 28  # percent of the memory for rows that wait for the sort; their sorted copies, Arrow and Python take the rest
 DIGESTS = 16  # percent for the digests of a file, before rows are sorted
 NONE = np.uint32(0xFFFFFFFF)  # in place of a position: a record that says that there is no label
 
