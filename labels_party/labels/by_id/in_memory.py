@@ -6,7 +6,7 @@ order, and equal ids keep the order in which they came (Frazer & McKellar 1970, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -19,15 +19,16 @@ from labels_party.labels.by_id.blocks import Block, total
 from labels_party.labels.digests import kernels
 
 THREADS = min(8, processors())
-PART = 1 << 15  # rows that a part of the sample's choice has on average
+PART = 1 << 16  # rows that a part of the sample's choice has on average
 MOST = 1 << 17  # rows of a part that is not divided again
 MOST_BUCKETS = 1 << 9
 SAMPLED = 32  # keys looked at for each bucket
 KEY = 8  # bytes
 
 
-def in_order(blocks: list[Block]) -> Iterator[Block]:
-    """All rows sorted bytewise by id in consecutive blocks, no id in two of them; empties the list."""
+def in_order(blocks: list[Block], *, sorted_blocks: bool = False) -> Iterator[Block]:
+    """All rows sorted bytewise by id in consecutive blocks, no id in two of them; empties the list. `sorted_blocks`:
+    each of them is sorted already, and so is cut where others have to be divided."""
     taken = blocks.copy()
     blocks.clear()
     if not taken:
@@ -36,7 +37,8 @@ def in_order(blocks: list[Block]) -> Iterator[Block]:
         yield _compared(Block.joined(taken))
         return
     with ThreadPoolExecutor(THREADS, "sort") as pool:
-        yield from in_turn(pool, _sorted, _parts(taken, 0, pool), THREADS)
+        parts = _parts(taken, 0, pool, _cut if sorted_blocks else _divided)
+        yield from in_turn(pool, _sorted, parts, THREADS)
 
 
 def _compared(block: Block) -> Block:
@@ -49,7 +51,10 @@ def _compared(block: Block) -> Block:
     return Block.of([ids.take(order)], [block.labels[order.to_numpy()]])
 
 
-def _parts(blocks: list[Block], depth: int, pool: ThreadPoolExecutor) -> Iterator[list[Block]]:
+Divide = Callable[[Block, int, npt.NDArray[np.uint64]], tuple[Block, npt.NDArray[np.int64]]]
+
+
+def _parts(blocks: list[Block], depth: int, pool: ThreadPoolExecutor, divide: Divide) -> Iterator[list[Block]]:
     """Rows in parts, every id of a part before every id of the next; empties the list."""
     from labels_party.labels.by_id.kernels import shared_prefix
 
@@ -58,12 +63,14 @@ def _parts(blocks: list[Block], depth: int, pool: ThreadPoolExecutor) -> Iterato
         yield blocks
         return
     first = np.frombuffer(blocks[0].id(0), np.uint8)
-    depth = min(shared_prefix(b.offsets, b.data, first, depth, first.size) for b in blocks)
+    # of sorted rows the first and the last tell it
+    ends = [end for b in blocks for end in (b.part(0, 1), b.part(len(b) - 1, len(b)))] if divide is _cut else blocks
+    depth = min(shared_prefix(b.offsets, b.data, first, depth, first.size) for b in ends)
     splitters = _splitters(blocks, depth, min(MOST_BUCKETS, rows // PART))
     held: list[Block] = []
 
     def divided(block: Block) -> tuple[Block, npt.NDArray[np.int64]]:
-        return _divided(block, depth, splitters)
+        return divide(block, depth, splitters)
 
     blocks.reverse()
     each = (blocks.pop() for _ in range(len(blocks)))  # a block is let go once it is worked on
@@ -74,7 +81,7 @@ def _parts(blocks: list[Block], depth: int, pool: ThreadPoolExecutor) -> Iterato
         if inside == rows:  # keys do not tell these ids apart
             yield held
         elif inside:
-            yield from _parts(held, depth, pool)
+            yield from _parts(held, depth, pool, divide)
 
 
 def _splitters(blocks: list[Block], depth: int, buckets: int) -> npt.NDArray[np.uint64]:
@@ -104,6 +111,17 @@ def _divided(block: Block, depth: int, splitters: npt.NDArray[np.uint64]) -> tup
     first, at = starts[:-1].copy(), np.cumsum(size) - size
     scatter(block.offsets, block.data, block.labels, bucket, first, at, moved.offsets, moved.data, moved.labels)
     return moved, starts
+
+
+def _cut(block: Block, depth: int, splitters: npt.NDArray[np.uint64]) -> tuple[Block, npt.NDArray[np.int64]]:
+    """As `_divided`, of a sorted block, whose rows stay where they are."""
+    from labels_party.labels.by_id.kernels import fill_keys
+
+    keys = np.empty(len(block), np.uint64)
+    fill_keys(block.offsets, block.data, depth, keys)
+    edges = np.stack([np.searchsorted(keys, splitters, side) for side in ("left", "right")], axis=1).ravel()
+    # a splitter that is repeated has nothing the second time
+    return block, np.concatenate([[0], np.maximum.accumulate(edges), [len(block)]])
 
 
 def _sorted(parts: list[Block]) -> Block:

@@ -93,7 +93,7 @@ def merged(runs: list[DiskRun], memory: int) -> Iterator[Block]:
         bound = min((head.last for head in heads if not head.ended), default=None)
         blocks = [block for head in heads for block in head.taken(bound)]
         if blocks:
-            yield from in_order(blocks)
+            yield from in_order(blocks, sorted_blocks=True)
         for head in heads:
             if not head.ended and (not head.held or head.last == bound):
                 head.fill()

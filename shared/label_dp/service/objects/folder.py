@@ -12,6 +12,8 @@ from typing import Any, BinaryIO
 from label_dp.service.folders import fsync_folder
 from label_dp.service.objects.port import Objects, Stored
 
+AT_ONCE = 1 << 20  # bytes that go to the disk at a time: each time, other threads of Python get their turn
+
 
 class FolderObjects(Objects):
     def __init__(self, root: Path) -> None:
@@ -25,7 +27,7 @@ class FolderObjects(Objects):
         path = self.path(key)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
-            with path.open("wb") as file:
+            with path.open("wb", buffering=AT_ONCE) as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())

@@ -74,15 +74,16 @@ def test_rows_come_out_as_a_plain_sort_gives_them(memory: int, tmp_path: Path) -
     check()
 
 
-@pytest.mark.usefixtures("way")
-def test_ties_of_many_rows_and_one_id_that_is_unlike_all_others(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("way", "divided")
+@pytest.mark.parametrize("memory", [1 << 30, 1 << 15])
+def test_ties_of_many_rows_and_one_id_that_is_unlike_all_others(memory: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     ids = [
         f"campaign-of-the-year-{rng.integers(3)}-{rng.integers(1 << 40):012x}-{rng.integers(4)}" for _ in range(6000)
     ]
     ids += ["click\x00" + "\x00" * int(rng.integers(12)) for _ in range(300)] + ["zz"]
     rng.shuffle(ids)
-    assert sorted_rows(ids, tmp_path, 1 << 30, chunk=1000) == expected(ids)
+    assert sorted_rows(ids, tmp_path, memory, chunk=1000) == expected(ids)
 
 
 @pytest.mark.parametrize("texts", [pa.string(), pa.large_string()])
