@@ -6,7 +6,7 @@ order, and equal ids keep the order in which they came (Frazer & McKellar 1970, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -26,7 +26,7 @@ SAMPLED = 32  # keys looked at for each bucket
 KEY = 8  # bytes
 
 
-def in_order(blocks: list[Block], *, sorted_blocks: bool = False) -> Iterator[Block]:
+def in_order(blocks: list[Block], *, sorted_blocks: bool = False) -> Generator[Block]:
     """All rows sorted bytewise by id in consecutive blocks, no id in two of them; empties the list. `sorted_blocks`:
     each of them is sorted already, and so is cut where others have to be divided."""
     taken = blocks.copy()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,12 +35,16 @@ class IdSort:
         self._labels: list[npt.NDArray[np.uint32]] = []
         self._blocks: list[Block] = []
         self._runs: list[DiskRun] = []
+        self._begun: tuple[Generator[Block], Future[Block | None]] | None = None
         self.rows = self._waiting = self._bytes = self._held = 0
 
     def __enter__(self) -> IdSort:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._begun is not None:
+            wait([self._begun[1]])
+            self._begun[0].close()
         self._blocks.clear()
         for run in self._runs:
             run.close()
@@ -58,8 +63,22 @@ class IdSort:
             if self._held > self.memory:
                 self._spill()
 
+    def begin(self) -> None:
+        """No more rows come: where they are in memory, a thread sorts until it has the first block."""
+        self._close_block()
+        if self._blocks and not self._runs:
+            sorted_, pool = in_order(self._blocks), ThreadPoolExecutor(1, "first block")
+            self._begun = sorted_, pool.submit(next, sorted_, None)
+            pool.shutdown(wait=False)
+
     def blocks(self) -> Iterator[Block]:
         """All rows in consecutive sorted blocks, no id in two of them. Raises Unavailable."""
+        if self._begun is not None:
+            sorted_, first = self._begun
+            if (block := first.result()) is not None:
+                yield block
+            yield from sorted_
+            return
         self._close_block()
         if self._runs and self._blocks:
             self._spill()

@@ -48,12 +48,16 @@ def expected(ids: list[str]) -> list[tuple[str, int]]:
     return sorted(((i, row) for row, i in enumerate(ids)), key=lambda pair: (pair[0].encode(), pair[1]))
 
 
-def sorted_rows(ids: list[str], folder: Path, memory: int, chunk: int = 3) -> list[tuple[str, int]]:
+def sorted_rows(
+    ids: list[str], folder: Path, memory: int, chunk: int = 3, *, begun: bool = False
+) -> list[tuple[str, int]]:
     rows: list[tuple[str, int]] = []
     array, numbers = pa.array(ids, pa.string()), np.arange(len(ids), dtype=np.uint32)
     with IdSort(folder, memory) as found:
         for start in range(0, len(ids), chunk):
             found.add(array.slice(start, chunk), numbers[start : start + chunk])
+        if begun:
+            found.begin()
         seen: set[str] = set()
         for block in found.blocks():
             here = block.ids().to_pylist()
@@ -67,9 +71,9 @@ def sorted_rows(ids: list[str], folder: Path, memory: int, chunk: int = 3) -> li
 @pytest.mark.parametrize("memory", [1 << 30, 200, 0])
 def test_rows_come_out_as_a_plain_sort_gives_them(memory: int, tmp_path: Path) -> None:
     @settings(max_examples=60, deadline=None)
-    @given(IDS)
-    def check(ids: list[str]) -> None:
-        assert sorted_rows(ids, tmp_path, memory) == expected(ids)
+    @given(IDS, st.booleans())
+    def check(ids: list[str], begun: bool) -> None:
+        assert sorted_rows(ids, tmp_path, memory, begun=begun) == expected(ids)
 
     check()
 
@@ -84,6 +88,31 @@ def test_ties_of_many_rows_and_one_id_that_is_unlike_all_others(memory: int, tmp
     ids += ["click\x00" + "\x00" * int(rng.integers(12)) for _ in range(300)] + ["zz"]
     rng.shuffle(ids)
     assert sorted_rows(ids, tmp_path, memory, chunk=1000) == expected(ids)
+
+
+def test_a_sort_that_begins_ahead_tells_what_went_wrong_and_may_be_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids, labels = pa.array(["b", "a"]), np.arange(2, dtype=np.uint32)
+    with IdSort(tmp_path, 1 << 20) as left:
+        left.add(ids, labels)
+        left.begin()
+    assert left._begun is not None
+    with pytest.raises(StopIteration):
+        next(left._begun[0])
+    with IdSort(tmp_path, 1 << 20) as empty:
+        empty.begin()
+        assert list(empty.blocks()) == []
+
+    def broken(_block: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(in_memory, "_compared", broken)
+    with IdSort(tmp_path, 1 << 20) as found:
+        found.add(ids, labels)
+        found.begin()
+        with pytest.raises(MemoryError):
+            next(found.blocks())
 
 
 @pytest.mark.parametrize("texts", [pa.string(), pa.large_string()])
