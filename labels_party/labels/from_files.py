@@ -98,8 +98,8 @@ class FileBatches:
             for rows in found.passing(file.chunks):
                 records = np.full(len(rows.ids), NONE) if rows.positions is None else rows.positions.astype(np.uint32)
                 passing.add(rows.ids, records)
-            if mode is not None:  # labels come last
-                passing.begin()
+            if mode is not None and not known.listed and kept is not None:  # no more rows, and room for both
+                passing.start()
             found.finish()
         return found
 

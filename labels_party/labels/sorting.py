@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 SHOWN_IDS = 20
 SHARE = 28  # percent of the memory for rows that wait for the sort; their sorted copies, Arrow and Python take the rest
-DIGESTS = 16  # percent for the digests of a file, before rows are sorted
+TOGETHER = 42  # percent for such rows of a file and its digests, where these wait in memory as well
 NONE = np.uint32(0xFFFFFFFF)  # in place of a position: a record that says that there is no label
 
 
@@ -84,7 +84,7 @@ class LabelSort:
         memory = self.memory_mb << 20
         if rows is None or id_bytes is None or id_bytes + 8 * rows > memory * SHARE // 100:
             return None
-        return rows if 16 * rows <= memory * DIGESTS // 100 else None
+        return rows if id_bytes + 24 * rows <= memory * TOGETHER // 100 else None
 
     def begin(self) -> IdSort:
         """A sort that takes records: id and domain position, or NONE; of an id the last one counts."""

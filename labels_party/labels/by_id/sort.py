@@ -63,7 +63,7 @@ class IdSort:
             if self._held > self.memory:
                 self._spill()
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """No more rows come: where they are in memory, a thread sorts until it has the first block."""
         self._close_block()
         if self._blocks and not self._runs:

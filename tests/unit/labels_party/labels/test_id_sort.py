@@ -49,15 +49,15 @@ def expected(ids: list[str]) -> list[tuple[str, int]]:
 
 
 def sorted_rows(
-    ids: list[str], folder: Path, memory: int, chunk: int = 3, *, begun: bool = False
+    ids: list[str], folder: Path, memory: int, chunk: int = 3, *, started: bool = False
 ) -> list[tuple[str, int]]:
     rows: list[tuple[str, int]] = []
     array, numbers = pa.array(ids, pa.string()), np.arange(len(ids), dtype=np.uint32)
     with IdSort(folder, memory) as found:
         for start in range(0, len(ids), chunk):
             found.add(array.slice(start, chunk), numbers[start : start + chunk])
-        if begun:
-            found.begin()
+        if started:
+            found.start()
         seen: set[str] = set()
         for block in found.blocks():
             here = block.ids().to_pylist()
@@ -72,8 +72,8 @@ def sorted_rows(
 def test_rows_come_out_as_a_plain_sort_gives_them(memory: int, tmp_path: Path) -> None:
     @settings(max_examples=60, deadline=None)
     @given(IDS, st.booleans())
-    def check(ids: list[str], begun: bool) -> None:
-        assert sorted_rows(ids, tmp_path, memory, begun=begun) == expected(ids)
+    def check(ids: list[str], started: bool) -> None:
+        assert sorted_rows(ids, tmp_path, memory, started=started) == expected(ids)
 
     check()
 
@@ -96,12 +96,12 @@ def test_a_sort_that_begins_ahead_tells_what_went_wrong_and_may_be_left(
     ids, labels = pa.array(["b", "a"]), np.arange(2, dtype=np.uint32)
     with IdSort(tmp_path, 1 << 20) as left:
         left.add(ids, labels)
-        left.begin()
+        left.start()
     assert left._begun is not None
     with pytest.raises(StopIteration):
         next(left._begun[0])
     with IdSort(tmp_path, 1 << 20) as empty:
-        empty.begin()
+        empty.start()
         assert list(empty.blocks()) == []
 
     def broken(_block: object) -> None:
@@ -110,7 +110,7 @@ def test_a_sort_that_begins_ahead_tells_what_went_wrong_and_may_be_left(
     monkeypatch.setattr(in_memory, "_compared", broken)
     with IdSort(tmp_path, 1 << 20) as found:
         found.add(ids, labels)
-        found.begin()
+        found.start()
         with pytest.raises(MemoryError):
             next(found.blocks())
 

@@ -20,7 +20,8 @@ NOTHING: Any = None
     [
         (10_000_000, 200_000_000, 10_000_000),
         (10_000_000, 300_000_000, None),  # ids so long that the sort needs the disk
-        (12_000_000, 60_000_000, None),  # too many digests
+        (12_000_000, 60_000_000, 12_000_000),
+        (11_000_000, 200_000_000, None),  # the rows fit, but not with their digests beside them
         (None, None, None),
         (5, None, None),
     ],
