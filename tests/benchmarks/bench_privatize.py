@@ -46,8 +46,9 @@ def write_labels(path: Path, rows: int) -> None:
             writer.write_batch(pa.record_batch([ids, amounts], names=["click", "revenue"]))
 
 
-def lines(n: int = ROWS, rounds: int = ROUNDS) -> list[Line]:
-    """The least of alternating rounds; the kernels are compiled beforehand, as in the image."""
+def lines(n: int = ROWS) -> list[Line]:
+    """The least of alternating rounds, of many rows of one; the kernels are compiled beforehand, as in the image."""
+    large = n > ROWS
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         labels = folder / "labels.parquet"
@@ -69,13 +70,20 @@ def lines(n: int = ROWS, rounds: int = ROUNDS) -> list[Line]:
             return measured([*command, str(THREADS), folder / "spill"])
 
         privatize(small, "warm")
-        found = [(privatize(labels, f"run-{i}"), rewrite()) for i in range(rounds)]
+        os.sync()  # or the first side would wait for a disk that still writes what both read
+        found = [(privatize(labels, f"run-{i}"), rewrite()) for i in range(1 if large else ROUNDS)]
     # what else the machine does only ever adds to a time, so the least is the nearest to the truth
     ours, theirs = (Used(*map(min, zip(*side, strict=True))) for side in zip(*found, strict=True))
-    peak = max(run.peak for run, _ in found)
     beside = f"DuckDB sorting and rewriting them ({theirs.wall:.2f} s wall, {theirs.cpu:.2f} s of CPU)"
+    wall, cpu = ours.wall / theirs.wall, ours.cpu / theirs.cpu
+    # of many rows what is mapped from files is as much as the system has memory for
+    peak, what = (
+        max((run.anonymous if large else run.peak) for run, _ in found),
+        "anonymous memory" if large else "peak",
+    )
+    limit, most = f"the limit ({MEMORY_MB} MiB)", peak / MEMORY_MB
     return [
-        Line(f"{n:,} labels, wall", ours.wall, "s", beside, ours.wall / theirs.wall, wanted_ratio=1.5, note=LIMITS),
-        Line(f"{n:,} labels, CPU", ours.cpu, "s", beside, ours.cpu / theirs.cpu, wanted_ratio=1.7, note=LIMITS),
-        Line(f"{n:,} labels, peak", peak, "MiB", f"the limit ({MEMORY_MB} MiB)", peak / MEMORY_MB, wanted_ratio=1.0),
+        Line(f"{n:,} labels, wall", ours.wall, "s", beside, wall, wanted_ratio=1.4 if large else 1.5, note=LIMITS),
+        Line(f"{n:,} labels, CPU", ours.cpu, "s", beside, cpu, wanted_ratio=1.7, note=LIMITS),
+        Line(f"{n:,} labels, {what}", peak, "MiB", limit, most, wanted_ratio=1.0),
     ]
