@@ -46,7 +46,7 @@ def write_labels(path: Path, rows: int) -> None:
             writer.write_batch(pa.record_batch([ids, amounts], names=["click", "revenue"]))
 
 
-def lines(n: int = ROWS) -> list[Line]:
+def lines(n: int = ROWS, rounds: int = ROUNDS) -> list[Line]:
     """The least of alternating rounds, of many rows of one; the kernels are compiled beforehand, as in the image."""
     large = n > ROWS
     with tempfile.TemporaryDirectory() as name:
@@ -71,7 +71,7 @@ def lines(n: int = ROWS) -> list[Line]:
 
         privatize(small, "warm")
         os.sync()  # or the first side would wait for a disk that still writes what both read
-        found = [(privatize(labels, f"run-{i}"), rewrite()) for i in range(1 if large else ROUNDS)]
+        found = [(privatize(labels, f"run-{i}"), rewrite()) for i in range(1 if large else rounds)]
     # what else the machine does only ever adds to a time, so the least is the nearest to the truth
     ours, theirs = (Used(*map(min, zip(*side, strict=True))) for side in zip(*found, strict=True))
     beside = f"DuckDB sorting and rewriting them ({theirs.wall:.2f} s wall, {theirs.cpu:.2f} s of CPU)"
