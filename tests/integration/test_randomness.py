@@ -133,6 +133,7 @@ def files_of(party: LabelsParty, release: str) -> list[str]:
     return sorted(str(path) for path in folder.rglob("*") if path.is_file()) if folder.exists() else []
 
 
+# what Python raises of a system that fails, and of one without a source; and too few bytes
 @pytest.mark.parametrize("failure", [OSError("no entropy"), NotImplementedError("no source"), b"", b"short"])
 @pytest.mark.parametrize("mechanism", ["rr-on-bins", "one-bit", "rr-with-prior", "discrete-laplace", "exponential"])
 def test_without_randomness_nothing_is_released_and_nothing_charged_twice(

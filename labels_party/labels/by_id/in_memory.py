@@ -6,7 +6,7 @@ order, and equal ids keep the order in which they came (Frazer & McKellar 1970, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -37,8 +37,7 @@ def in_order(blocks: list[Block], *, sorted_blocks: bool = False) -> Generator[B
         yield _compared(Block.joined(taken))
         return
     with ThreadPoolExecutor(THREADS, "sort") as pool:
-        parts = _parts(taken, 0, pool, _cut if sorted_blocks else _divided)
-        yield from in_turn(pool, _sorted, parts, THREADS)
+        yield from in_turn(pool, _sorted, _parts(taken, 0, pool, sorted_blocks), THREADS)
 
 
 def _compared(block: Block) -> Block:
@@ -51,10 +50,7 @@ def _compared(block: Block) -> Block:
     return Block.of([ids.take(order)], [block.labels[order.to_numpy()]])
 
 
-Divide = Callable[[Block, int, npt.NDArray[np.uint64]], tuple[Block, npt.NDArray[np.int64]]]
-
-
-def _parts(blocks: list[Block], depth: int, pool: ThreadPoolExecutor, divide: Divide) -> Iterator[list[Block]]:
+def _parts(blocks: list[Block], depth: int, pool: ThreadPoolExecutor, sorted_blocks: bool) -> Iterator[list[Block]]:
     """Rows in parts, every id of a part before every id of the next; empties the list."""
     from labels_party.labels.by_id.kernels import shared_prefix
 
@@ -64,13 +60,13 @@ def _parts(blocks: list[Block], depth: int, pool: ThreadPoolExecutor, divide: Di
         return
     first = np.frombuffer(blocks[0].id(0), np.uint8)
     # of sorted rows the first and the last tell it
-    ends = [end for b in blocks for end in (b.part(0, 1), b.part(len(b) - 1, len(b)))] if divide is _cut else blocks
+    ends = [end for b in blocks for end in (b.part(0, 1), b.part(len(b) - 1, len(b)))] if sorted_blocks else blocks
     depth = min(shared_prefix(b.offsets, b.data, first, depth, first.size) for b in ends)
     splitters = _splitters(blocks, depth, min(MOST_BUCKETS, rows // PART))
     held: list[Block] = []
 
     def divided(block: Block) -> tuple[Block, npt.NDArray[np.int64]]:
-        return divide(block, depth, splitters)
+        return (_cut if sorted_blocks else _divided)(block, depth, splitters)
 
     blocks.reverse()
     each = (blocks.pop() for _ in range(len(blocks)))  # a block is let go once it is worked on
@@ -81,7 +77,7 @@ def _parts(blocks: list[Block], depth: int, pool: ThreadPoolExecutor, divide: Di
         if inside == rows:  # keys do not tell these ids apart
             yield held
         elif inside:
-            yield from _parts(held, depth, pool, divide)
+            yield from _parts(held, depth, pool, sorted_blocks)
 
 
 def _splitters(blocks: list[Block], depth: int, buckets: int) -> npt.NDArray[np.uint64]:

@@ -75,6 +75,7 @@ def test_forked_child_is_refused() -> None:
     assert stream.uint64(1).size == 1
 
 
+# what Python raises of a system that fails, and of one without a source; and too few bytes
 @pytest.mark.parametrize("failure", [OSError("no entropy"), NotImplementedError("no source"), b"short"])
 def test_failing_system_randomness_is_refused_without_fallback(
     monkeypatch: pytest.MonkeyPatch, failure: Exception | bytes
