@@ -20,7 +20,7 @@ EMPTY: Run = (np.zeros(0, np.uint64), np.zeros(0, np.uint64))
 
 
 class Scratch:
-    """Memory that one thread uses again and again: pages that are new take a third of the time of a large sort."""
+    """Memory that one thread uses again and again: new pages take up to a third of the time of a large sort."""
 
     def __init__(self) -> None:
         self._held: dict[str, npt.NDArray[Any]] = {}

@@ -84,7 +84,7 @@ class UploadRuns:
 
     def part(self) -> tuple[Run, Rows, Rows]:
         """What was begun, or else what was added since: (a run without repetitions, their rows, rows of repeated
-        ids)."""
+        ids). Rows hold until the next part is begun: their memory is used again."""
         if self._begun is not None:
             found, self._begun = self._begun.result(), None
         elif not self._waiting:  # the upload ended with a full part
