@@ -103,13 +103,13 @@ def test_two_replicas_share_a_database_and_a_store_and_no_folder(
 
 def test_what_lies_there_is_encrypted(bucket: Room, tmp_path: Path) -> None:
     with LabelsParty(tmp_path / "home", objects=bucket.url) as party:
-        party.sealed_batch(pa.table({"example_id": [f"c{i}" for i in range(64)], "label": [7.0] * 64}))
+        party.sealed_batch(pa.table({"example_id": [f"click-{i}" for i in range(64)], "label": [7.0] * 64}))
         (key,) = [key for key in bucket.keys("labels") if "/sealed-" in key and key.endswith(".parquet")]
         (batch,) = list(party.services.vault.scan(key.removeprefix("labels/")))
         stored = bucket.read(key)
         assert batch.column(1).to_pylist() == [7] * 64
-        assert b"c63" in b"".join(batch.column(0).cast("binary").to_pylist())
-        assert b"c63" not in stored
+        assert b"click-63" in b"".join(batch.column(0).cast("binary").to_pylist())
+        assert b"click-63" not in stored
         assert np.full(64, 7, "<u4").tobytes() not in stored
 
 
