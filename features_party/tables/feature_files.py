@@ -6,6 +6,7 @@ Parquet keeps its Arrow types. A CSV file has none: they are inferred from all o
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ class FeatureFile:
                     refuse_wide(file, str(path))
             schema = _csv_schema(path, [id_column, *text]) if csv else _parquet_schema(path)
         require_columns(schema.names, [id_column], str(path))
-        twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
+        twice = next((name for name, times in Counter(schema.names).items() if times > 1), None)
         if twice is not None:
             raise InvalidTable(f"'{path}' has more than one column '{twice}'; rename or drop one.")
         return cls(path, id_column, schema, csv)

@@ -8,7 +8,8 @@ are numbers too (category_statistics.py), crossings of columns are categories (c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -152,13 +153,15 @@ class FeatureSchema:
 
     @classmethod
     def learn(
-        cls, features: pa.Table, *, categorical: Sequence[str] = (), exclude: Sequence[str] = ()
+        cls, features: pa.Table, *, categorical: Collection[str] = (), exclude: Collection[str] = ()
     ) -> FeatureSchema:
         """Kinds and vocabularies of the columns of `features`. Raises InvalidTable for columns it cannot read."""
         import pyarrow.compute as pc
 
-        twice = next((name for name in features.column_names if features.column_names.count(name) > 1), None)
-        if twice is not None and twice not in exclude:
+        exclude = frozenset(exclude)
+        times = Counter(name for name in features.column_names if name not in exclude)
+        twice = next((name for name, count in times.items() if count > 1), None)
+        if twice is not None:
             raise InvalidTable(f"The feature table has more than one column '{twice}'; rename or drop one.")
 
         def counted(name: str) -> Counted:
@@ -177,14 +180,15 @@ class FeatureSchema:
         rows: int,
         counted: Callable[[str], Counted],
         *,
-        categorical: Sequence[str] = (),
-        exclude: Sequence[str] = (),
+        categorical: Collection[str] = (),
+        exclude: Collection[str] = (),
     ) -> FeatureSchema:
         """The same of columns by Arrow type. `counted` tells of a column of categories how many values it has, and
         those of MAX_VOCABULARY that come most often, in falling order, then by the alphabet."""
         for name in (*categorical, *exclude):
             if name not in types:
                 raise InvalidTable(f"There is no feature column '{name}' to treat specially; check its spelling.")
+        categorical, exclude = frozenset(categorical), frozenset(exclude)
         columns: list[Column] = []
         left_out: list[tuple[str, str]] = []
         for name, kept in types.items():
@@ -207,7 +211,8 @@ class FeatureSchema:
 
     def encode(self, features: pa.Table) -> Encoded:
         """The table's rows under this schema; extra columns are ignored. Raises InvalidTable for a missing column."""
-        missing = [c.name for c in self.columns if features.column_names.count(c.name) != 1]
+        times = Counter(features.column_names)
+        missing = [c.name for c in self.columns if times[c.name] != 1]
         if missing:
             names = ", ".join(f"'{name}'" for name in missing[:20])
             raise InvalidTable(f"The model needs each of these columns exactly once in the feature table: {names}.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -186,7 +187,8 @@ class FeatureStore:
 def _chosen(table: pa.Table, names: Sequence[str]) -> pa.Table:
     """The ids and the columns `names`. Raises InvalidTable."""
     # the ids are no feature, whatever a predictor calls its features
-    missing = [name for name in names if name == ID or table.column_names.count(name) != 1]
+    times = Counter(table.column_names)
+    missing = [name for name in names if name == ID or times[name] != 1]
     if missing:
         raise InvalidTable(
             f"The table of features has no column '{missing[0]}'; it has "
