@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import io
-import json
 import os
 import secrets
 import signal
@@ -20,6 +18,7 @@ from deploy.demo.services import SHARED_CORES, SIGNALS, both
 from deploy.demo.telling import CODE, Teller
 from label_dp.errors import InvalidInput, LabelDPError
 from label_dp.privacy import Epsilon
+from label_dp.service.cli import json_text, show_all
 
 FEWEST, MOST = 500, 5_000_000
 
@@ -53,6 +52,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Play the demo. Raises LabelDPError with one sentence for the visitor."""
+    show_all()
     given = parser().parse_args(words)
     if len({part is None for part in (given.labels_url, given.features_url, given.keys)}) == 2:
         raise InvalidInput("--labels-url, --features-url and --keys go together: give all three or none.")
@@ -66,12 +66,10 @@ def main(words: Sequence[str] | None = None) -> None:
         raise InvalidInput("--seed must lie between 0 and 4294967295.")
     epsilon = Epsilon.parse(given.epsilon, positive=True, name="--epsilon")
     os.environ.update(SHARED_CORES)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal without ε must not end the story
     with orderly(prepare(given.out), own=given.keys is None):
         results = _play(given, epsilon, Teller(silent=given.json))
     if given.json:
-        print(json.dumps(results, ensure_ascii=False, indent=2))
+        print(json_text(results, indent=2))
 
 
 @contextlib.contextmanager

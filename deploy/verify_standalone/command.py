@@ -15,6 +15,7 @@ checked here, only that not a bit of them was changed.
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from pathlib import Path
 
@@ -34,6 +35,8 @@ def plain(text: str) -> str:
 
 def main() -> int:
     """Runs the command line and says what was checked; the exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # names that a terminal cannot show must not undo a verdict
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Verify a message, an answer or an audit export.")
     kinds = parser.add_subparsers(dest="kind", required=True)
     whats = {

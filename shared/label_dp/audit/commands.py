@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,7 +17,7 @@ from label_dp.audit.show import NOBODY, Totals, describe, plain, sentence
 from label_dp.audit.store import AuditStore, Export, read_export, verify_export
 from label_dp.documents.signing import VerifyingKey, named_key
 from label_dp.errors import InvalidInput
-from label_dp.service.cli import emit, say, table
+from label_dp.service.cli import emit, json_text, say, table
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
@@ -42,7 +41,7 @@ def show(
     """`events` as sentences with the totals, as one JSON list, as one JSON object a line, or the totals alone."""
     if lines:
         for event in events:
-            print(json.dumps(describe(event, exact=True, names=names), ensure_ascii=False))  # noqa: T201 - the command line's own output
+            print(json_text(describe(event, exact=True, names=names)))  # noqa: T201 - the command line's own output
         return
     if as_json and not totals_only:
         emit([describe(event, exact=True, names=names) for event in events], True, lambda: None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import io
 import json
 import logging
 import os
@@ -82,8 +83,21 @@ def allow_pandas() -> None:
     sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not _Absent]
 
 
+def show_all() -> None:
+    """Have standard output replace what its encoding lacks: ε is charged by then, and must not seem to have failed."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
+def json_text(data: Any, indent: int | None = None) -> str:
+    """JSON for standard output: escapes stand for what its encoding lacks, so that a program reads every value."""
+    unicode = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
+    return json.dumps(data, ensure_ascii=not unicode, indent=indent)
+
+
 def run(app: typer.Typer) -> None:
     """Run a typer app: a typed error becomes one line on stderr and its exit code; no traceback is shown."""
+    show_all()
     _spare_collections()
     _spare_pandas()
     _spare_pages()
@@ -165,7 +179,7 @@ def warn(detail: str) -> None:
 def emit(data: Any, as_json: bool, human: Callable[[], None]) -> None:
     """One JSON document for programs, or `human()` for people."""
     if as_json:
-        print(json.dumps(data, ensure_ascii=False, indent=2))  # noqa: T201 - the command line's own output
+        print(json_text(data, indent=2))  # noqa: T201 - the command line's own output
     else:
         human()
 
