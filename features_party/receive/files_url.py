@@ -5,12 +5,12 @@ What lies there is not trusted either: it must have the digest of the signed man
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 from features_party.receive.labels_url import ORIGIN, labels_url
+from label_dp.client.addresses import is_local, is_public, is_reserved, literal
 from label_dp.errors import Refusal
 
 SETTING = "FEATURES_PARTY_FILE_URLS"
@@ -20,8 +20,9 @@ _URL = re.compile(
     rf"(?P<origin>{ORIGIN})(?P<path>(/[A-Za-z0-9._~!$&'()*+,;=:@%-]*)*)(\?[A-Za-z0-9._~!$&'()*+,;=:@%/?-]*)?",
     re.ASCII | re.IGNORECASE,
 )
-# dots as segments, and what a server may read as a slash: both lead to a place that is not below the one that is listed
-_LEADS_AWAY = re.compile(r"/(\.|%2e){1,2}(/|$)|%(2f|5c|00)", re.ASCII | re.IGNORECASE)
+# what a segment may hold once it is decoded, beside letters and digits: nothing that a server may read as a slash, as
+# the end of a segment, or as something to decode again
+_MARKS = frozenset(" ._~!$&'()*+,=:@-")
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class FileRules:
         here = location.startswith("/") and not location.startswith("//")
         url = f"{own.scheme}://{own.netloc}{location}" if here else location
         match = _URL.fullmatch(url) if len(url) <= MAX_URL else None
-        if match is None or _LEADS_AWAY.search(match["path"]) or int(match["port"] or 0) > 65535:
+        if match is None or not _stays(match["path"]) or int(match["port"] or 0) > 65535:
             raise _refusal("that is no plain URL")
         scheme, host = match["scheme"].lower(), match["host"].lower()
         if own.scheme == "https" and scheme == "http":
@@ -54,6 +55,9 @@ class FileRules:
         if self.listed or self.closed:
             if not any(_within(origin, match["path"], known) for known in self.listed):
                 raise _refusal(f"that is not listed; the operator lists object stores in {SETTING}")
+            address = literal(host)
+            if address is not None and is_reserved(address):
+                raise _refusal("that no service answers from")
         elif scheme == "http" and host != _host(self.labels):
             raise _refusal(f"over plain http; list it in {SETTING} if that is meant")
         elif scheme == "https" and not _public(host) and host != _host(self.labels):
@@ -71,12 +75,22 @@ def _host(url: str) -> str:
     return match["host"].lower() if match is not None else ""
 
 
+def _stays(path: str) -> bool:
+    """Whether it leads to a place below each of its beginnings, however often a server decodes it."""
+    for segment in path.split("/"):
+        try:
+            plain = unquote_to_bytes(segment).decode()
+        except UnicodeDecodeError:
+            return False
+        if plain in (".", "..") or not all(c.isalnum() or c in _MARKS for c in plain):
+            return False
+    return True
+
+
 def _public(host: str) -> bool:
     """A name is: over https its certificate must be for that name, which no neighbour of ours has by chance."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_global
-    except ValueError:
-        return True
+    address = literal(host)
+    return not is_local(host) if address is None else is_public(address)
 
 
 def _refusal(why: str) -> Refusal:

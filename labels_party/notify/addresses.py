@@ -14,14 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from label_dp.client.addresses import Address, is_local, is_loopback, is_public, is_reserved, literal
 from label_dp.errors import InvalidInput
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-METADATA = frozenset({ipaddress.ip_address("fd00:ec2::254"), ipaddress.ip_address("168.63.129.16")})
-# ends of IPv6 addresses that are IPv4 ones: NAT64, translated, compatible
-HOLDING_IPV4 = tuple(ipaddress.IPv6Network(n) for n in ("64:ff9b::/96", "::ffff:0:0:0/96", "::/96"))
-UNICAST = ipaddress.IPv6Network("2000::/3")  # all that is routed between networks; the rest is local or unused
-PROTOCOLS = ipaddress.IPv4Network("192.0.0.0/24")  # for protocols, and for the metadata of some clouds
 MAX_URL = 2000
 
 
@@ -57,15 +52,14 @@ class AddressRules:
             raise InvalidInput("A webhook's URL has no user name, password or fragment; notices are signed instead.")
         if self.hosts and host.lower() not in self.hosts:
             raise InvalidInput("LABELS_PARTY_WEBHOOK_HOSTS does not name this host; notices go to listed hosts only.")
-        local = host.lower() == "localhost" or _is_loopback(host)
-        if parts.scheme == "http" and not (local and not self.hosts) and host.lower() not in self.plain:
+        if parts.scheme == "http" and not (is_local(host) and not self.hosts) and host.lower() not in self.plain:
             raise InvalidInput(
                 "Notices go over https; plain http is for this machine, or for a host that "
                 "LABELS_PARTY_WEBHOOK_HOSTS names as http://HOST."
             )
-        literal = _literal(host)
-        if literal is not None:
-            self._allow(literal)
+        address = literal(host)
+        if address is not None:
+            self._allow(address)
         return parts
 
     def resolve(self, url: str) -> Target:
@@ -82,10 +76,9 @@ class AddressRules:
         return Target(url, host, port, str(found[0]))
 
     def _allow(self, address: Address) -> None:
-        inner = _inner(address)
-        if inner.is_link_local or inner.is_multicast or inner.is_unspecified or inner in METADATA:
+        if is_reserved(address):
             raise InvalidInput("The webhook's host has an address that no service answers from; it is refused.")
-        if not self.hosts and not _is_public(inner) and not inner.is_loopback:
+        if not self.hosts and not is_public(address) and not is_loopback(address):
             raise InvalidInput(
                 "The webhook's host is in a private network; name it in LABELS_PARTY_WEBHOOK_HOSTS to allow it."
             )
@@ -93,30 +86,3 @@ class AddressRules:
 
 def _look_up(host: str, port: int) -> list[tuple[Any, ...]]:
     return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-
-
-def _literal(host: str) -> Address | None:
-    try:
-        return ipaddress.ip_address(host.split("%")[0])
-    except ValueError:
-        return None
-
-
-def _inner(address: Address) -> Address:
-    """The IPv4 address that an IPv6 one stands for (mapped, compatible, NAT64, 6to4, Teredo), else itself."""
-    if isinstance(address, ipaddress.IPv4Address) or address.is_loopback or address.is_unspecified:
-        return address
-    if any(address in network for network in HOLDING_IPV4):
-        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    teredo = address.teredo
-    return address.ipv4_mapped or address.sixtofour or (teredo[1] if teredo else address)
-
-
-def _is_public(address: Address) -> bool:
-    inside = address not in PROTOCOLS if isinstance(address, ipaddress.IPv4Address) else address in UNICAST
-    return inside and address.is_global
-
-
-def _is_loopback(host: str) -> bool:
-    address = _literal(host)
-    return address is not None and address.is_loopback

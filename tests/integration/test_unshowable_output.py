@@ -17,8 +17,8 @@ import labels_party.cli
 ROOT = Path(__file__).parents[2]
 ENCODINGS = ("ascii", "cp1252")  # the C locale without UTF-8 mode; a pipe on Windows
 PRIVATIZE = (
-    "privatize", "--labels", "l.csv", "--id-column", "id", "--label-column", "eur", "--domain", "0:50", "--epsilon", "1",
-    "--mechanism", "one-bit", "--population", "käse", "--budget", "9",
+    "privatize", "--labels", "l.csv", "--id-column", "id", "--label-column", "eur", "--domain", "0:50",
+    "--epsilon", "1", "--mechanism", "one-bit", "--population", "käse", "--budget", "9",
 )  # fmt: skip
 
 
@@ -90,7 +90,5 @@ def test_every_help_is_shown(tmp_path: Path, encoding: str, party: str, words: t
 )
 def test_programs_of_their_own(words: tuple[str, ...]) -> None:
     locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    done = subprocess.run(
-        [sys.executable, *words], env=os.environ | locale, cwd=ROOT, capture_output=True, check=False
-    )
+    done = subprocess.run([sys.executable, *words], env=os.environ | locale, cwd=ROOT, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode("ascii", "replace")[-500:]

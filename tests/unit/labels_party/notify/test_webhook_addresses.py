@@ -17,6 +17,7 @@ NAMES = {
     "six.example": ["2606:2800:21f:cb07:6820:80da:af6b:8b2c"],
     "localhost": ["127.0.0.1"],
     "rebound.example": ["127.0.0.1"],
+    "127.1": ["127.0.0.1"],
 }
 
 
@@ -35,6 +36,7 @@ ALLOWED = [
     ("http://127.0.0.1:9000/hook", ()),
     ("http://localhost:9000/hook", ()),
     ("http://[::1]:9000/hook", ()),
+    ("http://127.1:9000/hook", ()),
     ("https://rebound.example/", ()),
     ("https://private.example/", ("private.example",)),
     ("https://PRIVATE.example/", ("private.EXAMPLE",)),
@@ -65,6 +67,9 @@ REFUSED = [
     ("https://[64:ff9b:1::a00:5]/", ()),
     ("https://[fec0::1]/", ()),
     ("https://192.0.0.192/", ()),
+    ("https://10.5/", ()),
+    ("https://0x0a000005/", ()),
+    ("https://2852039166/", ("2852039166",)),
     ("https://[fe80::1%25eth0]/", ("fe80::1%25eth0",)),
     ("https://public.example/", ("other.example",)),
     ("http://127.0.0.1/", ("other.example",)),
