@@ -76,9 +76,10 @@ def _totals(d: Any) -> tuple[int, int, int]:
 
 def _check_unit(d: Any) -> None:
     """An example; or a unit, each of whose examples may have spent as much as one of them has, up to a lifetime ε."""
-    unit = members(d["unit"], ("kind", "column", "max_examples", "epsilon_per_unit"), "the unit")
+    names = ("column", "max_examples", "epsilon_per_unit", "examples_beyond")
+    unit = members(d["unit"], ("kind", *names), "the unit")
     if one_of(unit["kind"], ("example", "unit"), "the kind of unit") == "example":
-        if (unit["column"], unit["max_examples"], unit["epsilon_per_unit"]) != (None, None, None):
+        if any(unit[name] is not None for name in names):
             refuse("an example has no column, no number of examples and no ε of a unit")
         return
     if not isinstance(unit["column"], str):
@@ -89,3 +90,5 @@ def _check_unit(d: Any) -> None:
     _, spent, lifetime = _totals(d)
     if over or not spent <= each <= lifetime:
         refuse("ε per unit does not follow from what its examples may have spent")
+    without = 0 if d["missing_label"] is None else d["n"]
+    count(unit["examples_beyond"], 0, without, "the number of examples beyond the bound of a unit")

@@ -164,7 +164,6 @@ def _why(estimate: ErrorEstimate | ClassMetrics | str | None) -> str:
 
 def of_message(manifest: Manifest, digest: str) -> dict[str, Any]:
     """What a card lists of a message, without its correction."""
-    unit = manifest.unit
     return described(manifest) | {
         "release": manifest.id,
         **({"rehearsal": True} if isinstance(manifest, Rehearsal) else {}),
@@ -172,10 +171,5 @@ def of_message(manifest: Manifest, digest: str) -> dict[str, Any]:
         "mechanism": manifest.mechanism.name,
         "clipping": None if manifest.clipping is None else manifest.clipping.summary(),
         "loss": manifest.loss,
-        "unit": {
-            "kind": unit.kind,
-            "column": unit.column,
-            "max_examples": unit.max_examples,
-            "epsilon_per_unit": unit.epsilon_per_unit,
-        },
+        "unit": manifest.unit_said,
     }

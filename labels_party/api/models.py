@@ -45,6 +45,10 @@ class BatchOut(BaseModel):
     created: str
     sealed: str | None
     examples: int | None
+    examples_beyond: int | None = Field(
+        description="Of a sealed batch: examples beyond the most that one unit may have, which count as the "
+        "missing label. Null where units have no bound."
+    )
     seal_at: str | None
     release_template: dict[str, Any] | None
     schedule_problem: dict[str, Any] | None

@@ -55,7 +55,7 @@ def check(
         unit_column,
         max_examples_per_unit,
         examples,
-        missing_label is not None,
+        missing_label,
         out_of_domain == "refuse",
     )
     with progress("check", as_json) as report:

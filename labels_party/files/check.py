@@ -12,6 +12,7 @@ import numpy as np
 from label_dp.domain import Domain
 from label_dp.errors import InvalidDomain
 from label_dp.numbers import decimal_of
+from label_dp.privacy import PrivacyUnit
 from labels_party.labels.file_check import Found, Ids, Labels, compare, look_at
 from labels_party.labels.label_file import LabelFile
 
@@ -68,7 +69,7 @@ class FileOfLabels:
     unit_column: str | None = None
     max_examples_per_unit: int | None = None
     examples: Path | None = None
-    missing_label: bool = False
+    missing_label: str | None = None
     refuse: bool = False  # labels outside the domain
 
 
@@ -77,12 +78,14 @@ def check(of: FileOfLabels) -> Checked:
     unit = of.unit_column if of.examples is None else None  # units come with the list where there is one
     wanted = (of.id_column, of.label_column, *([unit] if unit is not None else []))
     file = LabelFile.open(of.labels, wanted)
-    found = look_at(file, of.id_column, of.label_column, unit, of.domain)
+    most = of.max_examples_per_unit
+    found = look_at(file, of.id_column, of.label_column, unit, of.domain, most)
     refused = [*_ids(found.ids, of.id_column), *_labels(found.labels, of)]
     says: list[str] = []
     if of.examples is not None:
-        listed = LabelFile.open(of.examples, (of.id_column,), names_are_public=True)
-        refused += _listed(compare(found, listed, of.id_column), of, says)
+        columns = (of.id_column, *([of.unit_column] if of.unit_column is not None else []))
+        listed = LabelFile.open(of.examples, columns, names_are_public=True)
+        refused += _listed(compare(found, listed, of.id_column, of.unit_column, most), of, says)
     if found.units is not None:
         refused += _units(found.units, of, says)
     suggested = _suggested(found.labels)
@@ -131,7 +134,7 @@ def _listed(compared: tuple[Ids, int, int], of: FileOfLabels, says: list[str]) -
     told = [f"In the list of examples: {sentence}" for sentence in _ids(listed, of.id_column)]
     if unlisted:
         told.append(f"{_ids_of(unlisted)} a label and is not in the list of examples.")
-    if without and not of.missing_label:
+    if without and of.missing_label is None:
         told.append(f"{_ids_of(without)} no label: say with --missing-label what such an example counts as.")
     elif without:
         says.append(f"{_ids_of(without)} no label and takes the missing-label value.")
@@ -140,11 +143,14 @@ def _listed(compared: tuple[Ids, int, int], of: FileOfLabels, says: list[str]) -
 
 def _units(units: Ids, of: FileOfLabels, says: list[str]) -> list[str]:
     says.append(f"{units.distinct:,} different {of.unit_column}; the commonest has {units.most:,} rows.")
-    if of.max_examples_per_unit is not None and units.most > of.max_examples_per_unit:
-        then = "take the missing-label value" if of.missing_label else "are refused, since there is no --missing-label"
-        says.append(f"Of a {of.unit_column} with more than {of.max_examples_per_unit:,} rows those in excess {then}.")
-    first = _at(units.first_empty)
-    return [f"{_rows(units.empty)} no {of.unit_column} (the first is row {first})."] if units.empty else []
+    beyond = PrivacyUnit(of.unit_column, of.max_examples_per_unit).beyond(units.beyond, units.rows, of.missing_label)
+    told = []
+    if units.empty:
+        told.append(f"{_rows(units.empty)} no {of.unit_column} (the first is row {_at(units.first_empty)}).")
+    if beyond:
+        where = told if of.missing_label is None else says
+        where.append(f"{beyond} Examples of earlier batches of the population count as well.")
+    return told
 
 
 # --- what the labels look like ------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from label_dp.actors import with_names
 from label_dp.errors import AlreadyReleased, BudgetExceeded, Conflict, InvalidInput
 from label_dp.privacy import ZERO, EpsilonSplit
-from label_dp.service.cli import Progress
+from label_dp.service.cli import Progress, warn
 from labels_party.bootstrap import Services
 from labels_party.labels.batches import Batch
 from labels_party.labels.from_files import FileBatches, file_columns
@@ -73,6 +73,8 @@ def run(services: Services, of: str | LabelsFile, errand: Errand, progress: Prog
     else:
         errand.ready(services, of.population)
         batch, population, note = _sealed(services, of, errand, progress)
+    if beyond := batch.beyond(population):
+        warn(beyond)
     result = errand.deliver(services, errand.start(services, batch, population), progress)
     services.sealer.compaction.wait()  # it would end with the process
     return result | ({"note": note} if note else {})

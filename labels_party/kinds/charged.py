@@ -46,5 +46,6 @@ def charged_members(
             column=population.unit.unit_column,
             max_examples=population.unit.max_examples,
             epsilon_per_unit=population.unit.bound(most),
+            examples_beyond=batch.examples_beyond,
         ),
     }

@@ -51,6 +51,7 @@ class Batch:
     n: int | None
     id_bytes: int | None
     ids_mac: str | None
+    examples_beyond: int | None = None  # the bound on units, where there is one; of ids and units alone
     seal_at: str | None = None
     release_template: dict[str, Any] | None = None
     scheduled_by: str | None = None
@@ -62,6 +63,10 @@ class Batch:
     merged_into: str | None = None  # see `history.py`
     set_aside: int = 0  # uploads that wait for the owner's decision; counted, not stored
 
+    def beyond(self, population: Population) -> str:
+        """What the bound on units takes from it, as a sentence; empty where nothing."""
+        return population.unit.beyond(self.examples_beyond or 0, self.n or 1, population.missing_label)
+
     def as_json(self) -> dict[str, Any]:
         return {
             "id": self.id,
@@ -72,6 +77,7 @@ class Batch:
             "created": self.created,
             "sealed": self.sealed,
             "examples": self.n,
+            "examples_beyond": self.examples_beyond,
             "seal_at": self.seal_at,
             "release_template": self.release_template,
             "schedule_problem": self.schedule_problem,
@@ -232,8 +238,8 @@ class Batches:
         still = (t.c.id == batch, t.c.state == "open", t.c.closed.is_(None))
         connection.execute(sa.update(t).where(*still).values(closed=now))
 
-    def seal(self, connection: Connection, batch: Batch, **values: int | str) -> None:
-        """The values that a sealed batch has: `seal_order`, `n`, `id_bytes`, `ids_mac`."""
+    def seal(self, connection: Connection, batch: Batch, **values: int | str | None) -> None:
+        """The values that a sealed batch has: `seal_order`, `n`, `id_bytes`, `ids_mac`, `examples_beyond`."""
         sealed = {"state": SEALED, "sealed": timestamp(self.clock())} | values
         connection.execute(sa.update(batches).where(batches.c.id == batch.id).values(**sealed))
 

@@ -39,6 +39,7 @@ class Ids:
     distinct: int = 0
     repeated: int = 0  # rows whose value occurred before
     most: int = 0  # rows of the commonest value
+    beyond: int = 0  # rows beyond the most that one value may have, where there is such a number
     shown: list[str] = field(default_factory=list)  # some values that occur more than once
 
 
@@ -88,7 +89,12 @@ class Digests:
 
 
 def look_at(
-    file: LabelFile, id_column: str, label_column: str, unit_column: str | None, domain: Domain | None
+    file: LabelFile,
+    id_column: str,
+    label_column: str,
+    unit_column: str | None,
+    domain: Domain | None,
+    most: int | None = None,
 ) -> Found:
     """One pass over the file, and a second one over its ids where some repeat. Raises InvalidFile and its kinds."""
     found = Found()
@@ -108,7 +114,7 @@ def look_at(
     found.digests = ids
     again = _count(found.ids, ids)
     if found.units is not None:
-        _count(found.units, units)
+        _count(found.units, units, most)
     if again.size:
         found.ids.shown = _spelled(file, id_column, ids, again)
     return found
@@ -122,12 +128,20 @@ class Found:
     digests: Digests = field(default_factory=Digests)
 
 
-def compare(found: Found, listed: LabelFile, id_column: str) -> tuple[Ids, int, int]:
-    """(what is to be said of a list of ids, listed ids without a row here, rows here that are not listed)."""
-    told, theirs = Ids(), Digests(found.digests.key)
+def compare(
+    found: Found, listed: LabelFile, id_column: str, unit_column: str | None, most: int | None = None
+) -> tuple[Ids, int, int]:
+    """(what is to be said of a list of ids, listed ids without a row here, rows here that are not listed); the units
+    of the list go into `found`."""
+    told, theirs, units = Ids(), Digests(found.digests.key), Digests()
     for table in listed.chunks():
         _look_at_texts(told, _texts(table[id_column]), theirs)
+        if unit_column is not None:
+            found.units = found.units or Ids()
+            _look_at_texts(found.units, _texts(table[unit_column]), units)
     _count(told, theirs)
+    if found.units is not None:
+        _count(found.units, units, most)
     ours, wanted = np.unique(found.digests.sorted()), np.unique(theirs.sorted())
     both = np.intersect1d(ours, wanted, assume_unique=True).size
     return told, wanted.size - both, ours.size - both
@@ -157,13 +171,14 @@ def _look_at_texts(ids: Ids, texts: pa.Array, digests: Digests) -> None:
     digests.add(texts.drop_null())
 
 
-def _count(ids: Ids, digests: Digests) -> U64:
-    """The digests that occur more than once; fills in how often."""
+def _count(ids: Ids, digests: Digests, most: int | None = None) -> U64:
+    """The digests that occur more than once; fills in how often, and how many rows are beyond `most` of one."""
     found = digests.sorted()
     starts = np.flatnonzero(np.concatenate([[True], found[1:] != found[:-1]])) if found.size else np.zeros(0, np.int64)
     counts = np.diff(np.append(starts, found.size))
     ids.distinct, ids.repeated = int(starts.size), int(found.size - starts.size)
     ids.most = int(counts.max()) if counts.size else 0
+    ids.beyond = 0 if most is None else int(np.maximum(counts - most, 0).sum())
     again: U64 = found[starts[counts > 1]]
     return again
 

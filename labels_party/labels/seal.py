@@ -277,7 +277,13 @@ class Sealer:
             self.units.check_again(connection, population, sealed.tally, sealed.tallied)
         self.batches.bump(connection, batch)
         self.batches.seal(
-            connection, batch, seal_order=last + 1, n=sealed.rows, id_bytes=sealed.id_bytes, ids_mac=sealed.ids_mac
+            connection,
+            batch,
+            seal_order=last + 1,
+            n=sealed.rows,
+            id_bytes=sealed.id_bytes,
+            ids_mac=sealed.ids_mac,
+            examples_beyond=None if sealed.tally is None else sealed.tally.beyond,
         )
         for key, rows in sealed.objects:
             self.batches.add_segment(connection, batch.id, SEALED, key, rows)

@@ -54,10 +54,12 @@ class TooManyExamples(Refusal):
 
 @dataclass(frozen=True)
 class Tally:
-    """Units of one batch: their keyed digests as a run, and how many examples of each keep their label (int64[n])."""
+    """Units of one batch: their keyed digests as a run, how many examples of each keep their label (int64[n]), and how
+    many of all do not because of the bound; those of erased units are not among them."""
 
     units: Run
     kept: Counts
+    beyond: int = 0
 
 
 class Units:
@@ -79,16 +81,17 @@ class Units:
         several = not examples.listed and examples.corrected  # then an id may come with more than one unit
         units, counts = self._counted(source, key)
         left = np.maximum(most - self._used(earlier, units), 0)
-        left[members(erased, units)] = 0
+        gone = members(erased, units)
+        left[gone] = 0
         tight = counts > left  # several records of an id count several times here, so this errs on the safe side
         if not several and not tight.any():
             return Tally(units, counts), None
         chosen = np.ones(len(left), np.bool_) if several else tight
         id_key = digest_key(self.secrets, batch.label)
-        kept, first, dropped = self._chosen(source, key, units, left, chosen, id_key)
+        kept, without, first, dropped = self._chosen(source, key, units, left, chosen, id_key)
         kept = np.where(chosen, kept, counts)
         some = kept > 0
-        tally = Tally((units[0][some], units[1][some]), kept[some])
+        tally = Tally((units[0][some], units[1][some]), kept[some], int(without[~gone].sum()))
         if first and population.missing_index is None:
             raise TooManyExamples(most, first)
         return tally, Excess(dropped, id_key) if first else None
@@ -177,8 +180,9 @@ class Units:
 
     def _chosen(
         self, source: list[Segment], key: bytes, units: Run, left: Counts, chosen: npt.NDArray[np.bool_], id_key: bytes
-    ) -> tuple[Counts, list[str], Run]:
-        """Of the chosen units: how many examples keep their label, some ids of the others, digests of all others.
+    ) -> tuple[Counts, Counts, list[str], Run]:
+        """Of the chosen units: how many examples keep their label and how many do not, some ids and all digests of
+        those that do not.
 
         The first `left` ids in bytewise order keep it; of several records of an id the last one's unit counts.
         """
@@ -206,7 +210,7 @@ class Units:
                 low, high = siphash128(gone, id_key)
                 lows.append(low)
                 highs.append(high)
-        return kept, first, sort_run(np.concatenate(lows), np.concatenate(highs))[0]
+        return kept, seen - kept, first, sort_run(np.concatenate(lows), np.concatenate(highs))[0]
 
 
 def _earlier_alike(place: Counts) -> Counts:

@@ -29,7 +29,8 @@ def approvals(visit: Auditor, cursor: Annotated[str | None, Query(max_length=200
     def _beside(connection: Connection, row: dict[str, Any], visit: Visit) -> dict[str, Any]:
         """The row, what was asked for in full, what the batch has spent, and what it released before."""
         found = ctx.work.get(connection, row["id"])
-        account = ctx.ledger.account(connection, ctx.work.about(connection, found)[1], found.batch)
+        batch, population = ctx.work.about(connection, found)
+        account = ctx.ledger.account(connection, population, batch.id)
         before = given(connection, ctx.work, Given(batch=found.batch, state="published"), Page(5, newest=True))
         after = account.spent + found.split.total
         return days([row], visit)[0] | {
@@ -42,6 +43,7 @@ def approvals(visit: Auditor, cursor: Annotated[str | None, Query(max_length=200
             "lifetime": str(account.lifetime),
             "fits": after <= account.lifetime,
             "before": days(before.rows, visit),
+            "beyond": batch.beyond(population),
             "own": found.requested_by.casefold() == visit.caller.actor.casefold(),
         }
 

@@ -43,6 +43,7 @@ def _one(visit: Visit, name: str, family: Family) -> Response:
             "work": shown(ctx.work, described, visit.caller),
             "population": population,
             "examples": batch.n,
+            "beyond": batch.beyond(population),
             "given": mine,
             "family": family,
             "live": described["state"] in WORKING,

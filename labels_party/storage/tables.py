@@ -71,6 +71,8 @@ batches = sa.Table(
     sa.Column("n", sa.BigInteger),
     sa.Column("id_bytes", sa.BigInteger),
     sa.Column("ids_mac", sa.String(64)),
+    # more than a unit may have, so without their label; null where units have no bound
+    sa.Column("examples_beyond", sa.BigInteger),
     # the conversion window: at `seal_at` the batch seals, and releases as `release_template` says, by itself
     sa.Column("seal_at", sa.String(20), index=True),
     sa.Column("release_template", sa.JSON(none_as_null=True)),

@@ -52,7 +52,7 @@ def listed(connection: Connection, found: Batches, wanted: WantedBatches, page: 
     query: sa.Select[Any] = (
         sa.select(
             *(b[name] for name in COLUMNS),
-            *(b.n.label("examples"), b.schedule_problem, b.scheduled_release, b.release_template),
+            *(b.n.label("examples"), b.examples_beyond, b.schedule_problem, b.scheduled_release, b.release_template),
             waiting.scalar_subquery().label("set_aside"),
             *(p.id.label("population"), p.name.label("population_name"), p.label),
             *(p.lifetime_nano, p.lifetime_delta_atto, p.retention_days),

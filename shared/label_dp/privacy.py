@@ -224,6 +224,15 @@ class PrivacyUnit:
             return ATTO
         return min(ATTO, math.ceil(delta_atto * self.max_examples * exp_bounds(exponent)[1]))
 
+    def beyond(self, examples: int, of: int, missing: str | None) -> str:
+        """How many examples have no label because of the bound, as a sentence; empty where none has."""
+        if not examples:
+            return ""
+        share = 100 * examples / of
+        each = f"the {self.max_examples:,} that one {self.unit_column} may have over the population's lifetime"
+        then = "cannot be sealed without a missing-label value" if missing is None else f"count as {missing}"
+        return f"{examples:,} of {of:,} examples ({share:.{0 if share >= 1 else 2}f} %) are beyond {each}: they {then}."
+
     def as_json(self) -> dict[str, object]:
         return {
             "kind": "unit" if self.unit_column else "example",

@@ -102,7 +102,13 @@ def test_a_list_of_examples_and_units(run: Run, tmp_path: Path) -> None:
     assert [s.split(" has ")[0] for s in result.json["refused"]] == ["1 id", "1 id"]
     told = look(run, path, "--unit-column", "who", "--max-examples-per-unit", "1", "--json").json
     assert (told["units"]["distinct"], told["units"]["most"], told["units"]["empty"]) == (1, 2, 1)
-    assert any("in excess are refused" in s for s in told["says"])
+    beyond = "1 of 3 examples (33 %) are beyond the 1 that one who may have over the population's lifetime: they "
+    assert any(s.startswith(f"{beyond}cannot be sealed without a missing-label value.") for s in told["refused"])
+    listed.write_text("id,who\na,x\nb,x\nc,y\nd,x\n", encoding="utf-8")  # then units come with the list
+    more = ("--unit-column", "who", "--max-examples-per-unit", "1", "--missing-label", "0", "--json")
+    told = look(run, path, "--examples", str(listed), *more).json
+    assert not told["refused"]
+    assert any(s.startswith("2 of 4 examples (50 %) are beyond") and "they count as 0." in s for s in told["says"])
 
 
 def test_what_lies_outside_is_refused_where_it_would_be(run: Run, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_quantiles_of_labels_where_the_outputs_tell_them(api: Api, model: str, s
 
 
 def test_a_card_says_what_the_model_was_trained_on_and_what_that_cost(api: Api, sender: Sender, tmp_path: Path) -> None:
-    unit = {"kind": "unit", "column": "user", "max_examples": 3}
+    unit = {"kind": "unit", "column": "user", "max_examples": 3, "examples_beyond": 0}
     releases = (("rel_a", "bat_1", "3", "3"), ("rel_b", "bat_1", "1", "4"), ("rel_c", "bat_2", "3.5", "4"))
     for name, batch, epsilon, spent in releases:
         told: dict[str, Any] = {"epsilon": epsilon, "epsilon_spent": spent, "epsilon_lifetime": "10"}

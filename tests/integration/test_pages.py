@@ -295,16 +295,21 @@ def test_a_person_is_erased_with_all_examples(timed: LabelsParty) -> None:
         "lifetime_epsilon": "2",
         "missing_label": "0",
     }
-    rules |= {"unit_column": "person", "max_examples_per_unit": 3}
+    rules |= {"unit_column": "person", "max_examples_per_unit": 1}
     owner.post("/v1/populations", json=rules)
     batch = owner.post("/v1/populations/people/batches", json={}).json()["id"]
     rows = [{"example_id": f"c{i}", "unit": f"p{i // 2}"} for i in range(20)]
     assert owner.put(f"/v1/batches/{batch}/examples", json={"records": rows}).status_code == 200
     labels = [{"example_id": f"c{i}", "label": 1} for i in range(20)]
     owner.post(f"/v1/batches/{batch}/labels", json={"records": labels})
-    assert owner.post(f"/v1/batches/{batch}/seal").status_code == 200
+    assert owner.post(f"/v1/batches/{batch}/seal").json()["examples_beyond"] == 10  # before anything is charged
     owner.headers["Authorization"] = f"Bearer {timed.services.apikeys.create('owner', name='Ada Officer')[1]}"
     person = signed_in(owner)
+    assert "10 beyond the bound of one person" in person.get("/populations/people").text
+    release = timed.release(batch, "0.5", mechanism="one-bit")
+    said = "10 of 20 examples (50 %) are beyond the 1 that one person may have over the population's lifetime"
+    assert said in person.get(f"/releases/{release}").text.replace("&#39;", "'")
+    assert said in person.get(f"/releases/{release}/statement").text.replace("&#39;", "'")
     token = person.token("/erasures")
     answer = person.post("/erasures", token, population="people", what="units", names="p3\nnobody")
     assert "2 people, with 2 examples" in answer.text

@@ -220,7 +220,7 @@ def test_every_text_of_a_manifest_is_escaped_wherever_it_is_shown(
     monkeypatch.setattr(statement, "picture", lambda *_: drawn)  # it shows numbers only, and takes the longest
     evil, shown = "<script>\"'&\u202e</script>", set()
     manifest = manifest_of(tmp_path, rr(), prior=np.full(11, 1 / 11))
-    unit = Unit(kind="unit", column="user", max_examples=2, epsilon_per_unit="4")
+    unit = Unit(kind="unit", column="user", max_examples=2, epsilon_per_unit="4", examples_beyond=0)
     carried = PriorRef(source="carried over", release="rel_0")
     more = {"missing_label": "3", "expected_loss": "1", "unit": unit, "prior": carried}
     manifest = manifest.model_copy(update=more | {"delta_spent": "0", "delta_lifetime": "0.000001"})

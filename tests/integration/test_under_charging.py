@@ -315,7 +315,10 @@ def test_another_declaration_of_a_population_is_refused(receiver: Services, tmp_
         receiver.pinned.pin(one.public_key(tmp_path / one.key.public.id[-8:]))
     receiver.messages.accept(send(sender, tmp_path, "rel_1", "1"))
     for number, lie in enumerate(
-        ({"epsilon_lifetime": "100"}, {"unit": Unit(kind="unit", column="u", max_examples=2, epsilon_per_unit="2")})
+        (
+            {"epsilon_lifetime": "100"},
+            {"unit": Unit(kind="unit", column="u", max_examples=2, epsilon_per_unit="2", examples_beyond=0)},
+        )
     ):
         with pytest.raises(errors.Contradicted, match="rule 17"):
             receiver.messages.accept(send(sender, tmp_path, f"rel_b{number}", "1", batch=f"b{number}", **lie))

@@ -73,6 +73,12 @@ def sealed(party: LabelsParty, owner: Population, rows: Rows, *, listed: bool = 
     return labels_of(party, batch)
 
 
+def beyond(party: LabelsParty, owner: Population) -> list[int | None]:
+    """How many examples of each batch are beyond the bound, in the order of their seals."""
+    found = party.services.database.read("test.batches", lambda c: party.services.batches.of_population(c, owner.id))
+    return [b.examples_beyond for b in sorted(found, key=lambda b: b.seal_order or 0)]
+
+
 @pytest.mark.parametrize("listed", [False, True])
 def test_the_first_ids_of_a_unit_keep_their_label(party_on: LabelsParty, listed: bool) -> None:
     owner = population(party_on)
@@ -114,6 +120,23 @@ def test_what_is_said_of_units_does_not_depend_on_labels(party: LabelsParty) -> 
             s.sealer.seal(batch.id, "test")
         told.append((refused.value.detail, refused.value.extras()))
     assert told[0] == told[1] == told[2]
+
+
+def test_how_many_are_beyond_the_bound_does_not_depend_on_labels(party: LabelsParty) -> None:
+    """Ids, units and an erasure are the same; of the labels there are all, one, other ones, or each corrected."""
+    told, s = [], party.services
+    ids, units = [f"i{n}" for n in range(8)], ["u", "u", "u", "v", "v", "w", "w", "w"]
+    for labels in ({}, {"i3": 4.0}, dict.fromkeys(ids, 1.0), dict.fromkeys(ids, 9.0)):
+        owner = population(party, 1)
+        s.unit_erasures.request(owner.id, ["w"], "test")
+        batch = s.database.write("b", lambda c, owner=owner: s.batches.create(c, owner, "id-list"))
+        s.intake.put_examples(batch.id, pa.table({"example_id": ids, "unit": units}))
+        for mode in ("insert", UPSERT) if labels else ():
+            sent = pa.table({"example_id": list(labels), "label": list(labels.values())})
+            s.intake.add_labels(batch.id, sent, mode=mode, owner=True)
+        s.sealer.seal(batch.id, "test")
+        told += beyond(party, owner)
+    assert told == [3] * 4  # two of u and one of v; what is erased of w counts as erased
 
 
 def test_a_receiver_does_not_say_what_the_units_are(party: LabelsParty) -> None:
@@ -163,7 +186,7 @@ BATCHES = st.lists(st.lists(UNIT, min_size=1, max_size=8), min_size=1, max_size=
 def test_the_bound_holds_whatever_the_batches(
     party: LabelsParty, batches: Any, most: int, listed: bool, rng: Any
 ) -> None:
-    owner, used = population(party, most), Counter[str]()
+    owner, used, without = population(party, most), Counter[str](), []
     for number, units in enumerate(batches):
         rows: list[tuple[str, tuple[str, int]]] = [(f"{number}-{i}", (u, i % 9)) for i, u in enumerate(units)]
         expected = {}
@@ -172,6 +195,8 @@ def test_the_bound_holds_whatever_the_batches(
             used[unit] += used[unit] < most
         rng.shuffle(rows)
         assert sealed(party, owner, dict(rows), listed=listed) == expected
+        without.append(sum(label == MISSING for label in expected.values()))
+    assert beyond(party, owner) == without
 
 
 def test_seals_at_once_do_not_use_the_same_allowance(party_on: LabelsParty) -> None:
@@ -244,6 +269,7 @@ def test_the_figure_per_unit_is_in_manifest_ledger_and_audit(party_on: LabelsPar
             "column": "person",
             "max_examples": 3,
             "epsilon_per_unit": "4.5",  # 3 times the most that any batch has spent so far
+            "examples_beyond": 0,
         }
     report = s.database.read("test.report", lambda c: s.ledger.report(c, owner))
     assert (report["epsilon_spent_at_most"], report["epsilon_per_unit_at_most"]) == ("1.5", "4.5")
@@ -271,7 +297,17 @@ def test_privatize_with_units(
     monkeypatch.setattr(sys, "argv", ["labels-party", *words.split()])
     with pytest.raises(SystemExit) as stop:
         cli.main()
-    assert not stop.value.code, capfd.readouterr().err
+    shown = capfd.readouterr()
+    assert not stop.value.code, shown.err
+    said = "20 of 60 examples (33 %) are beyond the 2 that one who may have over the population's lifetime"
+    assert f"warning: {said}: they count as 0." in shown.err
+    assert json.loads(shown.out)["unit"]["examples_beyond"] == 20
     (tally,) = (tmp_path / "home" / "labels").glob("*/units*")
     assert np.fromfile(tally, "<u8").reshape(-1, 3)[:, 2].tolist() == [2] * 20
-    assert payload(tmp_path / "m.parquet.dsse.json")["unit"]["epsilon_per_unit"] == "2"
+    assert payload(tmp_path / "m.parquet.dsse.json")["unit"] == {
+        "kind": "unit",
+        "column": "who",
+        "max_examples": 2,
+        "epsilon_per_unit": "2",
+        "examples_beyond": 20,
+    }

@@ -36,7 +36,7 @@ from tests.support.messages import laplace, one_bit, rr, staircase
 Document = dict[str, Any]
 KEY_ID = "ed25519:" + "0" * 64
 POPULATION = PopulationRef(id="pop_1", name="shop", label="revenue €")
-UNIT = Unit(kind="unit", column="person", max_examples=3, epsilon_per_unit="7.95")  # 2.65 each
+UNIT = Unit(kind="unit", column="person", max_examples=3, epsilon_per_unit="7.95", examples_beyond=0)  # 2.65 each
 TEN = Domain.parse("0:10")
 
 

@@ -93,7 +93,7 @@ PAYLOAD = (
     b',"randomness":"AES-256-CTR keystreams under fresh keys of the operating system, discarded after use: \xce\xb5 is'
     b' exact for ideal random bits and computational for this cipher"'
     # the privacy unit: one example, or all examples of one value of a column
-    b',"unit":{"column":null,"epsilon_per_unit":null,"kind":"example","max_examples":null}}'
+    b',"unit":{"column":null,"epsilon_per_unit":null,"examples_beyond":null,"kind":"example","max_examples":null}}'
 )
 
 ENVELOPE = (
@@ -104,7 +104,7 @@ ENVELOPE = (
     # exactly one signature
     b',"signatures":[{"keyid":"ed25519:56475aa75463474c0285df5dbf2bcab73da651358839e9b77481b2eab107708c"'
     # Ed25519 over "DSSEv1 38 <payloadType> <length of payload in bytes> <payload>"
-    b',"sig":"3yexp3GmvjViVO4Viz2pm/EJmrnZOJk6Sdb6WXa9kMUGIrTUpu2ifB+pjXbnctfbb9iOyqyoQlMs3qnfEJfPBQ=="}]}'
+    b',"sig":"OeSGOfaWBbNvMlu9sfzYsB+WPnS15zNQ1Z1HX4YPEl9Z26OQIqPdjws+pLBv0766XOH/BMiWP3hHWPLgbhBoBg=="}]}'
 )
 
 IDS = ["click-0", "click-1", *(f"click-{i}" for i in range(10, 20)), *(f"click-{i}" for i in range(2, 10))]
@@ -138,7 +138,7 @@ def test_a_message_of_format_one_verifies_and_reads_for_ever() -> None:
         "total": "1.05",
         "delta": "0",
     }
-    assert verified.digest == "ea78031663d0414b398456c10298ec20252cf9d08029384eb62ae5df1d99bb20"
+    assert verified.digest == "c0b119403146d5a2e2737ca20df6ff3e1b84dddd0bf4b2159e4d9bfeedef3d72"
     assert verified.prior_path == V1 / "message.prior.parquet"
     table = read_message(list(verified.paths), verified.manifest)
     assert table["example_id"].to_pylist() == IDS

@@ -305,6 +305,22 @@ BOTH: dict[str, tuple[str, Change]] = {
     "an ε per unit of two examples for three": ("message: unit", lambda d: d["unit"].update(epsilon_per_unit="5.3")),
     "an ε per unit that nobody can spend": ("message: unit", lambda d: d["unit"].update(epsilon_per_unit="30.3")),
     "an ε per unit between two ε": ("message: unit", lambda d: d["unit"].update(epsilon_per_unit="7.950000001")),
+    "more examples beyond the bound of a unit than there are": (
+        "message: unit",
+        lambda d: d.update(missing_label="0", unit=d["unit"] | {"examples_beyond": d["n"] + 1}),
+    ),
+    "an example beyond the bound of a unit that counts as nothing": (
+        "message: unit",
+        lambda d: d.update(missing_label=None, unit=d["unit"] | {"examples_beyond": 1}),
+    ),
+    "a unit that says nothing of what is beyond its bound": (
+        "message: unit",
+        lambda d: d["unit"].update(examples_beyond=None),
+    ),
+    "an example that is the unit, and is beyond its bound": (
+        "message: bins",
+        lambda d: d["unit"].update(examples_beyond=0),
+    ),
     "a unit without an ε": ("message: unit", lambda d: d["unit"].update(epsilon_per_unit=None)),
     "a unit without a column": ("calibration: grid of two", lambda d: d["unit"].update(column=None)),
     "an example with a column": ("message: bins", lambda d: d["unit"].update(column="person")),

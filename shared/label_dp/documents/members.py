@@ -74,15 +74,18 @@ class Unit(Strict):
     column: str | None = None
     max_examples: int | None = Field(default=None, ge=1, le=MOST_EXAMPLES)
     epsilon_per_unit: Annotated[str | None, AfterValidator(_per_unit)] = None
+    examples_beyond: int | None = Field(default=None, ge=0)  # of the batch: more than `max_examples`, so without label
 
-    def check(self, spent: Epsilon, lifetime: Epsilon) -> None:
+    def check(self, spent: Epsilon, lifetime: Epsilon, n: int, missing_label: str | None) -> None:
         """Raises ValueError where ε per unit is not `max_examples` times what an example has spent, at least as much as
-        those of this batch and at most a lifetime."""
-        given = {self.column is None, self.max_examples is None, self.epsilon_per_unit is None, self.kind == "example"}
-        if len(given) != 1:
+        those of this batch and at most a lifetime; or where more examples are beyond the bound than can be."""
+        members = (self.column, self.max_examples, self.epsilon_per_unit, self.examples_beyond)
+        if len({self.kind == "example", *(member is None for member in members)}) != 1:
             raise ValueError("a unit has a column, a number of examples and an ε, and an example has none of them")
-        if self.max_examples is None or self.epsilon_per_unit is None:
+        if self.max_examples is None or self.epsilon_per_unit is None or self.examples_beyond is None:
             return
+        if self.examples_beyond > (0 if missing_label is None else n):
+            raise ValueError("more examples are beyond the bound of a unit than can be without their label")
         whole, _, rest = self.epsilon_per_unit.partition(".")
         each, over = divmod(int(whole + rest.ljust(len(str(NANO)) - 1, "0")), self.max_examples)
         if over or not spent.nano <= each <= lifetime.nano:

@@ -154,7 +154,7 @@ class Charged(Document):
             raise ValueError(f"ε of this {self.NOUN} ≤ ε spent ≤ lifetime ε does not hold")
         if not self.split.delta_atto <= parse_delta(self.delta_spent) <= parse_delta(self.delta_lifetime):
             raise ValueError(f"δ of this {self.NOUN} ≤ δ spent ≤ lifetime δ does not hold")
-        self.unit.check(spent, lifetime)
+        self.unit.check(spent, lifetime, self.n, self.missing_label)
         self.read_domain().check_spelling(self.domain)
         return self
 
@@ -165,7 +165,10 @@ class Charged(Document):
     @property
     def unit_said(self) -> dict[str, object]:
         """What ε protects, and what all examples of a unit have spent; None where an example is the unit."""
-        return self.privacy_unit.as_json() | {"epsilon_per_unit": self.unit.epsilon_per_unit}
+        return self.privacy_unit.as_json() | {
+            "epsilon_per_unit": self.unit.epsilon_per_unit,
+            "examples_beyond": self.unit.examples_beyond,
+        }
 
     @property
     def privacy_unit(self) -> PrivacyUnit:

@@ -25,6 +25,7 @@ def budget_rows(data: Mapping[str, Any]) -> list[list[str]]:
     if unit["epsilon_per_unit"] is not None:
         each = f"{unit['max_examples']:,} example{'' if unit['max_examples'] == 1 else 's'} each at most"
         rows += [[f"per {unit['column']}", f"ε {unit['epsilon_per_unit']} at most ({each})"]]
+        rows += [["beyond that", f"{unit['examples_beyond']:,} examples, which count as the missing label"]]
     return rows
 
 

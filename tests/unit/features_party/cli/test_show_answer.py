@@ -36,7 +36,13 @@ ANSWER: dict[str, Any] = {
     "delta_lifetime": "0",
     "parameters": {"options": {"pieces": 4}, "features": [{"name": "hour"}]},
     "facts": {},
-    "unit": {"kind": "example", "column": None, "max_examples": None, "epsilon_per_unit": None},
+    "unit": {
+        "kind": "example",
+        "column": None,
+        "max_examples": None,
+        "epsilon_per_unit": None,
+        "examples_beyond": None,
+    },
     "labels_key": "signing.pub",
     "key_id": "ed25519:00",
 }

@@ -31,7 +31,7 @@ def test_without_a_unit_there_is_no_figure() -> None:
 
 def manifest_with(per_unit: str | None, most: int | None = 4) -> Manifest:
     unit = {"kind": "unit", "column": "person", "max_examples": most, "epsilon_per_unit": per_unit}
-    return Manifest.from_payload(canonical_bytes(document() | {"unit": unit}))
+    return Manifest.from_payload(canonical_bytes(document() | {"unit": unit | {"examples_beyond": 0}}))
 
 
 def test_a_manifest_that_states_less_than_its_examples_spent_is_refused() -> None:
