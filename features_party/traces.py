@@ -7,8 +7,10 @@ trace goes to a labels party.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -19,10 +21,21 @@ from label_dp.service.asgi import App, Message, Receive, Scope, Send, headers_of
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor
-    from opentelemetry.trace import SpanContext
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span, SpanContext
 
 MOST_REMEMBERED = 1000
 SILENT = ("/healthz", "/readyz", "/metrics")
+BEGUN = "begun"  # the member of a request's state for its span
+
+
+@dataclass
+class _Begun:
+    """When a request came, its span once there is one, and the status of its answer."""
+
+    nanoseconds: int
+    span: Span | None = None
+    status: int = 0
 
 
 class Traces:
@@ -31,9 +44,14 @@ class Traces:
     def __init__(self, processor: SpanProcessor, version: str, revision: str) -> None:
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
         named = {"service.name": "features-party", "service.version": version, "service.revision": revision}
-        self._provider = TracerProvider(resource=Resource(named), shutdown_on_exit=False)
+        self._provider = TracerProvider(
+            sampler=ALWAYS_ON,  # else a caller could leave itself out of our traces
+            resource=Resource(named),
+            shutdown_on_exit=False,
+        )
         self._provider.add_span_processor(processor)
         self.tracer = self._provider.get_tracer("features-party")
         self._asked: OrderedDict[str, SpanContext] = OrderedDict()
@@ -69,6 +87,12 @@ class Traces:
 
             yield ended
 
+    def request(self, method: str, parent: Context, nanoseconds: int) -> Span:
+        """The span of a request that came then, for its caller to end."""
+        from opentelemetry.trace import SpanKind
+
+        return self.tracer.start_span(method, parent, SpanKind.SERVER, start_time=nanoseconds)
+
     def remember(self, asked: str) -> None:
         """That the current span asked for `asked`, which another thread will do."""
         from opentelemetry.trace import get_current_span
@@ -82,7 +106,8 @@ class Traces:
 
 
 class Traced:
-    """A span for each request but those of probes, within the trace that its caller names (`traceparent`)."""
+    """A span for each request but those of probes. It begins where `Admitted` knows the caller; for a request that was
+    refused before, without a key or a call, it is made afterwards, as the beginning of a trace of ours."""
 
     def __init__(self, app: App, traces: Traces) -> None:
         self.app, self.traces = app, traces
@@ -91,24 +116,48 @@ class Traced:
         if scope["type"] != "http" or scope["path"] in SILENT:
             await self.app(scope, receive, send)
             return
-        from opentelemetry.trace import SpanKind
+        from opentelemetry.context import Context
+
+        begun = scope.setdefault("state", {})[BEGUN] = _Begun(time.time_ns())
+
+        async def noted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                begun.status = message["status"]
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noted)
+        finally:
+            if begun.span is None:
+                begun.span = self.traces.request(method_of(scope), Context(), begun.nanoseconds)
+            route, method = getattr(scope.get("route"), "path", "unknown"), method_of(scope)
+            begun.span.update_name(f"{method} {route}")
+            begun.span.set_attributes({"http.request.method": method, "http.route": route})
+            if begun.status:
+                begun.span.set_attribute("http.response.status_code", begun.status)
+            begun.span.end()
+
+
+class Admitted:
+    """Begins the span of an admitted request: within the trace that its `traceparent` names where it came with an API
+    key. Of its `tracestate`, a text of any kind, nothing is kept."""
+
+    def __init__(self, app: App, traces: Traces) -> None:
+        self.app, self.traces = app, traces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun: _Begun | None = scope.get("state", {}).get(BEGUN)
+        if begun is None:
+            await self.app(scope, receive, send)
+            return
+        from opentelemetry.context import Context
+        from opentelemetry.trace import use_span
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-        given = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers_of(scope).items()}
-        parent = TraceContextTextMapPropagator().extract(given)
-        method = method_of(scope)
-        with self.traces.tracer.start_as_current_span(
-            method, parent, SpanKind.SERVER, record_exception=False, set_status_on_exception=False
-        ) as span:
-
-            async def noted(message: Message) -> None:
-                if message["type"] == "http.response.start":
-                    span.set_attribute("http.response.status_code", message["status"])
-                await send(message)
-
-            try:
-                await self.app(scope, receive, noted)
-            finally:
-                route = getattr(scope.get("route"), "path", "unknown")
-                span.update_name(f"{method} {route}")
-                span.set_attributes({"http.request.method": method, "http.route": route})
+        parent = Context()
+        if scope["state"].get("caller") is not None:
+            named = {"traceparent": headers_of(scope).get(b"traceparent", b"").decode("latin-1")}
+            parent = TraceContextTextMapPropagator().extract(named, parent)
+        begun.span = self.traces.request(method_of(scope), parent, begun.nanoseconds)
+        with use_span(begun.span, record_exception=False, set_status_on_exception=False):
+            await self.app(scope, receive, send)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastapi import FastAPI
+from starlette.middleware import Middleware
 
 from features_party.api import audit, models, pinned, received, tables, trainings
 from features_party.api.figures import StepFigures, figures
@@ -10,7 +11,7 @@ from features_party.bootstrap import Services
 from features_party.models.event_stream import Streams
 from features_party.models.worker import Worker
 from features_party.pages import site as pages
-from features_party.traces import Traced
+from features_party.traces import Admitted, Traced
 from label_dp.service.application import application
 
 
@@ -44,6 +45,7 @@ def create_app(services: Services) -> FastAPI:
         look=lambda connection: figures(connection, services.trainings.clock),
         others=(StepFigures(services.steps),),
         dead="The training worker is not running; restart the service.",
+        admitted=() if traces is None else (Middleware(Admitted, traces=traces),),
     )
     if traces is not None:
         services.steps.span, services.steps.remember = traces.step, traces.remember

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import struct
+import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +14,7 @@ import sqlalchemy as sa
 
 from label_dp.errors import Conflict, InvalidFile, InvalidInput, LabelDPError, SignatureInvalid, Unavailable
 from label_dp.service.backup import sealed_keys
-from label_dp.service.backup.port import key_files
+from label_dp.service.backup.port import Party, key_files
 from label_dp.service.backup.restoring import Wanted, restore
 from label_dp.service.backup.taking import INCOMING
 from labels_party.backups import labels_party
@@ -140,6 +143,69 @@ def test_members_that_nobody_signed_are_refused(backed: tuple[Path, Path, str], 
     rewritten(backup, lambda _, data: data, {"home/../../evil": b"x"})
     with pytest.raises(InvalidFile, match="other members"):
         brought_back(backup, tmp_path / "again", keys)
+
+
+def beside(folder: Path) -> Party:
+    return labels_party(settings=Settings(home=folder / "again"))
+
+
+def member(info: zipfile.ZipInfo, flags: int = 0, version: int = 20) -> bytes:
+    """A ZIP of one empty member whose header says so."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr(info, b"")
+    data = bytearray(out.getvalue())
+    local, central = data.index(b"PK\3\4"), data.index(b"PK\1\2")
+    data[local + 4 : local + 8] = data[central + 6 : central + 10] = struct.pack("<HH", version, flags)
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        member(zipfile.ZipInfo("manifest.dsse.json"), flags=1),  # encrypted
+        member(zipfile.ZipInfo("manifest.dsse.json"), version=99),
+        member(zipfile.ZipInfo("manifest.dsse.json"), flags=0x800).replace(b"manifest", b"\xffanifest"),
+    ],
+    ids=["encrypted", "newer", "no text"],
+)
+def test_a_file_of_another_kind_is_refused_in_a_sentence(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "b.zip").write_bytes(data)
+    with pytest.raises(InvalidFile, match="no backup"):
+        restore(beside(tmp_path), Wanted(tmp_path / "b.zip", passphrase=PASSPHRASE, newest=True))
+
+
+@pytest.mark.parametrize("name", ["keys.sealed", "manifest.dsse.json"])
+@pytest.mark.parametrize("compression", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_member_that_swells_is_not_read_whole(
+    name: str, compression: int, backed: tuple[Path, Path, str], tmp_path: Path
+) -> None:
+    """Whoever sends a backup need not have its key for that: it is read before a signature is checked."""
+    with zipfile.ZipFile(backed[0]) as whole, zipfile.ZipFile(tmp_path / "changed.zip", "w") as changed:
+        for info in whole.infolist():
+            if info.filename != name:
+                changed.writestr(info.filename, whole.read(info))
+        changed.writestr(name, bytes(1 << 26), compression)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidFile, match="another way than ours"):
+            restore(beside(tmp_path), Wanted(tmp_path / "changed.zip", passphrase=PASSPHRASE, newest=True))
+        assert tracemalloc.get_traced_memory()[1] < 1 << 24
+    finally:
+        tracemalloc.stop()
+    assert nothing_left(tmp_path / "again")
+
+
+def test_keys_that_are_too_large_are_refused(backed: tuple[Path, Path, str], tmp_path: Path) -> None:
+    with zipfile.ZipFile(backed[0], "a") as changed:
+        changed.writestr("keys.sealed", bytes(1 << 21))
+    with pytest.raises(InvalidFile, match=r"'keys.sealed' is too large"):
+        restore(beside(tmp_path), Wanted(backed[0], passphrase=PASSPHRASE, newest=True))
+
+
+def test_sealed_keys_that_nest_for_ever_are_refused() -> None:
+    with pytest.raises(InvalidFile, match="damaged"):
+        sealed_keys.unseal(b"[" * 200_000, PASSPHRASE)
 
 
 def test_another_partys_keys_are_refused(backed: tuple[Path, Path, str], tmp_path: Path) -> None:

@@ -77,6 +77,22 @@ def test_a_pull_is_one_trace_from_the_request_to_the_account(
     assert not any(s.status.is_ok for s in refused)
 
 
+def test_a_caller_without_a_key_neither_writes_into_traces_nor_leaves_itself_out(
+    api: Api, kept: InMemorySpanExporter
+) -> None:
+    stranger = {"Authorization": "", "traceparent": f"00-{'a' * 32}-{'b' * 16}-00", "tracestate": "a=any-text"}
+    for path in ("/v1/models", "/v1/nothing", "/nothing", "/sign-in"):
+        api.trainer.get(path, headers=stranger)
+    keyed = {"traceparent": f"00-{'c' * 32}-{'d' * 16}-00", "tracestate": "a=any-text"}
+    assert api.trainer.get("/v1/models", headers=keyed).status_code == 200
+    *refused, admitted = spans = kept.get_finished_spans()
+    assert len(refused) == 4
+    assert all(span.parent is None and span.context.trace_id != int("a" * 32, 16) for span in refused)
+    assert admitted.context.trace_id == int("c" * 32, 16)  # with a key, within its trace, and never left out of it
+    assert not any(span.context.trace_state for span in spans)
+    assert "any-text" not in "".join(span.to_json() for span in spans)
+
+
 def test_a_training_is_linked_to_the_request_that_asked_for_it(
     api: Api, kept: InMemorySpanExporter, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from fastapi import APIRouter, Depends, FastAPI
 from prometheus_client.registry import Collector
 from pydantic import BaseModel
+from starlette.middleware import Middleware
 
 from label_dp.errors import Unavailable
 from label_dp.service.bodies import Bodies
@@ -53,9 +54,11 @@ def application(
     dead: str,
     silent: frozenset[str] = frozenset(),
     others: tuple[Collector, ...] = (),
+    admitted: tuple[Middleware, ...] = (),
 ) -> FastAPI:
     """The REST service over `services`. `start` and `stop` go with it; it is ready while the first of its
-    `workers` is alive, and otherwise says `dead`. Metrics show the figures that `look` reads, and `others`.
+    `workers` is alive, and otherwise says `dead`. Metrics show the figures that `look` reads, and `others`. `admitted`
+    meet requests whose caller is known.
 
     Routes with the dependency UPLOAD take bodies up to `max_body_bytes` of the settings' bounds, those with LARGE up to
     LARGE_BODY, all others SMALL_BODY at most. Routes in `silent` have no line in the log and are not counted
@@ -85,6 +88,7 @@ def application(
     # the last one added is met first
     app.add_middleware(Methods, api=app)
     app.add_middleware(Bodies, bounds=services.settings.bounds)
+    app.user_middleware[:0] = admitted
     rates = Rates(services.settings.calls_per_minute)
     app.add_middleware(Front, apikeys=services.apikeys, calls=Calls(app), failures=app.state.failures, rates=rates)
     app.add_middleware(LastResort)

@@ -6,6 +6,7 @@ Nothing of it is believed before the manifest's signature and every member's SHA
 from __future__ import annotations
 
 import hashlib
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -15,13 +16,15 @@ from typing import Any, BinaryIO
 
 from label_dp.documents.backup import BackupManifest, BackupMember
 from label_dp.documents.signing import VerifyingKey, named_key
-from label_dp.errors import InvalidFile, LabelDPError
+from label_dp.errors import InvalidFile
 
 MANIFEST, KEYS = "manifest.dsse.json", "keys.sealed"
 DATABASE, HOME = "database/", "home/"
 CHUNK = 1 << 20
-# what reading raises of a file that is none of ours; the last of a compression that `zipfile` does not know
-BROKEN = (KeyError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
+# what reading raises of a file that is none of ours: of a version that `zipfile` does not know, of names and lengths that
+# are none
+BROKEN = (KeyError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError, struct.error)
+ENCRYPTED = 1  # the flag of a member
 MOST_MANIFEST = BackupManifest.MOST_ENVELOPE
 
 
@@ -38,8 +41,7 @@ class Writer:
         sha256, size = hashlib.sha256(), 0
         info = zipfile.ZipInfo(name)
         info.external_attr = 0o600 << 16
-        # rows are text; what lies in a home is encrypted, or Parquet
-        info.compress_type = zipfile.ZIP_DEFLATED if name.startswith(DATABASE) else zipfile.ZIP_STORED
+        info.compress_type = _ways(name)[-1]
         with self._zip.open(info, "w", force_zip64=True) as out:
             while chunk := source.read(CHUNK if most is None else min(CHUNK, most - size)):
                 out.write(chunk)
@@ -58,7 +60,13 @@ class Writer:
 class Archive:
     def __init__(self, found: zipfile.ZipFile) -> None:
         self._zip = found
-        self.envelope = self._envelope()
+        if any(
+            info.flag_bits & ENCRYPTED or info.compress_type not in _ways(info.filename) for info in found.infolist()
+        ):
+            raise InvalidFile("This is no backup: a member of it is encrypted, or compressed in another way than ours.")
+        if not self.has(MANIFEST):
+            raise InvalidFile("This is no backup: it has no manifest.")
+        self.envelope = self.bounded(MANIFEST, MOST_MANIFEST)
 
     @property
     def key_id(self) -> str:
@@ -96,6 +104,14 @@ class Archive:
         except BROKEN:
             raise InvalidFile(f"The backup's '{name}' is damaged or missing; nothing was made.") from None
 
+    def bounded(self, name: str, most: int) -> bytes:
+        """A member of at most so many bytes, whatever its header says. Raises InvalidFile."""
+        with self.reading(name) as source:
+            found = bytes(source.read(most + 1))
+        if len(found) > most:
+            raise InvalidFile(f"The backup's '{name}' is too large; nothing was made.")
+        return found
+
     def copy(self, name: str, target: Path) -> None:
         """Write a checked member as a new file of its own. Raises OSError."""
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -104,28 +120,24 @@ class Archive:
                 out.write(chunk)
             out.flush()
 
-    def _envelope(self) -> bytes:
-        try:
-            if self._zip.getinfo(MANIFEST).file_size > MOST_MANIFEST:
-                raise InvalidFile("The backup's manifest is too large.")
-        except KeyError:
-            raise InvalidFile("This is no backup: it has no manifest.") from None
-        with self.reading(MANIFEST) as source:
-            return bytes(source.read())
-
 
 @contextmanager
 def opened(path: Path) -> Iterator[Archive]:
     """Raises InvalidFile."""
     try:
-        with zipfile.ZipFile(path) as found:
-            yield Archive(found)
-    except LabelDPError:
-        raise
-    except zipfile.BadZipFile:
+        found = zipfile.ZipFile(path)
+    except BROKEN:
         raise InvalidFile(f"'{path}' is no backup, or it is cut off.") from None
     except OSError as error:
         raise InvalidFile(f"The backup '{path}' cannot be read ({error.strerror}).") from None
+    with found:
+        yield Archive(found)
+
+
+def _ways(name: str) -> tuple[int, ...]:
+    """How a member may be compressed, last as we do it. Rows are text; what lies in a home is encrypted, or Parquet. What
+    is read before the signature was checked has no more bytes in memory than in the file."""
+    return (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) if name.startswith(DATABASE) else (zipfile.ZIP_STORED,)
 
 
 def _check_name(name: str) -> None:

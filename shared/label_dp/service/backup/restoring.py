@@ -27,7 +27,7 @@ from label_dp.service.backup import rows
 from label_dp.service.backup.archive import DATABASE, HOME, KEYS, Archive, opened
 from label_dp.service.backup.evidence import gathered
 from label_dp.service.backup.port import Evidence, Party, Signer
-from label_dp.service.backup.sealed_keys import unseal
+from label_dp.service.backup.sealed_keys import MOST_SEALED, unseal
 from label_dp.service.database import Database
 from label_dp.service.folders import fsync_folder, write_durably
 from label_dp.service.migrations import downgrade
@@ -120,8 +120,7 @@ def _keys(archive: Archive, wanted: Wanted) -> dict[str, bytes]:
         )
     if not archive.has(KEYS):
         raise InvalidInput("This backup holds no private keys; give the folder with a copy of them (--keys).")
-    with archive.reading(KEYS) as source:
-        return unseal(source.read(), wanted.passphrase)
+    return unseal(archive.bounded(KEYS, MOST_SEALED), wanted.passphrase)
 
 
 def _signing(keys: dict[str, bytes], staging: Path) -> SigningKey:

@@ -15,6 +15,7 @@ from label_dp.errors import InvalidFile, InvalidInput
 
 LEAST = 16  # characters of a passphrase: whoever has the file may try as many as they like
 WORK, BLOCK, LANES = 1 << 17, 8, 1  # 128 MiB, about half a second
+MOST_SEALED = 1 << 20  # bytes of all keys, sealed; one has some hundred
 BOUND = b"label-dp-backup-keys/1"
 
 
@@ -45,7 +46,7 @@ def unseal(data: bytes, passphrase: str) -> dict[str, bytes]:
         return {name: base64.b64decode(text) for name, text in json.loads(plain).items()}
     except InvalidTag:
         raise InvalidFile("The backup's keys do not open with this passphrase; nothing was made.") from None
-    except (ValueError, KeyError, AttributeError, TypeError):
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         raise InvalidFile("The backup's keys are damaged; nothing was made.") from None
 
 
