@@ -20,8 +20,8 @@ from label_dp.installing import pip_install
 from label_dp.service.asgi import App, Message, Receive, Scope, Send, headers_of, method_of
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import SpanProcessor
     from opentelemetry.context import Context
+    from opentelemetry.sdk.trace import SpanProcessor
     from opentelemetry.trace import Span, SpanContext
 
 MOST_REMEMBERED = 1000

@@ -16,12 +16,12 @@ from label_dp.documents.bundle import open_file
 from label_dp.documents.canonical import digest
 from label_dp.errors import Conflict, InvalidFile, InvalidRequest
 from label_dp.service.folders import place_folder
-from label_dp.strict_json import read_json
+from label_dp.strict_json import decoded_bytes, read_json
 
 MODEL_FILE, CARD_FILE, CARD_TEXT = "model.json", "card.json", "card.md"
 CARD_FORMAT, CARD_VERSION = "label-dp-model-card", 1
-MAX_BYTES = {MODEL_FILE: 1 << 29, CARD_FILE: 1 << 26}
-MOST_PARTS = 1 << 22  # lists and objects of a file: an empty one takes twenty times its bytes in memory
+MAX_BYTES = {MODEL_FILE: 1 << 28, CARD_FILE: 1 << 26}
+MOST_DECODED = 1 << 30  # bytes of a file as values in memory
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ def save_model(folder: Path, model: TrainedModel, card: dict[str, Any]) -> dict[
         raise Conflict(f"'{folder}' exists and is not empty; choose another --out or remove it.")
     data = json.dumps(model.as_json(), ensure_ascii=False, allow_nan=False).encode()
     whole = {"format": CARD_FORMAT, "version": CARD_VERSION, "model_sha256": digest(data), **card}
+    _refuse_large(data, folder / MODEL_FILE, MODEL_FILE)
     temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(6)}")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -77,9 +78,17 @@ def _read(folder: Path, name: str) -> bytes:
             data = file.read(most + 1)
     except OSError as error:
         raise InvalidFile(f"'{path}' cannot be read ({error.strerror}); a model folder holds both files.") from None
-    if len(data) > most or data.count(b"[") + data.count(b"{") > MOST_PARTS:
-        raise InvalidFile(f"'{path}' is too large to be part of a model.")
+    _refuse_large(data, path, name)
     return data
+
+
+def _refuse_large(data: bytes, path: Path, name: str) -> None:
+    """Before anything is built of it. Raises InvalidFile."""
+    if len(data) > MAX_BYTES[name] or decoded_bytes(data) > MOST_DECODED:
+        raise InvalidFile(
+            f"'{path}' is too large to be part of a model, which has at most {MAX_BYTES[name] >> 20} MiB and takes at most "
+            f"{MOST_DECODED >> 20} MiB of memory once it is read."
+        )
 
 
 def _parse(data: bytes, name: str) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from typing import Any
 from label_dp.errors import InvalidRequest
 
 MAX_DEPTH = 64  # deeper than anything this service reads; a client error beyond
+VALUE_BYTES = 120  # of a value, list or object beside its text, with its place in what holds it
+FIXED_BYTES = 1 << 13
 _LARGE = re.compile(rb"[eE]\+?\d{3}|\d{300}")  # only then can a number lie beyond the range of a float
 _SURROGATE = re.compile(rb"\\[uU][dD][89a-fA-F]")
 
@@ -52,6 +54,15 @@ def read_json(body: bytes, *, most_depth: int = MAX_DEPTH, most_containers: int 
     except ValueError:  # Python refuses to read whole numbers of thousands of digits
         raise InvalidRequest("A number in the body has too many digits.") from None
     return value
+
+
+def decoded_bytes(body: bytes) -> int:
+    """The most bytes that reading a JSON document takes in memory, its text included: a bound from its signs alone,
+    before anything is built."""
+    escapes = b"\\u" in body  # half pairs among them are looked for in a copy
+    wide = 1 if body.isascii() and not escapes else 4  # one sign of any script makes all of a text so wide
+    values = 1 + sum(body.count(sign) for sign in (b",", b":", b"[", b"{"))
+    return (4 if escapes else 2) * wide * len(body) + VALUE_BYTES * values + FIXED_BYTES
 
 
 def _reason(error: json.JSONDecodeError) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from label_dp.errors import InvalidRequest
-from label_dp.strict_json import MAX_DEPTH, read_json
+from label_dp.strict_json import MAX_DEPTH, decoded_bytes, read_json
 
 SECRET = "SECRET-123.45"
 
@@ -71,3 +72,32 @@ def test_any_bytes_are_read_or_refused(body: bytes) -> None:
         read_json(body)
     except InvalidRequest as refused:
         assert refused.detail.endswith(".")  # noqa: PT017 - either outcome is fine
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" + "1," * 99_999 + "1]",
+        "[" + "1.5," * 99_999 + "1]",
+        "[" + "999," * 99_999 + "1]",
+        "[" + '"ab",' * 99_999 + "1]",
+        "[" + '"ā",' * 99_999 + "1]",
+        '["' + "a" * 999_999 + '😀"]',
+        '["' + "a" * 999_999 + '\\ud83d\\ude00"]',
+        "[" + "[]," * 99_999 + "1]",
+        "[" + "{}," * 99_999 + "1]",
+        "[" + '{"a":1},' * 99_999 + "1]",
+        "{" + ",".join(f'"k{i}":1' for i in range(100_000)) + "}",
+    ],
+    ids=lambda text: text[:8],
+)
+def test_what_a_document_takes_in_memory_is_known_before_it_is_read(text: str) -> None:
+    body = text.encode()
+    tracemalloc.start()
+    try:
+        value = read_json(body)
+        taken, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert value
+    assert taken <= most <= decoded_bytes(body) <= 25 * taken

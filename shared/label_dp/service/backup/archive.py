@@ -21,8 +21,7 @@ from label_dp.errors import InvalidFile
 MANIFEST, KEYS = "manifest.dsse.json", "keys.sealed"
 DATABASE, HOME = "database/", "home/"
 CHUNK = 1 << 20
-# what reading raises of a file that is none of ours: of a version that `zipfile` does not know, of names and lengths that
-# are none
+# what reading raises of a file that is none of ours: of a version that `zipfile` does not know, of impossible names
 BROKEN = (KeyError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError, struct.error)
 ENCRYPTED = 1  # the flag of a member
 MOST_MANIFEST = BackupManifest.MOST_ENVELOPE
@@ -135,8 +134,8 @@ def opened(path: Path) -> Iterator[Archive]:
 
 
 def _ways(name: str) -> tuple[int, ...]:
-    """How a member may be compressed, last as we do it. Rows are text; what lies in a home is encrypted, or Parquet. What
-    is read before the signature was checked has no more bytes in memory than in the file."""
+    """How a member may be compressed, last as we do it. Rows are text; what lies in a home is encrypted, or Parquet.
+    What is read before the signature was checked has no more bytes in memory than in the file."""
     return (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) if name.startswith(DATABASE) else (zipfile.ZIP_STORED,)
 
 

@@ -184,11 +184,28 @@ def test_a_document_with_two_meanings(folder: Path, text: str) -> None:
         load_model(folder)
 
 
-def test_a_file_of_empty_lists_is_not_decoded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("features_party.models.folder.MOST_PARTS", 100)
-    (folder / MODEL_FILE).write_text('{"a":[' + "[]," * 200 + "[]]}")
-    with pytest.raises(InvalidFile, match="too large"):
+@pytest.mark.parametrize("inner", ["[],", "1,", '"ab",'])
+def test_a_file_that_would_swell_is_not_decoded(folder: Path, monkeypatch: pytest.MonkeyPatch, inner: str) -> None:
+    monkeypatch.setattr("features_party.models.folder.MOST_DECODED", 10_000)
+    monkeypatch.setattr("features_party.models.folder.read_json", never)
+    (folder / CARD_FILE).write_text("{}")
+    (folder / MODEL_FILE).write_text('{"a":[' + inner * 200 + "1]}")
+    with pytest.raises(InvalidFile, match=r"model.json' is too large to be part of a model, which"):
         load_model(folder)
+
+
+def never(_: bytes) -> None:
+    raise AssertionError("it was decoded")
+
+
+def test_a_model_that_could_not_be_read_again_is_not_written(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = load_model(folder)
+    monkeypatch.setattr("features_party.models.folder.MOST_DECODED", 1000)
+    with pytest.raises(InvalidFile, match="too large to be part of a model"):
+        save_model(tmp_path / "again", saved.model, {})
+    assert not (tmp_path / "again").exists()
 
 
 CARD: dict[str, Any] = {
