@@ -247,7 +247,7 @@ def bootstrap(
         _check_secret(database, secrets, wrapping)
         keys = BatchKeys(database, wrapping)
         keys.clear()
-        kept = _kept(settings, home, secrets, faults, clock)
+        kept = _kept(settings, home, secrets, keys, faults, clock)
         _check_age(database, home, kept[1])
         _check_objects(database, kept[0])
     except BaseException:
@@ -259,7 +259,7 @@ def bootstrap(
     vault = LabelVault(objects, keys.of)
     outbox = Outbox(clock)
     ledger = Ledger(audit, outbox)
-    allowances = Allowances(database, batches, ledger, clock)
+    allowances = Allowances(database, batches, ledger)
     work = Works(database, batches, ledger, allowances, shelf)
     priors = PublishedPriors(work)
     sort = LabelSort(vault, home.spill, settings.memory_limit_mb)
@@ -273,8 +273,8 @@ def bootstrap(
     pipeline.sweep()
     sweep = Sweep(database, vault, home.path / ".swept", (home.sweep, pipeline.sweep, pipeline.sweep_attempts))
     sweep.run_daily()
-    decisions = Decisions(work)
     apikeys = ApiKeys(database, api_keys, ROLES, "lp", clock)
+    decisions = Decisions(work, apikeys.stands)
     schedule = Schedule(database, batches, sealer, work, message, leases, apikeys.stands)
     retention = Retention(database, batches, decisions, vault, audit, leases)
     erasures = Erasures(database, populations, batches, vault, secrets, audit, clock, leases.hold)
@@ -325,7 +325,12 @@ def bootstrap(
 
 
 def _kept(
-    settings: Settings, home: Home, secrets: Secrets, faults: FaultHook, clock: Callable[[], datetime]
+    settings: Settings,
+    home: Home,
+    secrets: Secrets,
+    keys: BatchKeys,
+    faults: FaultHook,
+    clock: Callable[[], datetime],
 ) -> tuple[Objects, Shelf]:
     """Where labels and files of work are. Raises InvalidSettings, Unavailable."""
     if not settings.objects:
@@ -341,6 +346,7 @@ def _kept(
         )
     from label_dp.service.objects.address import Address, bucket_of
     from label_dp.service.objects.store import StoreObjects
+    from labels_party.work.drafts import Drafts
     from labels_party.work.store_shelf import StoreShelf
 
     setting = "LABELS_PARTY_OBJECTS"
@@ -348,9 +354,9 @@ def _kept(
     store = bucket_of(address, setting, faults)
     keyed = partial(secrets.keyed, "objects")
     sent = StoreObjects(store.below("inputs"), home.spill, keyed)
-    shelf = StoreShelf(
-        home.work, store.below("work"), store.below("begun"), sent, home.spill, lambda: timestamp(clock())
-    )
+    drafts = Drafts(StoreObjects(store.below("drafts"), home.spill, keyed), keys.of)
+    rooms = (store.below("work"), store.below("begun"), sent, drafts)
+    shelf = StoreShelf(home.work, *rooms, home.spill, lambda: timestamp(clock()))
     if settings.objects_signed_urls:
         from label_dp.service.objects.signed import SignedUrls
 

@@ -87,6 +87,8 @@ class Replayed:
         elif kind in ENDED:
             values = {"state": FAILED, "problem": problem(NOT_PUBLISHED)[1]}
             connection.execute(sa.update(work).where(mine).values(**values))
+        elif kind == events.ANSWER_SHARED:
+            self._share(connection, event)
         elif kind == events.RECEIVED:
             self._receipt(connection, event)
         elif kind == events.PREDICTOR_RETIRED:
@@ -155,6 +157,12 @@ class Replayed:
         connection.execute(sa.update(batches).where(batches.c.id == name).values(**changed))
         connection.execute(sa.delete(batch_keys).where(batch_keys.c.batch == name))
         connection.execute(sa.update(predictors).where(predictors.c.batch == name).values(state=RETIRED))
+
+    @staticmethod
+    def _share(connection: Connection, event: Event) -> None:
+        of = work.c.id == event.subject.work
+        had = connection.execute(sa.select(work.c.audiences).where(of)).scalar_one()
+        connection.execute(sa.update(work).where(of).values(audiences=sorted({*had, *event.audiences})))
 
     def _purge_lost(self, connection: Connection, name: str) -> None:
         if self.audit.events(connection, batch=name, kind=BATCH_PURGED):

@@ -164,6 +164,8 @@ work = sa.Table(
     sa.Column("created", sa.String(20), nullable=False),
     sa.Column("published", sa.String(20)),
     sa.Column("sha256", sa.String(64)),  # of the payload of its signed document
+    # the draw whose bytes leave for an object store: no other may follow it
+    sa.Column("draft", sa.JSON(none_as_null=True)),
     sa.Column("problem", sa.JSON(none_as_null=True)),
 )
 
@@ -267,17 +269,6 @@ erased_units = sa.Table(
     sa.Column("unit_digest", sa.String(32), primary_key=True),
     sa.Column("requested", sa.String(20), nullable=False),
     sa.Column("requested_by", sa.String(60), nullable=False),
-)
-
-# how much ε, of one batch, audiences may charge by themselves with answers of a kind
-allowances = sa.Table(
-    "allowances",
-    metadata,
-    sa.Column("batch", sa.ForeignKey("batches.id"), primary_key=True),
-    sa.Column("kind", sa.String(40), primary_key=True),
-    sa.Column("epsilon_nano", sa.BigInteger, nullable=False),
-    sa.Column("set", sa.String(20), nullable=False),
-    sa.Column("set_by", sa.String(60), nullable=False),
 )
 
 # models of raw labels that answer single queries; what they learned lies beside the sealed labels

@@ -2,16 +2,13 @@
 
 The ledger belongs to the owner. Without an allowance an audience causes no charge, and a batch answers it as one that
 does not exist; with one it may choose when and in how many parts the allowance is spent. The lifetime ε of the
-population bounds everything as ever: an allowance reserves nothing.
+population bounds everything as ever: an allowance reserves nothing. What is allowed and used follows from audit events.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
-import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from label_dp.audit.events import ALLOWANCE_SET
@@ -19,14 +16,13 @@ from label_dp.errors import BudgetExceeded, InvalidEpsilon, SecondPersonNeeded
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
 from label_dp.service.database import Database
 from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
-from labels_party.labels.batches import Batches, require_sealed, timestamp
+from labels_party.labels.batches import Batches, require_sealed
 from labels_party.ledger.store import Ledger
-from labels_party.storage.tables import allowances, work
 
 
 class Allowances:
-    def __init__(self, database: Database, batches: Batches, ledger: Ledger, clock: Callable[[], datetime]) -> None:
-        self.database, self.batches, self.ledger, self.clock = database, batches, ledger, clock
+    def __init__(self, database: Database, batches: Batches, ledger: Ledger) -> None:
+        self.database, self.batches, self.ledger = database, batches, ledger
 
     def set(self, batch_id: str, kind: str, epsilon: Epsilon, actor: str, call: IdempotentCall = NO_KEY) -> Reply:
         """Allow audiences `epsilon` in all for answers of `kind`; what they have spent of it counts. 0 ends it.
@@ -47,12 +43,6 @@ class Allowances:
                     raise InvalidEpsilon(f"An allowance is at most the lifetime ε {population.lifetime}.")
                 details = {"answer": kind, "epsilon": str(epsilon)}
                 self.ledger.note(connection, ALLOWANCE_SET, population, batch_id, None, actor, details)
-                t = allowances
-                connection.execute(sa.delete(t).where(t.c.batch == batch_id, t.c.kind == kind))
-                if epsilon:
-                    row = {"batch": batch_id, "kind": kind, "epsilon_nano": epsilon.nano}
-                    row |= {"set": timestamp(self.clock()), "set_by": actor}
-                    connection.execute(sa.insert(t).values(**row))
                 return 200, self.describe(connection, batch_id, kind)
 
             return call.once(connection, effect)
@@ -61,18 +51,13 @@ class Allowances:
 
     def of(self, connection: Connection, batch_id: str, kind: str) -> Epsilon | None:
         """What is allowed in all; None where nothing is."""
-        t = allowances
-        query = sa.select(t.c.epsilon_nano).where(t.c.batch == batch_id, t.c.kind == kind)
-        nano = connection.execute(query).scalar()
-        return None if nano is None else Epsilon(int(nano))
+        said = self.ledger.audit.events(connection, batch=batch_id, kind=ALLOWANCE_SET)
+        allowed = [event.details["epsilon"] for event in said if event.details["answer"] == kind]
+        return Epsilon.parse(allowed[-1]) or None if allowed else None
 
     def used(self, connection: Connection, batch_id: str, kind: str) -> Epsilon:
         """What audiences have charged by themselves, failed answers included: their charge is kept."""
-        t = work
-        query = sa.select(sa.func.coalesce(sa.func.sum(t.c.epsilon_nano), 0)).where(
-            t.c.batch == batch_id, t.c.kind == kind, t.c.by_audience.is_not(None)
-        )
-        return Epsilon(int(connection.execute(query).scalar_one()))
+        return Epsilon(self.ledger.audit.charged_against(connection, batch_id, kind))
 
     def judge(self, connection: Connection, batch_id: str, kind: str, split: EpsilonSplit) -> None:
         """Raises BudgetExceeded where a charge of an audience would go beyond the allowance."""

@@ -1,8 +1,9 @@
 """From charged work to its publication: lease an attempt, do it, publish it where it still counts.
 
 Crash rules (invariant 2): before transaction 1 nothing exists; between the transactions a new attempt draws again
-without a second charge, and nothing of the abandoned one was seen; after transaction 2 what was published never
-changes. Only the attempt whose number the row has may publish (fencing), whoever else believes to hold the lease.
+without a second charge, and nothing of the abandoned one was seen, or it goes on with the draft that the row names;
+after transaction 2 what was published never changes. Only the attempt whose number the row has may publish (fencing),
+whoever else believes to hold the lease.
 """
 
 from __future__ import annotations
@@ -168,18 +169,15 @@ class Attempts(ABC):
 
     def publish(self, connection: Connection, lease: Lease, **values: object) -> None:
         """Transaction 2. Only the attempt that holds the lease may publish, and only once. Raises Fenced."""
-        t, now = table, timestamp(self.batches.clock())
-        changed = connection.execute(
-            sa.update(t)
-            .where(
-                t.c.id == lease.work.id,
-                t.c.attempt == lease.attempt,
-                t.c.state == DRAWING,
-                t.c.lease_owner == self.worker.name,
-            )
-            .values(state=PUBLISHED, published=now, lease_owner=None, lease_until=None, **values)
-        ).rowcount
-        if changed != 1:
+        now = timestamp(self.batches.clock())
+        ended = {"state": PUBLISHED, "published": now, "lease_owner": None, "lease_until": None, "draft": None}
+        self.change(connection, lease, **ended, **values)
+
+    def change(self, connection: Connection, lease: Lease, **values: object) -> None:
+        """Set columns of the work, where the attempt still holds its lease. Raises Fenced."""
+        t = table
+        holds = (t.c.attempt == lease.attempt, t.c.state == DRAWING, t.c.lease_owner == self.worker.name)
+        if connection.execute(sa.update(t).where(t.c.id == lease.work.id, *holds).values(**values)).rowcount != 1:
             raise Fenced
 
     def spent(self, lease: Lease) -> tuple[Account, Epsilon]:

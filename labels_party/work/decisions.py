@@ -30,7 +30,6 @@ from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.labels.batches import require_sealed, timestamp
 from labels_party.labels.standing import ACCEPTED, CHARGED, FAILED
 from labels_party.ledger.populations import Population
-from labels_party.storage.tables import api_keys
 from labels_party.storage.tables import work as table
 from labels_party.work.attempts import noun_of
 from labels_party.work.kind import Family, Work
@@ -59,7 +58,10 @@ def person(name: str) -> str:
 
 
 class Decisions:
-    def __init__(self, works: Works) -> None:
+    """`stands` says whether an actor may still have done what it left to be done later."""
+
+    def __init__(self, works: Works, stands: Callable[[Connection, str], bool]) -> None:
+        self.stands = stands
         self.works, self.ledger, self.database = works, works.ledger, works.database
         self.clock = works.batches.clock
 
@@ -67,12 +69,15 @@ class Decisions:
         """Charge waiting work, which is then drawn as any other. Returns (200, the work).
 
         Raises NotFound (also of another `family`), SecondPersonNeeded (who asked for it approves), BudgetExceeded (it
-        goes on waiting), Conflict (it does not wait, its labels were purged, or its features were replaced).
+        goes on waiting), Conflict (it does not wait, who asked for it was revoked since, its labels were purged, or its
+        features were replaced).
         """
 
         def effect(connection: Connection, work: Work, population: Population) -> None:
             batch, _ = self.works.about(connection, work)
             require_sealed(batch)
+            if not self.stands(connection, work.requested_by):
+                raise Conflict("The API key that asked for it does not stand any more: decline it, and ask again.")
             try:
                 self.works.require_features(connection, work.batch, work.features)
             except Unavailable:
@@ -189,15 +194,10 @@ class Decisions:
             self.works.forget_inputs(inputs)
         return reply
 
-    @staticmethod
-    def _standing(connection: Connection, actor: str) -> None:
+    def _standing(self, connection: Connection, actor: str) -> None:
         """An API key that was revoked since the call came in decides nothing. Raises Unauthenticated."""
-        kind, _, key_id = actor.partition(":")
-        if kind == "apikey":
-            t = api_keys
-            query = sa.select(t.c.id).where(t.c.id == key_id, t.c.revoked.is_(None))
-            if connection.execute(query).first() is None:
-                raise Unauthenticated("This API key was revoked.", "revoked", key_id)
+        if not self.stands(connection, actor):
+            raise Unauthenticated("This API key was revoked.", "revoked", actor.partition(":")[2])
 
     def _fail(self, connection: Connection, work: Work, why: LabelDPError) -> None:
         self._set(connection, work, state=FAILED, problem=problem(why)[1])

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
 
 from pydantic import BaseModel
 
@@ -130,6 +130,7 @@ class Work:
     created: str
     published: str | None
     sha256: str | None
+    draft: dict[str, Any] | None
     problem: dict[str, Any] | None
 
     @property
@@ -187,6 +188,24 @@ class Drawn:
     files: tuple[WorkFile, ...] = ()
 
 
+@dataclass(frozen=True)
+class Draft:
+    """A finished draw: the attempt that made it, the SHA-256 of its document's payload, and its files, the envelope
+    first."""
+
+    attempt: int
+    sha256: str
+    files: tuple[WorkFile, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        files = [[file.name, file.role, file.size, file.sha256] for file in self.files]
+        return {"attempt": self.attempt, "sha256": self.sha256, "files": files}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        return cls(data["attempt"], data["sha256"], tuple(WorkFile(*file) for file in data["files"]))
+
+
 S = TypeVar("S", bound=BaseModel)
 W = TypeVar("W")
 
@@ -230,6 +249,10 @@ class QueuedKind(Kind[W]):
         Raises Unavailable for what may pass (disk, randomness) and does not depend on labels; it is then drawn again at
         no charge. Whatever else it raises fails the work, whose charge is kept.
         """
+
+    def largest(self, _job: Job, _files: int) -> int:
+        """Bytes of everything that it draws into so many files at most, from public facts alone."""
+        return self.family.most_bytes
 
     def failure(self, _error: Exception) -> LabelDPError:
         """What may be told of an attempt that failed for good: what went wrong may have depended on labels."""

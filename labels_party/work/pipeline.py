@@ -29,7 +29,7 @@ from labels_party.storage.tables import work as table
 from labels_party.storage.tables import work_files
 from labels_party.work.attempts import FREE, TAKEN, Attempts, Lease
 from labels_party.work.identity import Workplace
-from labels_party.work.kind import Drawn, Job, ProgressHook, WorkFile, no_progress
+from labels_party.work.kind import Draft, Job, ProgressHook, WorkFile, no_progress
 from labels_party.work.shelf import place
 from labels_party.work.store import ENVELOPE, Works
 
@@ -50,10 +50,11 @@ class Pipeline(Attempts):
         noun = self.works.family(lease.work).noun
         self.database.fault(f"{noun}.draw:begin")
         try:
-            drawn, files = self._drawn(lease, progress)
+            draft = self._drawn(lease, progress) if lease.work.draft is None else self._taken_up(lease)
+            self._keep(lease, draft)
         except OSError as error:
             raise Unavailable(f"The {noun} cannot be written ({error.strerror}); it stays charged.") from None
-        self.database.write(f"{noun}.publish", lambda c: self._publish(c, lease, drawn, files))
+        self.database.write(f"{noun}.publish", lambda c: self._publish(c, lease, draft))
 
     def failed(self, connection: Connection, lease: Lease, error: Exception) -> LabelDPError:
         work, kind = lease.work, self.works.queued(lease.work.kind)
@@ -72,6 +73,8 @@ class Pipeline(Attempts):
             return
         self.works.forget_inputs(lease.work.inputs)
         self.works.shelf.drop_others(*about)
+        if self.works.shelf.drafts is not None:
+            self.works.shelf.drafts.forget(lease.work)
 
     def sweep(self) -> int:
         """Remove inputs that a killed process left: those of work that has ended, and of over a day ago those that no
@@ -97,6 +100,20 @@ class Pipeline(Attempts):
             for path in set(part) - self.database.read("work.named", partial(self._named, paths=part)):
                 shelf.delete(path)
                 removed += 1
+        return removed + self._sweep_drafts()
+
+    def _sweep_drafts(self) -> int:
+        """Remove drafts of over a day ago that no unfinished work can need."""
+        drafts = self.works.shelf.drafts
+        if drafts is None:
+            return 0
+        stored, removed = drafts.listed(), 0
+        unfinished = self.database.read("work.waiting", self.works.waiting)
+        for name in stored.keys() - {work.id for work in unfinished}:
+            for each in stored[name]:
+                if each.modified < time.time() - LEFTOVER_SECONDS:
+                    drafts.objects.delete(each.key)
+                    removed += 1
         return removed
 
     @staticmethod
@@ -112,7 +129,8 @@ class Pipeline(Attempts):
 
     # --- parts --------------------------------------------------------------------------------------------
 
-    def _drawn(self, lease: Lease, progress: ProgressHook) -> tuple[Drawn, list[WorkFile]]:
+    def _drawn(self, lease: Lease, progress: ProgressHook) -> Draft:
+        """A draw in the attempt's folder; where its bytes leave this process, its row of work names it."""
         work, shelf = lease.work, self.works.shelf
         kind = self.works.queued(work.kind)
         folder = shelf.draft(work.id, lease.attempt)
@@ -134,23 +152,42 @@ class Pipeline(Attempts):
         self.database.fault(f"{kind.family.noun}.draw:written")
         _write_durably(envelope, drawn.envelope)
         sha256 = hashlib.sha256(drawn.envelope).hexdigest()
-        files = [WorkFile(envelope.name, ENVELOPE, len(drawn.envelope), sha256), *drawn.files]
+        files = (WorkFile(envelope.name, ENVELOPE, len(drawn.envelope), sha256), *drawn.files)
+        draft = Draft(lease.attempt, drawn.sha256, files)
+        if shelf.drafts is not None:
+            shelf.drafts.put(work, draft, folder, kind.largest(job, len(files)))
+            name = f"{kind.family.noun}.draft"
+            self.database.write(name, lambda c: self.change(c, lease, draft=draft.as_json()))
+        return draft
+
+    def _taken_up(self, lease: Lease) -> Draft:
+        """The draw of an earlier attempt, whose bytes somebody may have seen, in the folder of this one."""
+        work, shelf = lease.work, self.works.shelf
+        if work.draft is None or shelf.drafts is None:
+            raise LabelDPError("A draw of this work was sent to an object store that is not configured any more.")
+        draft, folder = Draft.from_json(work.draft), shelf.draft(work.id, lease.attempt)
         try:
-            shelf.keep(work.id, lease.attempt, files)
+            shelf.drafts.get(work, draft, folder)
+        except StoreRefused as error:
+            raise LabelDPError(f"{error.detail} No other draw may follow it.") from None
+        return draft
+
+    def _keep(self, lease: Lease, draft: Draft) -> None:
+        try:
+            self.works.shelf.keep(lease.work.id, lease.attempt, list(draft.files))
         except StoreRefused:
             # it may have judged how many bytes were drawn, and it has seen them: another draw would not be free
             raise LabelDPError("The object store refused what was drawn; see the log.") from None
-        self.database.fault(f"{kind.family.noun}.draw:durable")
-        return drawn, files
+        self.database.fault(f"{self.works.family(lease.work).noun}.draw:durable")
 
-    def _publish(self, connection: Connection, lease: Lease, drawn: Drawn, files: list[WorkFile]) -> None:
+    def _publish(self, connection: Connection, lease: Lease, draft: Draft) -> None:
         work, kind = lease.work, self.works.kinds[lease.work.kind]
-        self.publish(connection, lease, sha256=drawn.sha256)
-        for position, file in enumerate(files):
+        self.publish(connection, lease, sha256=draft.sha256)
+        for position, file in enumerate(draft.files):
             path = f"{place(work.id, lease.attempt)}/{file.name}"
             row = {"work": work.id, "name": file.name, "position": position, "role": file.role, "path": path}
             connection.execute(sa.insert(work_files).values(**row, bytes=file.size, sha256=file.sha256))
-        details = kind.event(work) | {kind.family.digest: drawn.sha256, "n": lease.n}
+        details = kind.event(work) | {kind.family.digest: draft.sha256, "n": lease.n}
         self.note(connection, kind.family.published, lease, details)
         self.works.tell(connection, kind.family.told_published, work.id)
 

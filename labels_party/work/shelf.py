@@ -14,11 +14,15 @@ from pathlib import Path
 
 from label_dp.service.folders import fsync_folder
 from labels_party.storage.files import INPUTS
+from labels_party.work.drafts import Drafts
 from labels_party.work.kind import FAMILIES, WorkFile
 
 
 class Shelf(ABC):
-    """`folder` is on this machine; drafts lie in it."""
+    """`folder` is on this machine; drafts lie in it. `drafts`: where they are put before `keep` shows their bytes to
+    somebody else; None where it does not."""
+
+    drafts: Drafts | None = None
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,7 +1,8 @@
 """Files of charged work in an object store, for replicas that share no folder.
 
-A draft is sent when it is complete, each file read back and compared: what is published can be served. Its attempt is
-noted in the store before labels are read, so that a store that takes nothing is noticed then.
+A draft is sent when it is complete and its row of work names it, each file read back and compared: what is published
+can be served. Its attempt is noted in the store before labels are read, so that a store that takes nothing is noticed
+then.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from label_dp.errors import Unavailable
 from label_dp.service.folders import sweep
 from label_dp.service.objects.bucket import CHUNK, Bucket, StoreFailed
 from label_dp.service.objects.port import Objects, Stored, StoreRefused
+from labels_party.work.drafts import Drafts
 from labels_party.work.kind import WorkFile
 from labels_party.work.shelf import Shelf, place
 
@@ -36,9 +38,17 @@ class StoreShelf(Shelf):
     `spill` copies. `today`: an ISO day."""
 
     def __init__(
-        self, folder: Path, bucket: Bucket, begun: Bucket, sent: Objects, spill: Path, today: Callable[[], str]
+        self,
+        folder: Path,
+        bucket: Bucket,
+        begun: Bucket,
+        sent: Objects,
+        drafts: Drafts,
+        spill: Path,
+        today: Callable[[], str],
     ) -> None:
         super().__init__(folder)
+        self.drafts = drafts
         self.bucket, self.noted, self.sent, self.spill, self.today = bucket, begun, sent, spill, today
         self.signed: Callable[[str], str] | None = None
         self._last: dict[str, int] = {}

@@ -202,3 +202,14 @@ def test_the_command_line_waits_prints_what_to_do_and_finishes(tmp_path: Path, m
     done = run("message", release, "--out", str(tmp_path / "m.parquet"))
     assert done.exit_code == 0, done.output
     assert pq.read_metadata(tmp_path / "m.parquet").num_rows == 80
+
+
+def test_a_request_of_a_key_revoked_since_is_declined_only(resting: LabelsParty) -> None:
+    owner, officer = resting.client("owner"), resting.client("auditor")
+    asked = ask(owner, sealed(owner))
+    resting.services.apikeys.revoke(asked["requested_by"].removeprefix("apikey:"))
+    refused = officer.post(f"/v1/releases/{asked['id']}/approve")
+    assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
+    assert "decline it" in refused.json()["detail"]
+    assert "release-charged" not in kinds(resting)
+    assert officer.post(f"/v1/releases/{asked['id']}/decline").json()["state"] == "failed"

@@ -76,6 +76,14 @@ class MessageKind(SchemaKind[Release, ReleaseRequest]):
         files = tuple(WorkFile(e.name, e.role, e.bytes, e.sha256) for e in entries)
         return Drawn(envelope, digest(manifest.payload()), files)
 
+    def largest(self, job: Job, files: int) -> int:
+        from label_dp.documents.rows import largest_encoding
+        from labels_party.kinds.message.engine import largest_prior
+
+        n, id_bytes = job.n, job.batch.id_bytes or 0
+        rows = largest_encoding(n, id_bytes, n) + files * largest_encoding(0, 0, 1)
+        return super().largest(job, files) + rows + largest_prior(job.population.domain.k)
+
     def described(self, work: Work) -> dict[str, Any]:
         plan = ReleasePlan.from_json(work.plan)
         return {

@@ -20,6 +20,7 @@ from sqlalchemy.engine import Connection
 
 from label_dp.actors import with_names
 from label_dp.audit.events import PREDICTOR_CREATED, PREDICTOR_RETIRED
+from label_dp.documents.kinds.prediction import PREDICTION
 from label_dp.errors import LabelDPError, NotFound, SecondPersonNeeded, Unavailable
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
 from label_dp.problems import problem
@@ -282,8 +283,15 @@ class Predictors:
                 told.append(self.describe(connection, found, population, owner=audience is None))
         return told
 
-    def asked(self, connection: Connection, predictor_id: str) -> int:
-        """How many different queries were answered."""
+    def asked(self, connection: Connection, predictor: Predictor) -> int:
+        """How many queries the ledger has charged of its cap. One that only a receiver's record shows counts for every
+        predictor of the batch."""
+        limits = (predictor.id, PREDICTION)
+        nano = self.ledger.audit.charged_against(connection, predictor.batch, *limits)
+        return -(-nano // predictor.plan.epsilon.nano)
+
+    def answered(self, connection: Connection, predictor_id: str) -> int:
+        """How many different queries have an answer here."""
         query = sa.select(sa.func.count()).select_from(predictions).where(predictions.c.predictor == predictor_id)
         return int(connection.execute(query).scalar_one())
 
@@ -291,7 +299,7 @@ class Predictors:
         """How many new queries the cap, and what else was charged to the batch, still allow."""
         if predictor.state != READY:
             return 0
-        of_cap = predictor.plan.queries - self.asked(connection, predictor.id)
+        of_cap = predictor.plan.queries - self.asked(connection, predictor)
         budget = self.ledger.account(connection, population, predictor.batch).left
         return max(0, min(of_cap, budget.nano // predictor.plan.epsilon.nano))
 
@@ -312,7 +320,7 @@ class Predictors:
                 "adjacency": METHODS[predictor.plan.method].adjacency,
                 "facts": METHODS[predictor.plan.method].facts(predictor.plan).model_dump(),
                 "audiences": list(population.audiences),
-                "queries_answered": self.asked(connection, predictor.id),
+                "queries_answered": self.asked(connection, predictor),
                 "queries_left": self.left(connection, predictor, population),
                 "created": predictor.created[:until],
                 "trained": predictor.trained and predictor.trained[:until],

@@ -95,7 +95,7 @@ class Queries:
             stored = self._stored(connection, predictor, population, codes)
             if stored is None or not stored.belongs_to(audience):
                 self._check(connection, predictor, population)
-            return stored, self.predictors.asked(connection, predictor_id), predictor, population, codes
+            return stored, self.predictors.answered(connection, predictor_id), predictor, population, codes
 
         stored, asked, predictor, population, codes = self.database.read("prediction.look", look)
         if stored is not None:
@@ -123,7 +123,7 @@ class Queries:
             else:
                 found = stored.answered
                 self._share(connection, now, owner, found.answer, actor, audience)
-            return found, self.predictors.asked(connection, predictor_id)
+            return found, self.predictors.answered(connection, predictor_id)
 
         answered, asked = self.database.write("prediction.draw", draw)
         self._note(predictor_id, asked)
@@ -160,7 +160,7 @@ class Queries:
             why = "what it learned is deleted" if predictor.state == RETIRED else "it answers once it is ready"
             raise Conflict(f"Predictor '{predictor.id}' is {predictor.state}: {why}. Earlier answers stay.")
         plan = predictor.plan
-        asked = self.predictors.asked(connection, predictor.id)
+        asked = self.predictors.asked(connection, predictor)
         if asked >= plan.queries:
             spent = Epsilon(asked * plan.epsilon.nano)
             raise BudgetExceeded(

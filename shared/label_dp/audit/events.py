@@ -109,6 +109,18 @@ class Event:
         """As exactly as this store knows when it was."""
         return self.at or self.time
 
+    @property
+    def limit(self) -> str | None:
+        """What a charge counts against beside the lifetime: a predictor, whose cap it is, or a kind of answer, of which
+        audiences have an allowance. A charge restored by a receiver's record may be either, so it counts as both."""
+        if self.kind != CHARGED:
+            return None
+        if "predictor" in self.details:
+            return str(self.details["predictor"])
+        if self.details.get("by_audience") is not None or "restored" in self.details:
+            return str(self.details.get("answer"))
+        return None
+
     def as_json(self) -> dict[str, Any]:
         return {
             "format": FORMAT,

@@ -50,6 +50,11 @@ class JudgedStore(AuditStore):
             part.judge(found[number])
         if event.kind == CHARGED and subject.batch:
             part.spent[subject.batch] = self._spent(connection, subject.batch)
+            if event.limit is not None:
+                nano = self.charged_against(connection, subject.batch, event.limit)
+                part.used[subject.batch, event.limit] = nano
+                if event.limit in part.predictors:
+                    part.predictors[event.limit].spent = nano
         return part
 
     def _spent(self, connection: Connection, batch: str) -> tuple[int, int]:

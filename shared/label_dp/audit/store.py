@@ -36,10 +36,12 @@ def audit_table(metadata: sa.MetaData) -> sa.Table:
         sa.Column("work", sa.String(64)),
         sa.Column("epsilon_nano", sa.BigInteger, nullable=False),
         sa.Column("delta_atto", sa.BigInteger, nullable=False),
+        sa.Column("limit_of", sa.String(64)),
         # the second, for its own party; hashed and exported is the day. Null where an earlier version hashed the second
         sa.Column("at", sa.String(20)),
         # what a batch was charged is summed with every charge and every acceptance
         sa.Index("ix_audit_events_batch_kind", "batch", "kind"),
+        sa.Index("ix_audit_events_batch_limit", "batch", "limit_of"),
         # a filtered timeline is read in order from either end, however long it is
         *(sa.Index(f"ix_audit_events_{name}", name, "sequence") for name in ("kind", "population", "batch", "work")),
     )
@@ -118,10 +120,17 @@ class AuditStore:
                 work=placed.subject.work,
                 epsilon_nano=placed.split.total.nano,
                 delta_atto=placed.split.delta_atto,
+                limit_of=placed.limit,
                 at=placed.at or None,
             )
         )
         return placed
+
+    def charged_against(self, connection: Connection, batch: str, *limits: str) -> int:
+        """The nano-ε of all charges of a batch that count against one of some limits (`Event.limit`)."""
+        t = self.table
+        query = sa.select(sa.func.sum(t.c.epsilon_nano)).where(t.c.batch == batch, t.c.limit_of.in_(limits))
+        return int(connection.execute(query).scalar() or 0)
 
     def events(self, connection: Connection, *, after: int = 0, limit: int | None = None, **equal: str) -> list[Event]:
         """Events in order, filtered by population=, batch=, work= or kind=."""
@@ -165,7 +174,8 @@ class AuditStore:
         count, head = check_chain(bytes(row.body) for row in rows)
         for row in rows:
             event = Event.from_body(bytes(row.body))
-            copies = (row.sequence, row.digest, row.kind, row.population, row.batch, row.work, row.epsilon_nano)
+            copies = (row.sequence, row.digest, row.kind, row.population, row.batch, row.work, row.limit_of)
+            amounts = (row.epsilon_nano, int(row.delta_atto))
             subject = event.subject
             truth = (
                 event.sequence,
@@ -174,10 +184,10 @@ class AuditStore:
                 subject.population,
                 subject.batch,
                 subject.work,
-                event.split.total.nano,
+                event.limit,
             )
             another_day = row.at is not None and row.at[:DAY] != event.time
-            if copies != truth or int(row.delta_atto) != event.split.delta_atto or another_day:
+            if copies != truth or amounts != (event.split.total.nano, event.split.delta_atto) or another_day:
                 raise AuditChainBroken(
                     f"Audit event {row.sequence} does not match its query columns: the store was changed."
                 )

@@ -1,6 +1,7 @@
 CREATE FUNCTION audit_events_append_only() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'audit events are append-only'; END $$;
 CREATE INDEX ix_audit_events_batch ON audit_events (batch, sequence);
 CREATE INDEX ix_audit_events_batch_kind ON audit_events (batch, kind);
+CREATE INDEX ix_audit_events_batch_limit ON audit_events (batch, limit_of);
 CREATE INDEX ix_audit_events_kind ON audit_events (kind, sequence);
 CREATE INDEX ix_audit_events_population ON audit_events (population, sequence);
 CREATE INDEX ix_audit_events_work ON audit_events (work, sequence);
@@ -13,7 +14,7 @@ CREATE INDEX ix_sessions_expires ON sessions (expires);
 CREATE INDEX ix_sessions_key_id ON sessions (key_id);
 CREATE INDEX ix_trainings_state ON trainings (state);
 CREATE TABLE api_keys ( id VARCHAR(32) NOT NULL, name VARCHAR(40), secret_sha256 VARCHAR(64) NOT NULL, role VARCHAR(16) NOT NULL, audience VARCHAR(200), created VARCHAR(20) NOT NULL, revoked VARCHAR(20), expires VARCHAR(20), last_used VARCHAR(10), PRIMARY KEY (id), UNIQUE (secret_sha256) );
-CREATE TABLE audit_events ( sequence BIGINT NOT NULL, digest VARCHAR(64) NOT NULL, body BYTEA NOT NULL, kind VARCHAR(40) NOT NULL, population VARCHAR(64), batch VARCHAR(64), work VARCHAR(64), epsilon_nano BIGINT NOT NULL, delta_atto BIGINT NOT NULL, at VARCHAR(20), PRIMARY KEY (sequence), UNIQUE (digest) );
+CREATE TABLE audit_events ( sequence BIGINT NOT NULL, digest VARCHAR(64) NOT NULL, body BYTEA NOT NULL, kind VARCHAR(40) NOT NULL, population VARCHAR(64), batch VARCHAR(64), work VARCHAR(64), epsilon_nano BIGINT NOT NULL, delta_atto BIGINT NOT NULL, limit_of VARCHAR(64), at VARCHAR(20), PRIMARY KEY (sequence), UNIQUE (digest) );
 CREATE TABLE feature_tables ( id VARCHAR(40) NOT NULL, name VARCHAR(200) NOT NULL, id_column VARCHAR(200) NOT NULL, uploaded BOOLEAN NOT NULL, path VARCHAR(1000) NOT NULL, rows BIGINT NOT NULL, columns JSON NOT NULL, created VARCHAR(20) NOT NULL, PRIMARY KEY (id) );
 CREATE TABLE idempotency ( caller VARCHAR(40) NOT NULL, key VARCHAR(200) NOT NULL, body_mac VARCHAR(64) NOT NULL, status INTEGER NOT NULL, answer JSON NOT NULL, batch VARCHAR(40), claimed_until FLOAT, created FLOAT DEFAULT '0' NOT NULL, PRIMARY KEY (caller, key) );
 CREATE TABLE models ( id VARCHAR(40) NOT NULL, training VARCHAR(40) NOT NULL, kind VARCHAR(12) NOT NULL, loss VARCHAR(40) NOT NULL, releases JSON NOT NULL, rows BIGINT NOT NULL, created VARCHAR(20) NOT NULL, calibration VARCHAR(64), PRIMARY KEY (id) );
