@@ -86,8 +86,8 @@ def _refuse_large(data: bytes, path: Path, name: str) -> None:
     """Before anything is built of it. Raises InvalidFile."""
     if len(data) > MAX_BYTES[name] or decoded_bytes(data) > MOST_DECODED:
         raise InvalidFile(
-            f"'{path}' is too large to be part of a model, which has at most {MAX_BYTES[name] >> 20} MiB and takes at most "
-            f"{MOST_DECODED >> 20} MiB of memory once it is read."
+            f"'{path}' is too large to be part of a model, which has at most {MAX_BYTES[name] >> 20} MiB and takes at "
+            f"most {MOST_DECODED >> 20} MiB of memory once it is read."
         )
 
 
