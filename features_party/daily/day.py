@@ -72,14 +72,17 @@ class Day:
             messages = self._messages()
             kept = load_model(self.current) if self.current.exists() else None
             now = datetime.now(UTC)
+            seen, key = self._last()
             record = {
                 "moment": f"{now:%Y-%m-%dT%H%M%S}.{now.microsecond // 1000:03d}Z",
                 "fresh": [entry["release"] for entry in pulled if entry["fresh"]],
                 "messages": [message.release for message in messages],
                 "message_digests": [message.digest for message in messages],
                 "rehearsal": messages[0].rehearsed,
+                # of the first run for ever, or a model would be judged on examples that it was trained on
+                "held_out_key": key or messages[0].release,
             }
-            if kept is not None and not self.again and self._seen() == record["message_digests"]:
+            if kept is not None and not self.again and seen == record["message_digests"]:
                 model = self.current.resolve()
                 return record | {"kept": UNCHANGED, "why": NOTHING_NEW, "model": str(model), "comparison": None}
             return self._trained(record, messages, kept, part(progress, 0.2, 0.8))
@@ -91,7 +94,7 @@ class Day:
         whole = read_all(
             party.settings, self.base, asked.feature_patterns, asked.id_column, list(asked.train.categorical)
         )
-        table, held = split(whole, asked.held_out)
+        table, held = split(whole, asked.held_out, str(record["held_out_key"]))
         earlier, learning = None, asked.train
         if learning.warm_start == CURRENT:
             earlier = kept
@@ -162,13 +165,14 @@ class Day:
         found.sort(key=lambda message: (message.manifest.created, message.release))
         return found[-self.asked.newest :]
 
-    def _seen(self) -> list[str]:
-        """The messages of the last run that trained. Raises InvalidFile."""
+    def _last(self) -> tuple[list[str] | None, str | None]:
+        """(messages, held-out key) of the last run that trained. Raises InvalidFile."""
         newest = max((self.folder / "runs").glob("*.json"), default=None)
         if newest is None:
-            return []
+            return None, None
         try:
-            return list(json.loads(newest.read_bytes())["message_digests"])
+            record = json.loads(newest.read_bytes())
+            return list(record["message_digests"]), str(record["held_out_key"])
         except (OSError, ValueError, KeyError, TypeError):
             raise InvalidFile(f"The record '{newest}' of an earlier run is damaged; remove it.") from None
 

@@ -1,10 +1,9 @@
-"""The examples that no model of a folder is trained on: which ones they are follows from the id alone, so that every
-day holds out the same."""
+"""The examples that no model of a folder is trained on: which ones they are follows from the id and the folder's key,
+so that every day holds out the same."""
 
 from __future__ import annotations
 
 import glob
-import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,13 +12,13 @@ import numpy as np
 
 from features_party.files import read_for_training
 from features_party.settings import Settings
+from features_party.tables.buckets import IdHash
 from features_party.tables.feature_tables import FeatureTable, feature_table
+from features_party.training.draws import mixed
 from label_dp.errors import InvalidFile, InvalidTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-WORD = 8  # bytes of a digest that decide
 
 
 def read_all(settings: Settings, base: Path, patterns: Iterable[str], id_column: str, text: list[str]) -> FeatureTable:
@@ -48,17 +47,13 @@ def _paths(base: Path, patterns: Iterable[str]) -> list[Path]:
     return list(found)
 
 
-def split(table: FeatureTable, share: float) -> tuple[FeatureTable, FeatureTable]:
+def split(table: FeatureTable, share: float, key: str) -> tuple[FeatureTable, FeatureTable]:
     """(to train on, held out). Raises InvalidTable where one of them would be empty."""
-    limit = int(share * 2 ** (8 * WORD))
-    held = np.fromiter((_place(one) < limit for one in table.ids.to_pylist()), np.bool_, table.rows)
+    draws = mixed(IdHash.keyed(key.encode()).draws(table.ids), "held out of every day")
+    held = draws < np.uint64(share * 2.0**64)
     if held.all() or not held.any():
         raise InvalidTable(f"{table.rows} rows are too few to hold some out; give more, or hold a larger share out.")
     return _part(table, ~held), _part(table, held)
-
-
-def _place(example: str) -> int:
-    return int.from_bytes(hashlib.sha256(example.encode()).digest()[:WORD], "big")
 
 
 def _part(table: FeatureTable, rows: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> FeatureTable:

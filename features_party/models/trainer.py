@@ -123,6 +123,7 @@ class Trainer:
             domain,
             unbiased=comparable,
             groups=joined.position,
+            draws=joined.draws,
             told=_told(joined, channels, domain, loss),
             cells=_cells(joined, channels)
             if comparable and learning.model == "gbdt" and loss in ("squared", "absolute")
@@ -187,7 +188,7 @@ class Trainer:
             model, _ = fitted(train, lambda what, done: report(f"held-out estimate, {what}", 0.57 + 0.41 * done))
             return model.predict(features.take(held), threads=self.threads), model.constant
 
-        found = held_out(len(joined.position), joined.position, fit_and_predict)
+        found = held_out(joined.draws, fit_and_predict)
         if found is None:
             return None
         return _judged(joined, channels, *found)

@@ -16,7 +16,7 @@ from features_party.receive.accepted import AcceptedMessage
 from features_party.spark.executor.blocks import BLOCK, FEATURES, HASH, MESSAGES, Blocks
 from features_party.spark.executor.meeting import BIN, MESSAGE, Meeting
 from features_party.spark.features import SparkFeatures
-from features_party.tables.join import Counts, correct_message, label_columns, refuse_nothing_matched
+from features_party.tables.join import Counts, correct_message, label_columns, refuse_nothing_matched, split_key
 from features_party.tables.label_columns import LabelColumns
 from features_party.training.correction import Correction
 from label_dp.errors import Unavailable
@@ -54,6 +54,11 @@ class Corrected:
         return cls(tuple(messages), tuple(corrections), label_columns(messages, corrections))
 
     @property
+    def seed(self) -> int:
+        """31 bits of the key of all splits."""
+        return int.from_bytes(split_key(self.messages)[:4], "big") >> 1
+
+    @property
     def rows(self) -> int:
         return sum(message.manifest.n for message in self.messages)
 
@@ -86,10 +91,10 @@ def meet(
     meeting = cluster.hook(Meeting(features.id_column, corrected.labels, str(folder), bare))
 
     def job(spark: SparkSession) -> DataFrame:
-        hashed = _hash(features.spelt).alias(HASH)
+        hashed = _hash(features.spelt, corrected.seed).alias(HASH)
         both = [
             mapped(features.frame(spark, without, hashed), Blocks(FEATURES, features.id_column, count), BLOCK),
-            mapped(_messages(spark, corrected.messages), Blocks(MESSAGES, "example_id", count), BLOCK),
+            mapped(_messages(spark, corrected), Blocks(MESSAGES, "example_id", count), BLOCK),
         ]
         parts = both[0].unionAll(both[1]).repartitionById(count, "part")
         return mapped(parts, meeting, Meeting.columns | PROBLEM)
@@ -129,22 +134,23 @@ def _parts(cluster: Cluster, features: SparkFeatures, corrected: Corrected) -> i
     return min(max(wanted, min(cluster.parallelism, features.rows)), MOST_PARTS)
 
 
-def _messages(spark: SparkSession, messages: Sequence[AcceptedMessage]) -> DataFrame:
+def _messages(spark: SparkSession, corrected: Corrected) -> DataFrame:
     from pyspark.sql.functions import col, lit
 
     frames = []
-    for number, message in enumerate(messages):
+    for number, message in enumerate(corrected.messages):
         paths = [f"file://{message.folder.absolute() / entry.name}" for entry in message.manifest.message_files]
-        columns = lit(number).alias(MESSAGE), col("bin").cast("int").alias(BIN), _hash(col("example_id")).alias(HASH)
+        hashed = _hash(col("example_id"), corrected.seed).alias(HASH)
+        columns = lit(number).alias(MESSAGE), col("bin").cast("int").alias(BIN), hashed
         frames.append(spark.read.parquet(*paths).select("example_id", *columns))
     return reduce(lambda a, b: a.unionAll(b), frames)
 
 
-def _hash(ids: Column) -> Column:
-    """Not negative, so that a part is a remainder."""
+def _hash(ids: Column, key: int) -> Column:
+    """Not negative, so that a part is a remainder. The hash of the key is the seed of that of the id."""
     from pyspark.sql.functions import lit, xxhash64
 
-    return xxhash64(ids).bitwiseAND(lit((1 << 62) - 1))
+    return xxhash64(lit(key), ids).bitwiseAND(lit((1 << 62) - 1))
 
 
 def _drop_others(folder: Path, kept: Sequence[Path]) -> None:

@@ -123,7 +123,7 @@ class ClusterFit:
         workers = min(self.cluster.parallelism, len(self.parts.paths))
         matrix = Matrix(self._looks, schema, folds, levels, weights)
         progress(f"growing {capacity.rounds} trees", 0.5)
-        body = grown(self.cluster, matrix, capacity, mean, poisson, workers)
+        body = grown(self.cluster, matrix, capacity, mean, poisson, workers, self.corrected.seed)
         return TrainedModel(
             kind="trees",
             loss=self.loss,
@@ -239,11 +239,12 @@ class ClusterFit:
         found = self.cluster.pieces(Some(self._looks, rows), len(rows))
         table = unpacked([record["features"] for record in found])
         labels, noise = (np.concatenate([np.frombuffer(r[name]) for r in found]) for name in ("labels", "noise"))
+        draws = np.concatenate([np.frombuffer(record["draws"], "<u8") for record in found])
         own = weights[np.searchsorted(levels, noise)] if levels.size else None
         encoded = schema.encode(table)
         by_squares = Task(schema.sizes, "squared", bounds, capacity, self.threads)
         recipe = Recipe("trees", self.loss)
-        made, _, shrinkage = made_columns(schema, encoded, labels, own, by_squares, recipe, progress)
+        made, _, shrinkage = made_columns(schema, encoded, labels, draws, own, by_squares, recipe, progress)
         return made, shrinkage, len(labels)
 
     @property

@@ -30,18 +30,31 @@ def require_estimator() -> None:
 
 
 def grown(
-    cluster: Cluster, matrix: Matrix, capacity: Capacity, mean: float, poisson: PoissonScore | None, workers: int
+    cluster: Cluster,
+    matrix: Matrix,
+    capacity: Capacity,
+    mean: float,
+    poisson: PoissonScore | None,
+    workers: int,
+    seed: int,
 ) -> Trees:
     """Trees for the squared loss, or `poisson`, on the rows of all files; each worker is one task and holds its rows.
+    `seed`: of the rows and columns that a tree sees.
 
     Deterministic for a number of workers. Raises Unavailable."""
-    document = cluster.ask(lambda spark: _document(spark, matrix, capacity, mean, poisson, workers))
+    document = cluster.ask(lambda spark: _document(spark, matrix, capacity, mean, poisson, workers, seed))
     codes = [0] * len(matrix.schema.number_names) + [size - 1 for size in matrix.schema.sizes]
     return Trees(load_booster(checked_document(json.loads(document), matrix.kinds, codes)), poisson)
 
 
 def _document(
-    spark: SparkSession, matrix: Matrix, capacity: Capacity, mean: float, poisson: PoissonScore | None, workers: int
+    spark: SparkSession,
+    matrix: Matrix,
+    capacity: Capacity,
+    mean: float,
+    poisson: PoissonScore | None,
+    workers: int,
+    seed: int,
 ) -> bytes:
     from xgboost.spark import SparkXGBRegressor
 
@@ -60,7 +73,7 @@ def _document(
         objective="reg:squarederror",
         base_score=mean if poisson is None else poisson.base(),
         max_delta_step=0.0 if poisson is None else poisson.largest_step,
-        seed=0,
+        seed=seed,
         verbose=False,
         **parameters_of(capacity),
         **more,

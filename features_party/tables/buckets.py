@@ -1,10 +1,13 @@
 """Rows by example id on disk, spread over files by a hash of the id: each file is small enough for memory.
 
-The hash has a key of its own for every join, so nobody can choose ids that all fall into one file.
+The hash has a key of its own for every join, so nobody can choose ids that all fall into one file. Another key of it
+deals examples to folds (training/draws.py).
 """
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from features_party.training.draws import Draws, mixed
 from label_dp.columnar.tables import MAX_ID_BYTES
 
 if TYPE_CHECKING:
@@ -26,21 +30,33 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class IdHash:
-    """The upper bits of Σ words · key modulo 2⁶⁴. `key` uint64, odd, one for each word and one for the length."""
+    """Σ words · key modulo 2⁶⁴. `key` uint64, odd, one for each word and one for the length."""
 
     key: npt.NDArray[np.uint64]
 
     @classmethod
     def fresh(cls) -> IdHash:
+        return cls.keyed(secrets.token_bytes(32))
+
+    @classmethod
+    def keyed(cls, key: bytes) -> IdHash:
+        """The same hash for the same key."""
         words = -(-MAX_ID_BYTES // WORD) + 1
-        return cls(np.random.default_rng().integers(0, 1 << 64, words, np.uint64) | np.uint64(1))
+        return cls(np.frombuffer(hashlib.shake_256(key).digest(WORD * words), "<u8") | np.uint64(1))
 
     def of(self, ids: pa.Array, bits: int) -> npt.NDArray[np.uint16]:
         """uint16[n] below 2^bits, of n ids, string or large_string without nulls."""
-        import pyarrow as pa
-
         if not bits:
             return np.zeros(len(ids), np.uint16)
+        return np.asarray(self._sums(ids) >> np.uint64(64 - bits), np.uint16)
+
+    def draws(self, ids: pa.Array) -> Draws:
+        """uint64[n] of the same, each bit as good as any."""
+        return mixed(self._sums(ids), "id")
+
+    def _sums(self, ids: pa.Array) -> npt.NDArray[np.uint64]:
+        import pyarrow as pa
+
         _, starts, data = ids.buffers()
         kind = np.int64 if pa.types.is_large_string(ids.type) else np.int32
         ends = np.frombuffer(starts, kind)[ids.offset : ids.offset + len(ids) + 1].astype(np.int64)
@@ -48,13 +64,13 @@ class IdHash:
         text[:-WORD] = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
         words = np.ndarray(len(text) - WORD + 1, "<u8", text, strides=(1,))  # one begins at every byte
         first, length = ends[:-1] - ends[0], np.diff(ends)
-        found = length.astype(np.uint64) * self.key[-1]
+        found: npt.NDArray[np.uint64] = length.astype(np.uint64) * self.key[-1]
         for at in range(-(-int(length.max(initial=0)) // WORD)):
             here = np.flatnonzero(length > WORD * at)
             beyond = np.maximum(WORD * (at + 1) - length[here], 0).astype(np.uint64) * np.uint64(8)
             word = words[first[here] + WORD * at] << beyond
             found[here] += (word ^ (word >> np.uint64(32))) * self.key[at]  # upper bytes would reach upper bits only
-        return np.asarray(found >> np.uint64(64 - bits), np.uint16)
+        return found
 
 
 class Buckets:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,10 +15,12 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from features_party.receive.accepted import AcceptedMessage
+from features_party.tables.buckets import IdHash
 from features_party.tables.feature_tables import FeatureTable
 from features_party.tables.label_columns import LabelColumns
 from features_party.tables.output import write_table
 from features_party.training.correction import Correction, correct
+from features_party.training.draws import Draws
 from label_dp.errors import InvalidInput, InvalidTable
 
 if TYPE_CHECKING:
@@ -107,6 +110,11 @@ class Joined:
     def noise_variance(self) -> FloatArray:
         return self.labels.noise_variance[self.index]
 
+    @property
+    def draws(self) -> Draws:
+        """uint64[N]: by which a training splits the rows; those of one example are the same."""
+        return IdHash.keyed(split_key(self.messages)).draws(self.table.ids)[self.position]
+
     def features(self) -> pa.Table:
         """The N feature rows (without the id column); the table itself, not a copy, where each row met one label."""
         return self.take(self.table.features)
@@ -131,6 +139,12 @@ def release_names(messages: Sequence[AcceptedMessage]) -> list[str]:
     """Their release ids; where labels parties chose the same one, with the manifest's digest behind it."""
     often = Counter(m.release for m in messages)
     return [m.release if often[m.release] == 1 else f"{m.release}-{m.digest}" for m in messages]
+
+
+def split_key(messages: Sequence[AcceptedMessage]) -> bytes:
+    """Of the splits of a training on these messages: their releases' ids, which are random and younger than the example
+    ids."""
+    return hashlib.sha256("\n".join(sorted(message.release for message in messages)).encode()).digest()
 
 
 def join(messages: list[AcceptedMessage], table: FeatureTable, correction: str = "auto") -> Joined:

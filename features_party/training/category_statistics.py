@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training import reading
+from features_party.training.draws import Draws, shuffled
 
 Float32 = npt.NDArray[np.float32]
 FloatArray = npt.NDArray[np.float64]
@@ -66,6 +67,7 @@ class Statistic:
 def learn_statistics(
     numbers: Float32,
     codes: Codes,
+    draws: Draws,
     sizes: Sequence[int],
     number_names: Sequence[str],
     category_names: Sequence[str],
@@ -96,7 +98,7 @@ def learn_statistics(
             found.append(Statistic(f"{of} above that of its {name}", at, table, less=number))
     for at in shown:
         others = [other for other in large if other != at]
-        for axis, values in enumerate(_coordinates(at, others, places, sizes)):
+        for axis, values in enumerate(_coordinates(at, others, places, draws, sizes)):
             found.append(Statistic(f"{category_names[at]}: coordinate {axis + 1}", at, _table(values), trees_only=True))
     return tuple(found)
 
@@ -130,7 +132,9 @@ def _means(places: Codes, values: FloatArray, size: int) -> FloatArray:
     return np.asarray((sums + SMOOTHING * whole) / (rows + SMOOTHING), np.float64)
 
 
-def _coordinates(at: int, others: list[int], places: dict[int, Codes], sizes: Sequence[int]) -> FloatArray:
+def _coordinates(
+    at: int, others: list[int], places: dict[int, Codes], draws: Draws, sizes: Sequence[int]
+) -> FloatArray:
     """float64[axes, sizes[at]]: the strongest axes of the table of counts against the values of other categories."""
     if not others:
         return np.zeros((0, sizes[at]))
@@ -139,8 +143,7 @@ def _coordinates(at: int, others: list[int], places: dict[int, Codes], sizes: Se
 
     rows = np.arange(len(places[at]))
     if len(rows) > COORDINATE_ROWS:
-        # which rows are looked at says nothing of labels; it is fixed so that training is repeatable
-        rows = np.random.default_rng(0).permutation(len(rows))[:COORDINATE_ROWS]
+        rows = shuffled(draws, "coordinates")[:COORDINATE_ROWS]
     starts = np.cumsum([0, *(sizes[other] for other in others)])
     columns = np.concatenate([places[other][rows] + start for other, start in zip(others, starts, strict=False)])
     shape = (sizes[at], int(starts[-1]))

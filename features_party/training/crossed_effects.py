@@ -22,12 +22,13 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.crossings import FEWEST_GROUPS, MOST_GROUPS, Crossing, Side, joined
+from features_party.training.draws import Draws, dealt, shuffled
 from features_party.training.effects import FOLDS, Effects, Moments, fit_effects, out_of_fold
 from features_party.training.encoding import Encoded
 
 FloatArray = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int32]
-Left = Callable[[Encoded, FloatArray, FloatArray | None], FloatArray]
+Left = Callable[[Encoded, FloatArray, Draws, FloatArray | None], FloatArray]
 
 MOST_CROSSINGS = 6
 TRIED = 4  # candidates in a row that may fail
@@ -64,8 +65,10 @@ class Growing:
     weights: FloatArray
 
     @classmethod
-    def of(cls, codes: list[Codes], labels: FloatArray, sizes: Sequence[int], weights: FloatArray) -> Growing:
-        fold = np.random.default_rng(3).permutation(len(labels)) % FOLDS
+    def of(
+        cls, codes: list[Codes], labels: FloatArray, draws: Draws, sizes: Sequence[int], weights: FloatArray
+    ) -> Growing:
+        fold = dealt(draws, FOLDS, "crossed effects")
         every = np.column_stack(codes)
         fitted: list[Effects] = []
         residual = []
@@ -107,6 +110,7 @@ class Growing:
 def choose_crossings(
     encoded: Encoded,
     labels: FloatArray,
+    draws: Draws,
     sizes: Sequence[int],
     number_names: Sequence[str],
     category_names: Sequence[str],
@@ -123,12 +127,12 @@ def choose_crossings(
     see (None: there are no trees). `among`: the names of candidates, where not all are to be looked at.
     """
     if len(labels) > ROWS:
-        # which rows are looked at says nothing; it is fixed so that training is repeatable
-        rows = np.sort(np.random.default_rng(2).permutation(len(labels))[:ROWS])
-        encoded, labels, weights = encoded.take(rows), labels[rows], None if weights is None else weights[rows]
+        rows = np.sort(shuffled(draws, "rows of crossed effects")[:ROWS])
+        encoded, labels, draws = encoded.take(rows), labels[rows], draws[rows]
+        weights = None if weights is None else weights[rows]
     if len(labels) < LEAST_ROWS or among == frozenset():
         return (), ()
-    search = _Search(encoded, labels, weights, left, list(sizes), len(number_names), among, done)
+    search = _Search(encoded, labels, draws, weights, left, list(sizes), len(number_names), among, done)
     categories = [(name, Side(at, sizes[at]), at) for at, name in enumerate(category_names) if sizes[at] > 2]
     numbers = list(_repeated(encoded, number_names, len(sizes)))
     search.take(Candidate(name, (side,), (at,)) for name, side, at in numbers)
@@ -181,6 +185,7 @@ def _clear(gains: FloatArray) -> bool:
 class _Search:
     encoded: Encoded
     labels: FloatArray
+    draws: Draws
     weights: FloatArray | None
     left: Left | None
     sizes: list[int]
@@ -196,7 +201,7 @@ class _Search:
         codes += [_bins(self.encoded.numbers[:, at]) for at in range(self.numbers)]
         sizes = [*self.sizes, *(BINS + 1 for _ in range(self.numbers))]
         weights = np.ones(len(self.labels)) if self.weights is None else self.weights
-        self.growing = Growing.of(codes, self.labels, sizes, weights)
+        self.growing = Growing.of(codes, self.labels, self.draws, sizes, weights)
         about = self.labels - np.average(self.labels, weights=weights)
         gain = float(np.mean(weights * (about**2 - self.growing.held**2)))
         self.least = SMALLEST_SHARE * max(gain, 0.0)
@@ -265,13 +270,13 @@ class _Search:
         if self.left is None:
             return True
         known = (Moments.of(self._rest, codes + 1, self.weights).shrinkage,)
-        found, _ = out_of_fold(codes[:, None], self._rest, [size], known=known, weights=self.weights)
+        found, _ = out_of_fold(codes[:, None], self._rest, self.draws, [size], known=known, weights=self.weights)
         return _clear(self.growing.weights * (self._rest**2 - (self._rest - found[:, 0]) ** 2))
 
     @cached_property
     def _rest(self) -> FloatArray:
         assert self.left is not None
-        return self.left(self.encoded, self.labels, self.weights)
+        return self.left(self.encoded, self.labels, self.draws, self.weights)
 
     def _grouped(self, candidate: Candidate) -> Crossing:
         """With the groups of two rows or more, the largest where they are too many."""

@@ -22,6 +22,7 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
+from features_party.training.draws import Draws, dealt
 from features_party.training.words import Named, Words
 
 FloatArray = npt.NDArray[np.float64]
@@ -143,6 +144,7 @@ def fit_effects(
 def out_of_fold(
     codes: Codes,
     labels: FloatArray,
+    draws: Draws,
     sizes: Sequence[int],
     done: Callable[[float], None] = lambda _share: None,
     known: Sequence[float | None] = (),
@@ -156,8 +158,7 @@ def out_of_fold(
     n = len(labels)
     if n < 2 * FOLDS or not sizes:
         return np.zeros(codes.shape, dtype=np.float32), Effects(tuple(np.zeros(size) for size in sizes))
-    # which rows share a fold says nothing; it is fixed so that training is repeatable
-    fold = np.random.default_rng(0).permutation(n) % FOLDS
+    fold = dealt(draws, FOLDS, "effects of categories")
     out = np.empty(codes.shape, dtype=np.float32, order="F")
     folds = []
     for index in range(FOLDS):

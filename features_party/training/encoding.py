@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from features_party.training.category_statistics import Statistic, learn_statistics
 from features_party.training.crossings import Crossing
+from features_party.training.draws import Draws
 from features_party.training.reading import listed, text
 from label_dp.errors import InvalidTable
 
@@ -115,12 +116,12 @@ class FeatureSchema:
     def column_numbers(self) -> list[str]:
         return [name for column in self.columns for name in column.number_names]
 
-    def with_statistics(self, encoded: Encoded) -> tuple[FeatureSchema, Encoded]:
+    def with_statistics(self, encoded: Encoded, draws: Draws) -> tuple[FeatureSchema, Encoded]:
         """This schema with statistics of its large categories and crossings, learned from its own encoding of the
         training rows, and that encoding with them."""
         crossed = [tuple(s.at for s in c.sides if s.values is None) for c in self.crossings]
         names = (self.column_numbers, self.category_names)
-        found = learn_statistics(encoded.numbers, encoded.codes, self.sizes, *names, crossed)
+        found = learn_statistics(encoded.numbers, encoded.codes, draws, self.sizes, *names, crossed)
         return replace(self, statistics=found), self._extended(found, encoded)
 
     def with_crossings(self, crossings: tuple[Crossing, ...], encoded: Encoded) -> tuple[FeatureSchema, Encoded]:

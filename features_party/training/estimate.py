@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.calibration import equal_groups
+from features_party.training.draws import Draws, dealt
 from features_party.training.intervals import NO_FOLDS, Folds, Interval, interval
 from features_party.training.probabilities import GROUPS, MIN_EXAMPLES, Group, Probabilities, probability_members
 from label_dp.channels.model_error import effective_parameters
@@ -140,18 +141,17 @@ def pessimism(labels: FloatArray, noise: float, folds: Folds) -> float:
 
 
 def held_out(
-    rows: int,
-    groups: npt.NDArray[np.integer],
+    draws: Draws,
     fit_and_predict: Callable[[IntArray, IntArray], tuple[FloatArray, float | FloatArray]],
 ) -> tuple[IntArray, FloatArray, float | FloatArray] | None:
     """(rows held out int64[h], what was predicted for them, the constant), or None below 1000 rows.
 
-    `groups` integer[n]: rows of one group stay together (one example with two labels). `fit_and_predict(train, held)`
-    gives predictions for `held` and the constant.
+    Rows of equal `draws` uint64[n] stay together (one example with two labels). `fit_and_predict(train, held)` gives
+    predictions for `held` and the constant.
     """
-    if rows < MIN_ROWS:
+    if len(draws) < MIN_ROWS:
         return None
-    side = np.random.default_rng(1).integers(0, HELD_OUT, int(groups.max()) + 1)[groups] == 0
+    side = dealt(draws, HELD_OUT, "estimate") == 0
     train, held = np.flatnonzero(~side), np.flatnonzero(side)
     if not len(train) or not len(held):
         return None

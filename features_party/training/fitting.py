@@ -15,6 +15,7 @@ from features_party.training.cells import CellLikelihood
 from features_party.training.class_likelihood import ClassLikelihood
 from features_party.training.classes import are_classes
 from features_party.training.crossed_effects import choose_crossings
+from features_party.training.draws import Draws, by_position
 from features_party.training.encoding import Encoded, FeatureSchema
 from features_party.training.learner import CrossFit, Learner, Rowwise, Sample, Task, Watch
 from features_party.training.learners import learner
@@ -52,7 +53,8 @@ class Examples:
     variance that the mechanism added, one figure or float64[n] (rows of several messages: noisier rows then weigh
     less); 0 for true labels. `unbiased`: the labels have the true ones as their expectation, if only nearly, so that
     models can be compared on them. `groups` integer[n]: rows of one example, whose features are the same and whose
-    outputs are taken together. `told`: the gradients of the absolute or the log loss by the channels of privatized
+    outputs are taken together. `draws` uint64[n], by which rows are split (draws.py): hashes of their examples' ids;
+    None: of their places. `told`: the gradients of the absolute or the log loss by the channels of privatized
     labels; `cells`: the likelihood of distributions of labels by the same, where they tell more than a mean, for the
     ensemble of the squared loss, and of the absolute one where that predicts medians around its means.
     """
@@ -63,6 +65,7 @@ class Examples:
     domain: Domain | None = None
     unbiased: bool = False
     groups: Rowwise | None = None
+    draws: Draws | None = None
     told: Told | ClassLikelihood | None = None
     cells: CellLikelihood | None = None
 
@@ -74,6 +77,7 @@ class Examples:
             labels=self.labels[rows],
             noise_variance=noise if noise.ndim == 0 else noise[rows],
             groups=None if self.groups is None else self.groups[rows],
+            draws=None if self.draws is None else self.draws[rows],
             told=None if self.told is None else self.told.take(rows),
             cells=None if self.cells is None else self.cells.take(rows),
         )
@@ -87,13 +91,21 @@ class Examples:
         noise = np.broadcast_to(np.asarray(self.noise_variance, np.float64), self.labels.shape)
         labels, variances = rows.labels(self.labels, noise)
         features, cells = self.features.take(rows.first), None if self.cells is None else self.cells.together(rows)
-        one = replace(self, features=features, labels=labels, noise_variance=variances, groups=None)
+        draws = None if self.draws is None else self.draws[rows.first]
+        one = replace(self, features=features, labels=labels, noise_variance=variances, groups=None, draws=draws)
         return replace(one, told=told, cells=cells), rows
 
     @property
     def apart(self) -> int:
         """How many examples there are: rows, or groups of them."""
         return len(self.labels) if self.groups is None else len(np.unique(self.groups))
+
+    @property
+    def dealt_by(self) -> Draws:
+        if self.draws is not None:
+            return self.draws
+        groups = np.arange(len(self.labels)) if self.groups is None else self.groups
+        return by_position(groups, self.labels)
 
     @property
     def bounds(self) -> tuple[float, float] | None:
@@ -141,7 +153,7 @@ def fit(
     if n == 0 or examples.labels.shape != (n,) or not np.all(np.isfinite(examples.labels)):
         raise InvalidTable("Training needs at least one row, and one finite label for each row.")
     examples, together = examples.together()
-    features, labels, bounds = examples.features, examples.labels, examples.bounds
+    features, labels, draws, bounds = examples.features, examples.labels, examples.dealt_by, examples.bounds
     n = len(labels)
     if loss == "poisson" and bounds is not None and bounds[0] < 0:
         raise InvalidLoss("The Poisson loss needs a domain without negative labels; use --loss squared.")
@@ -174,7 +186,9 @@ def fit(
     if kind.of_trees:
         by_squares = Task(schema.sizes, "squared", ends, squares, threads)
         look = replace(recipe, crossings=recipe.crossings and classes is None)
-        schema, encoded, shrinkage = made_columns(schema, encoded, labels, label_weights, by_squares, look, progress)
+        schema, encoded, shrinkage = made_columns(
+            schema, encoded, labels, draws, label_weights, by_squares, look, progress
+        )
     task = Task(
         sizes=schema.sizes,
         loss=objective,
@@ -195,7 +209,7 @@ def fit(
     # classes have effects of labels of their own (class_contrast.py), which know the channels
     effect_weights = None if classes is not None else label_weights
     cells = examples.cells if objective == "squared" else None
-    sample = Sample(encoded, labels, weights, examples.groups, effect_weights, cells)
+    sample = Sample(encoded, labels, draws, weights, effect_weights, cells)
     rest = part(progress, 0.05, 0.95)
     with blas_threads(threads):
         if classes is None:
@@ -230,6 +244,7 @@ def made_columns(
     schema: FeatureSchema,
     encoded: Encoded,
     labels: FloatArray,
+    draws: Draws,
     weights: FloatArray | None,
     by_squares: Task,
     recipe: Recipe,
@@ -241,6 +256,7 @@ def made_columns(
         chosen, shrinkage = choose_crossings(
             encoded,
             labels,
+            draws,
             schema.sizes,
             schema.column_numbers,
             schema.category_names,
@@ -252,7 +268,7 @@ def made_columns(
         schema, encoded = schema.with_crossings(chosen, encoded)
     if recipe.category_statistics:
         progress("statistics of categories", 0.02)
-        schema, encoded = schema.with_statistics(encoded)
+        schema, encoded = schema.with_statistics(encoded, draws)
     return schema, encoded, shrinkage
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from features_party.training.capacity import Capacity
 from features_party.training.cells import CellLikelihood
+from features_party.training.draws import Draws
 from features_party.training.effects import Effects, out_of_fold
 from features_party.training.encoding import Encoded, FeatureSchema, Float32
 from features_party.training.intervals import Folds
@@ -53,21 +54,26 @@ class Seen:
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows to learn from: labels float64[n], weights float64[n] of mean 1 (None: all alike); rows of one group, integer
-    [n], are of one example. `label_weights`: of the labels in effects of categories, where the loss does not look at
-    labels; elsewhere None, for the weights. `cells`: how likely distributions of a row's label make its output, where
-    channels tell."""
+    """Rows to learn from: labels float64[n], draws by which they are split (draws.py; those of one example are the
+    same), weights float64[n] of mean 1 (None: all alike). `label_weights`: of the labels in effects of categories,
+    where the loss does not look at labels; elsewhere None, for the weights. `cells`: how likely distributions of a
+    row's label make its output, where channels tell."""
 
     encoded: Encoded
     labels: FloatArray
+    draws: Draws
     weights: FloatArray | None = None
-    groups: Rowwise | None = None
     label_weights: FloatArray | None = None
     cells: CellLikelihood | None = None
 
     @property
     def mean(self) -> float:
         return float(np.average(self.labels, weights=self.weights))
+
+    @property
+    def apart(self) -> int:
+        """How many examples there are."""
+        return len(np.unique(self.draws))
 
     @property
     def row_weights(self) -> FloatArray:
@@ -77,13 +83,13 @@ class Sample:
         weights = None if self.weights is None else self.weights[rows]
         told = None if self.label_weights is None else self.label_weights[rows]
         cells = None if self.cells is None else self.cells.take(rows)
-        return Sample(self.encoded.take(rows), self.labels[rows], weights, label_weights=told, cells=cells)
+        return Sample(self.encoded.take(rows), self.labels[rows], self.draws[rows], weights, told, cells)
 
     def seen(self, task: Task, done: Callable[[float], None] = lambda _share: None) -> tuple[Seen, Effects]:
         """These rows with out-of-fold effects of their categories, and the effects for later rows."""
         weights = self.weights if self.label_weights is None else self.label_weights
         seen, effects = out_of_fold(
-            self.encoded.codes, self.labels, task.sizes, done, task.shrinkage, weights, task.words
+            self.encoded.codes, self.labels, self.draws, task.sizes, done, task.shrinkage, weights, task.words
         )
         return Seen(self.encoded, seen, task.sizes), effects
 

@@ -23,6 +23,7 @@ from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
 from labels_party.mechanisms.laplace import laplace_channel
 from tests.support.messages import laplace, one_bit, rr
+from tests.support.training import draws
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -204,10 +205,10 @@ def test_few_rows_are_not_held_out() -> None:
     rng = np.random.default_rng(0)
     y = rng.normal(size=20_000)
     z = y + rng.choice([-20.0, 20.0], 20_000)
-    found = held_out(20_000, np.arange(20_000), lambda _train, held: (0.5 * y[held], 0.0))
+    found = held_out(draws(20_000), lambda _train, held: (0.5 * y[held], 0.0))
     assert found is not None
     held, predictions, constant = found
     known = Identified(0.0, z[held], None, 0.0, "one bit")
     gain = estimate(predictions, constant, known, held).mse_below_constant
     assert gain.low < 0.75 < gain.high  # E[y²] − E[(y/2)²]
-    assert held_out(10, np.arange(10), lambda _train, held: (y[held], 0.0)) is None
+    assert held_out(draws(10), lambda _train, held: (y[held], 0.0)) is None

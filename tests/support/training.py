@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from features_party.training import fitting
+from features_party.training.draws import Draws, by_position
 from features_party.training.fitting import Examples, Recipe
 from features_party.training.learner import CrossFit
 from features_party.training.learners import crossfit, staged
@@ -34,12 +35,17 @@ def fit(features: pa.Table, labels: npt.NDArray[Any], **options: Any) -> Trained
     return fit_and_judge(features, labels, **options)[0]
 
 
+def draws(rows: int, key: float = 0.0) -> Draws:
+    """Of rows that are examples of their own."""
+    return by_position(np.arange(rows), np.array([key]))
+
+
 @contextmanager
 def quick_validation() -> Iterator[None]:
     """Models of every member from two folds and one number of trees: for tests of what a model is written as, not of
     what it has learned."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(crossfit, "assign_folds", lambda rows, _groups: np.arange(rows, dtype=np.int8) % 2)
+        patch.setattr(crossfit, "assign_folds", lambda draws, *_: np.arange(len(draws), dtype=np.int8) % 2)
         patch.setattr(staged, "STAGES", (1.0,))
         patch.setattr(crossfit, "BAGS", 2)
         yield

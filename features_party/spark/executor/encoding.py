@@ -33,11 +33,14 @@ class Some(Task):
     looks: Looks
     rows: tuple[int, ...]
 
-    columns: ClassVar[dict[str, str]] = {"number": "long", "features": "binary", "labels": "binary", "noise": "binary"}
+    columns: ClassVar[dict[str, str]] = {"number": "long"} | dict.fromkeys(
+        ("features", "labels", "noise", "draws"), "binary"
+    )
 
     def one(self, number: int) -> dict[str, Any]:
         found = self.looks.read(number, self.rows[number])
-        return told(number, labels=found.labels, noise=found.noise) | {"features": packed(found.features)}
+        arrays = {"labels": found.labels, "noise": found.noise, "draws": found.draws}
+        return told(number, **arrays) | {"features": packed(found.features)}
 
 
 @dataclass(frozen=True)

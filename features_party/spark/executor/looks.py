@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from features_party.spark.executor.blocks import HASH
 from features_party.spark.executor.meeting import EXAMPLE, FIRST, OUTPUT
+from features_party.training.draws import Draws
 from features_party.training.effects import FOLDS
 from features_party.training.together import Together
 
@@ -17,18 +18,23 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FloatArray = npt.NDArray[np.float64]
-BITS = 20  # of a hash, by which folds are made: those by which parts are made are the lowest
+BITS = 20  # of a draw, by which folds are made: those by which parts are made are the lowest
 
 
 @dataclass(frozen=True)
 class Rows:
-    """n examples in the order of their hashes: `features`, and float64[n] labels and variances of their noise; `fold`
-    int64[n] is from 0 to FOLDS − 1, by the id alone."""
+    """n examples in the order of their hashes, which are the `draws` that split them: `features`, and float64[n] labels
+    and variances of their noise."""
 
     features: pa.Table
     labels: FloatArray
     noise: FloatArray
-    fold: npt.NDArray[np.int64]
+    draws: Draws
+
+    @property
+    def fold(self) -> npt.NDArray[np.int64]:
+        """int64[n] from 0 to FOLDS − 1, by the id and the key of the splits alone."""
+        return ((self.draws >> np.uint64(BITS)) % np.uint64(FOLDS)).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -51,8 +57,8 @@ class Looks:
         if together is not None:
             labels, noise = together.labels(labels, noise)
             table = table.take(together.first)
-        fold = (table[HASH].to_numpy() >> BITS) % FOLDS
-        return Rows(table.drop_columns([OUTPUT, EXAMPLE, FIRST, HASH]), labels, noise, fold)
+        draws = table[HASH].to_numpy().astype(np.uint64)
+        return Rows(table.drop_columns([OUTPUT, EXAMPLE, FIRST, HASH]), labels, noise, draws)
 
     def of(self, sets: npt.NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
         """Labels and noise float64[u] of outputs that come together, int64[u, w] with -1 for none."""

@@ -16,6 +16,7 @@ from features_party.training import reading
 from features_party.training.class_contrast import contrast
 from features_party.training.class_likelihood import ClassLikelihood
 from features_party.training.classes import FEWEST, MOST
+from features_party.training.draws import seed
 from features_party.training.encoding import FeatureSchema
 from features_party.training.learner import Body, CrossFit, Fit, Graph, Ports, Sample, Seen, Task
 from features_party.training.learners.crossfit import BAGS, SMALLEST, assign_folds
@@ -105,16 +106,15 @@ def fit_classes(sample: Sample, task: Task, told: ClassLikelihood, progress: Pro
     """`averaged`: several boosters, straightened by others that did not see the row; or else one, as it is. Rows that
     are too few are not held out."""
     sample = _contrasted(sample, task, told)
-    apart = len(sample.labels) if sample.groups is None else len(np.unique(sample.groups))
-    if averaged and apart >= SMALLEST:
+    if averaged and sample.apart >= SMALLEST:
         return _averaged(sample, task, told, progress)
     seen, effects = sample.seen(task)
-    booster = _booster(TreeInput.of(seen), told, task, 0, progress)
+    booster = _booster(TreeInput.of(seen), told, task, seed(sample.draws, "trees 0"), progress)
     return Fit(ClassTrees((booster,), Softmax(1.0, tuple(told.start.tolist())), told.shares), effects)
 
 
 def _averaged(sample: Sample, task: Task, told: ClassLikelihood, progress: Progress) -> Fit:
-    fold = assign_folds(len(sample.labels), sample.groups)
+    fold = assign_folds(sample.draws)
     if told.k > MANY:
         fold = fold % 2
     count, bags = int(fold.max()) + 1, BAGS if told.k <= MANY else 1
@@ -125,7 +125,9 @@ def _averaged(sample: Sample, task: Task, told: ClassLikelihood, progress: Progr
         part_told, later = told.take(train), sample.encoded.take(held)
         rest = _contrasted(sample.take(train), task, part_told)
         seen, effects = rest.seen(task)
-        booster = _booster(TreeInput.of(seen), part_told, task, 0, part(progress, at * width, width))
+        booster = _booster(
+            TreeInput.of(seen), part_told, task, seed(rest.draws, "trees 0"), part(progress, at * width, width)
+        )
         unseen = TreeInput.of(Seen(later, effects.apply(later.codes), task.sizes))
         scores[held], constants[held] = class_scores(booster, unseen, told.k, task.threads), part_told.shares
     found = straightened(told, scores)
@@ -133,7 +135,8 @@ def _averaged(sample: Sample, task: Task, told: ClassLikelihood, progress: Progr
     rows, boosters = TreeInput.of(seen), []
     for bag in range(bags if found.slope > 0.0 else 1):
         report = part(progress, (count + bag) * width, width)
-        boosters.append(_booster(rows, told, task, bag, report, rounds=None if found.slope > 0.0 else 0))
+        grown = seed(sample.draws, f"trees {bag}")
+        boosters.append(_booster(rows, told, task, grown, report, rounds=None if found.slope > 0.0 else 0))
     notes = () if found.slope > 0.0 else (NOTHING,)
     predictions = np.empty_like(scores)
     for at in range(count):  # k shifts are many enough that the rows they are judged on must not choose them
@@ -150,9 +153,9 @@ def _contrasted(sample: Sample, task: Task, told: ClassLikelihood) -> Sample:
 
 
 def _booster(
-    seen: TreeInput, told: ClassLikelihood, task: Task, seed: int, progress: Progress, rounds: int | None = None
+    seen: TreeInput, told: ClassLikelihood, task: Task, grown: int, progress: Progress, rounds: int | None = None
 ) -> Any:
-    """Deterministic. Its scores start at 0, where the class shares are predicted."""
+    """`grown`: the seed of the trees. Its scores start at 0, where the class shares are predicted."""
     start = told.start.astype(np.float32)
 
     def objective(score: npt.NDArray[np.float32], _: Any) -> tuple[Any, Any]:
@@ -160,4 +163,4 @@ def _booster(
 
     settings = {"objective": "multi:softprob", "num_class": told.k, "base_score": 0.0, "max_delta_step": LARGEST_STEP}
     data = seen.to_train(task.threads, task.capacity.max_bins, np.zeros(len(seen)))
-    return boosted(data, task, task.capacity, settings | {"seed": seed}, objective, progress, rounds)
+    return boosted(data, task, task.capacity, settings | {"seed": grown}, objective, progress, rounds)

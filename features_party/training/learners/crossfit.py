@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.capacity import Capacity
+from features_party.training.draws import Draws, dealt, seed
 from features_party.training.effects import Effects
-from features_party.training.learner import CrossFit, Rowwise, Sample, Seen, Task
+from features_party.training.learner import CrossFit, Sample, Seen, Task
 from features_party.training.learners.additive import Additive, Fitted, Rows, fit_log, fit_main, fit_pairs
 from features_party.training.learners.chance import Belief, drawn_in
 from features_party.training.learners.forward import MOST_ROWS, Forward, fit_forward
@@ -51,16 +52,10 @@ GROUPS = {
 NEEDS = {_TREES[True]: ADDITIVE, FORWARD: ADDITIVE}
 
 
-def assign_folds(rows: int, groups: Rowwise | None) -> npt.NDArray[np.int8]:
-    """int8[n]: three to five folds, fewest for few rows and for many; rows of one group (one example) share one."""
-    folds = 3 if rows < 5000 or rows >= MANY else 5 if rows < 30_000 else 4
-    # which rows share a fold says nothing; it is fixed so that training is repeatable
-    rng = np.random.default_rng(1)
-    if groups is None:
-        return np.asarray(rng.permutation(rows) % folds, np.int8)
-    _, which = np.unique(groups, return_inverse=True)
-    count = int(which.max()) + 1
-    return np.asarray((rng.permutation(count) % folds)[which], np.int8)
+def assign_folds(draws: Draws, purpose: str = "validation") -> npt.NDArray[np.int8]:
+    """int8[n]: three to five folds, fewest for few rows and for many; rows of one example share one."""
+    rows = len(draws)
+    return dealt(draws, 3 if rows < 5000 or rows >= MANY else 5 if rows < 30_000 else 4, purpose)
 
 
 def _group(member: str) -> str:
@@ -119,7 +114,7 @@ def fit_validated(
     """Members on every fold's complement, their weights, and those with a weight on all rows; and notes on what the
     labels say at all. Predictions move from the mean as far as `chance` allows, those of the folds too."""
     labels = sample.labels
-    fold = assign_folds(len(labels), sample.groups)
+    fold = assign_folds(sample.draws)
     count = int(fold.max()) + 1
     out: list[dict[tuple[str, int], FloatArray]] = []
     plan = Plan.among(task.members)
@@ -146,8 +141,7 @@ def fit_validated(
             break
     told = np.flatnonzero(fold <= index)
     # weights are never judged on rows that chose them
-    groups = None if sample.groups is None else sample.groups[told]
-    side = fold[told] if index else assign_folds(len(told), groups)
+    side = fold[told] if index else assign_folds(sample.draws[told], "weights of members")
     kept = _kept(out, fold[told], plan)
     chosen, stacked_up, belief = _weighted(kept, constants[told], sample.take(told), side, task)
     predictions = np.full(len(labels), np.nan)
@@ -240,20 +234,20 @@ def _kernel(fold: Fold, task: Task, report: Callable[[float], None]) -> Kernel |
     if not features:
         return None
     cells = Kernel.empty(features).cells(fold.seen)
-    kernel = choose_kernel(features, cells, fold.sample.labels, fold.sample.row_weights, report)
+    kernel = choose_kernel(features, cells, fold.sample.labels, fold.sample.row_weights, fold.sample.draws, report)
     return kernel if kernel.features else None
 
 
 def _process(fold: Fold, task: Task, kernel: Kernel | None, report: Callable[[float], None]) -> Gaussian | None:
     if not _few(task):
         return None
-    labels = fold.sample.labels
+    labels, w, draws = fold.sample.labels, fold.sample.row_weights, fold.sample.draws
     if len(labels) <= FOLD_SEARCH:
         kernel = _kernel(fold, task, lambda done: report(0.8 * done))
     if kernel is None:
         return None
     cells = kernel.cells(fold.seen)
-    return fit_gaussian(kernel, cells, labels, fold.sample.row_weights, lambda done: report(0.8 + 0.2 * done))
+    return fit_gaussian(kernel, cells, labels, w, draws, lambda done: report(0.8 + 0.2 * done))
 
 
 def _tree_capacity(task: Task, on_top: bool, rounds: int) -> Capacity:
@@ -304,7 +298,8 @@ def _forward(fold: Fold, task: Task, base: Additive, report: Progress) -> Forwar
     if told is None or len(fold.sample.labels) > MOST_ROWS:
         return None
     start = starting_score(base, base.score(fold.seen), False, task.bounds)
-    return fit_forward(fold.seen.once(TreeInput.of), told, start, task, report)
+    grown = seed(fold.sample.draws, FORWARD)
+    return fit_forward(fold.seen.once(TreeInput.of), told, start, task, report, grown)
 
 
 def _booster(fold: Fold, task: Task, on_top: bool, rounds: int, boosting: Boosting, report: Progress) -> Trees:

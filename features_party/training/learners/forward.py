@@ -115,7 +115,9 @@ def forward_capacity(told: CellLikelihood, rows: int) -> Capacity:
     )
 
 
-def fit_forward(seen: TreeInput, told: CellLikelihood, base: FloatArray, task: Task, progress: Progress) -> Forward:
+def fit_forward(
+    seen: TreeInput, told: CellLikelihood, base: FloatArray, task: Task, progress: Progress, seed: int = 0
+) -> Forward:
     """On top of the predictions `base` float64[n] of the member that it is to stand on. Deterministic."""
     curve = fit_curve(told, base)
     start = curve(base).astype(np.float32)
@@ -124,6 +126,7 @@ def fit_forward(seen: TreeInput, told: CellLikelihood, base: FloatArray, task: T
         return told(score.reshape(-1, SCORES) + start)
 
     settings = {"objective": "multi:softprob", "num_class": SCORES, "base_score": 0.0, "max_delta_step": LARGEST_STEP}
+    settings |= {"seed": seed}
     capacity = forward_capacity(told, len(base))
     data = seen.to_train(task.threads, capacity.max_bins, np.zeros(len(base)))
     data.set_base_margin(np.zeros((len(base), SCORES), np.float32))

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training import reading
+from features_party.training.draws import Draws, shuffled
 from features_party.training.encoding import FeatureSchema, Float32
 from features_party.training.learner import Body, Graph, Ports, Seen, feature_names
 from features_party.training.learners.levels import Feature
@@ -214,9 +215,8 @@ class Gaussian(Body):
 class Search:
     """Coordinate ascent of the evidence on few landmarks, one feature's factor at a time."""
 
-    def __init__(self, features: list[Feature], cells: Cells, z: FloatArray, w: FloatArray) -> None:
-        # which rows are looked at says nothing of labels; it is fixed so that training is repeatable
-        order = np.random.default_rng(0).permutation(len(cells))
+    def __init__(self, features: list[Feature], cells: Cells, z: FloatArray, w: FloatArray, draws: Draws) -> None:
+        order = shuffled(draws, "search of a kernel")
         rows = np.sort(order[:SEARCH_ROWS])
         self.cells, self.z, self.w = cells[rows], z[rows] - np.average(z[rows], weights=w[rows]), w[rows]
         self.landmarks = cells[order[:SEARCH_LANDMARKS]]
@@ -261,9 +261,11 @@ class Search:
         return np.asarray(ratio[:, self.landmarks[:, at]], np.float32)
 
 
-def choose_kernel(features: list[Feature], cells: Cells, z: FloatArray, w: FloatArray, report: Report) -> Kernel:
+def choose_kernel(
+    features: list[Feature], cells: Cells, z: FloatArray, w: FloatArray, draws: Draws, report: Report
+) -> Kernel:
     """Strengths and length scales for cells uint8[n, p], labels and weights float64[n], strongest features first."""
-    search = Search(features, cells, z, w)
+    search = Search(features, cells, z, w, draws)
     alone = [search.alone(at) for at in range(len(features))]
     order = sorted(range(len(features)), key=lambda at: -alone[at])[:SEARCH_FEATURES]
     steps = [(sweep, at) for sweep in range(SWEEPS) for at in order]
@@ -292,9 +294,9 @@ def _candidates(ordered: bool, now: tuple[float, float], sweep: int, alone: bool
     return around + ([(strength, length * 1.6), (strength, length / 1.6)] if ordered else [])
 
 
-def fit_gaussian(kernel: Kernel, cells: Cells, z: FloatArray, w: FloatArray, report: Report) -> Gaussian:
+def fit_gaussian(kernel: Kernel, cells: Cells, z: FloatArray, w: FloatArray, draws: Draws, report: Report) -> Gaussian:
     """The process for a kernel of strengths above 0, cells uint8[n, p] of its features, z and weights w float64[n]."""
-    order = np.random.default_rng(1).permutation(len(cells))[: 4 * LANDMARKS]
+    order = shuffled(draws, "landmarks")[: 4 * LANDMARKS]
     # rows that the kernel does not tell apart are one landmark
     _, first = np.unique(cells[order], axis=0, return_index=True)
     landmarks = cells[order[np.sort(first)[:LANDMARKS]]]

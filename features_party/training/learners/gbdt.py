@@ -47,7 +47,7 @@ class Ensemble(Learner):
 
     @classmethod
     def fit(cls, sample: Sample, task: Task, progress: Progress) -> Fit:
-        apart = len(sample.labels) if sample.groups is None else len(np.unique(sample.groups))
+        apart = sample.apart
         if apart >= SMALLEST and isinstance(task.told, RowLikelihood):
             return cls._averaged(sample, task, task.told, progress)
         if not task.validate or apart < SMALLEST:
@@ -68,7 +68,7 @@ class Ensemble(Learner):
     def _averaged(cls, sample: Sample, task: Task, told: RowLikelihood, progress: Progress) -> Fit:
         """Trees through the channel, of other rows and columns each: their average has less noise. Slope and shift of
         their scores come from trees that did not see the row."""
-        fold = assign_folds(len(sample.labels), sample.groups)
+        fold = assign_folds(sample.draws)
         count, width = int(fold.max()) + 1, 1.0 / (int(fold.max()) + 1 + BAGS)
         scores, constants = np.empty(len(fold)), np.empty(len(fold))
         for at in range(count):

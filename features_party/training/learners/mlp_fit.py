@@ -19,13 +19,14 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from features_party.training.capacity import Capacity
+from features_party.training.draws import dealt, seed
 from features_party.training.encoding import Float32
 from features_party.training.learner import Sample, Task, Watch
 from features_party.training.learners.mlp_inputs import EMBEDDING, HIDDEN, Inputs, Int32
@@ -108,10 +109,11 @@ def fit_network(sample: Sample, task: Task, progress: Progress) -> Fitted:
         else:
             target = _Target(torch, labels, sample.row_weights, task.loss, link, offset, scale)
         longest, batch = _schedule(n, capacity, settings)
-        training = _Training(torch, numbers, looked_up, target, inputs.width, embeddings, batch, settings, task.watch)
+        own = replace(settings, seed=seed(sample.draws, f"network {settings.seed}"))
+        training = _Training(torch, numbers, looked_up, target, inputs.width, embeddings, batch, own, task.watch)
         epochs, begun = longest, 0.0
         if (task.unbiased or isinstance(target, LikelihoodTarget)) and settings.epochs is None and longest > 0:
-            held, begun = held_out(n, sample.groups), 0.5
+            held, begun = dealt(sample.draws, HELD_OUT, "trial") == 0, 0.5
             errors = training.trial(~held, held, longest, lambda what, share: progress(f"trial, {what}", 0.5 * share))
             epochs = int(np.argmin(errors))
         judge = training.judge_some(n)
@@ -144,17 +146,6 @@ def _schedule(rows: int, capacity: Capacity, settings: Settings) -> tuple[int, i
     # what an epoch of small batches would learn of mere noise, fewer and larger ones average
     batch = settings.batch_size or max(batch, math.ceil(rows / steps))
     return max(1, round(steps / math.ceil(rows / batch))), batch
-
-
-def held_out(rows: int, groups: npt.NDArray[Any] | None) -> npt.NDArray[np.bool_]:
-    """A fixed fifth of the rows, or of the groups."""
-    if groups is None:
-        which, count = np.arange(rows), rows
-    else:
-        found, which = np.unique(groups, return_inverse=True)
-        count = len(found)
-    order = np.random.default_rng(0).permutation(count)
-    return np.asarray(order[which] % HELD_OUT == 0)
 
 
 class _Target:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.capacity import Capacity
+from features_party.training.draws import dealt, seed
 from features_party.training.encoding import FeatureSchema, Float32
 from features_party.training.learner import Fit, Graph, Learner, Ports, Sample, Seen, Task
 from features_party.training.learners.onnx_trees import tree_attributes
@@ -227,11 +228,11 @@ def tree_ports(graph: Graph, ports: Ports) -> str:
 
 @dataclass(frozen=True)
 class Boosting:
-    """Which rows and columns each tree sees (`seed`); `base` float64[n], the score that the trees add to (the log of a
-    prediction for poisson) instead of a constant; `told`, gradients by the channels, which come without a base;
+    """`bag`: each sees other rows and columns tree by tree; `base` float64[n], the score that the trees add to (the log
+    of a prediction for poisson) instead of a constant; `told`, gradients by the channels, which come without a base;
     `capacity` instead of the task's; `enough` is asked after each tree whether so many will do."""
 
-    seed: int = 0
+    bag: int = 0
     base: FloatArray | None = None
     told: Told | None = None
     capacity: Capacity | None = None
@@ -265,7 +266,8 @@ def fit_trees(seen: TreeInput, sample: Sample, task: Task, boosting: Boosting, p
     start = np.full(len(labels), constant) if boosting.base is None else boosting.base
     data.set_base_margin(start.astype(np.float32))
     step = 0.0 if link is None else link.largest_step
-    settings = {"objective": "reg:squarederror", "base_score": constant, "max_delta_step": step, "seed": boosting.seed}
+    settings = {"objective": "reg:squarederror", "base_score": constant, "max_delta_step": step}
+    settings |= {"seed": seed(sample.draws, f"trees {boosting.bag}")}
     booster = boosted(
         data,
         task,
@@ -282,8 +284,7 @@ def fit_trees(seen: TreeInput, sample: Sample, task: Task, boosting: Boosting, p
 def left_by_trees(sample: Sample, task: Task) -> FloatArray:
     """float64[n]: labels less what trees predict that did not see the row. Fewer trees than the rule's take longer
     steps, which is nearly as good."""
-    # which rows share a fold says nothing; it is fixed so that training is repeatable
-    fold = np.random.default_rng(4).permutation(len(sample.labels)) % QUICK_FOLDS
+    fold = dealt(sample.draws, QUICK_FOLDS, "left by trees")
     steps, rounds = task.capacity.learning_rate * QUICKER, round(task.capacity.rounds / QUICKER)
     quick = {"learning_rate": min(steps, LONGEST), "rounds": max(rounds, 1)}
     capacity = task.capacity.model_copy(update=quick)

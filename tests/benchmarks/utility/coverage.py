@@ -15,7 +15,7 @@ from features_party.training.intervals import Interval
 from tests.benchmarks.utility.cells import Cell
 from tests.benchmarks.utility.message import Message, draw, make_message
 from tests.benchmarks.utility.sources import Split, split
-from tests.support.training import fit
+from tests.support.training import draws, fit
 
 FloatArray = npt.NDArray[np.float64]
 ROWS = 4000  # of one repetition's message
@@ -78,7 +78,7 @@ def _repeat(
         models.append(model)
         return model.predict(part.features.take(held)), model.mean
 
-    found = held_out(part.n, np.arange(part.n), fit_and_predict)
+    found = held_out(draws(part.n), fit_and_predict)
     assert found is not None
     held, predictions, constant = found
     which = np.zeros(len(held), np.int64)

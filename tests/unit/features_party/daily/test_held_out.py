@@ -1,4 +1,4 @@
-"""Which examples are held out follows from their ids; when a model takes over from its interval."""
+"""Which examples are held out follows from ids and the folder's key; when a model takes over from its interval."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ def table(ids: list[str]) -> FeatureTable:
 
 def test_an_example_is_held_out_on_every_day_or_on_none() -> None:
     ids = [f"c{number}" for number in range(4000)]
-    (train, held), (later, still) = split(table(ids), 0.1), split(table([*ids[::-1], "new"]), 0.1)
+    (train, held), (later, still) = split(table(ids), 0.1, "k"), split(table([*ids[::-1], "new"]), 0.1, "k")
     assert set(train.ids.to_pylist()) | set(held.ids.to_pylist()) == set(ids)
     assert 340 < held.rows < 460  # 400 ± 3 standard errors
     assert set(held.ids.to_pylist()) <= set(still.ids.to_pylist())
     assert not set(later.ids.to_pylist()) & set(held.ids.to_pylist())
     assert [ids[at] for at in held.features["x"].to_pylist()] == held.ids.to_pylist()
-    wider = split(table(ids), 0.3)[1]
+    wider = split(table(ids), 0.3, "k")[1]
     assert set(held.ids.to_pylist()) < set(wider.ids.to_pylist())
+    other = split(table(ids), 0.1, "another folder")[1]
+    assert len(set(held.ids.to_pylist()) & set(other.ids.to_pylist())) < 80  # 40 ± 6 by chance
 
 
 def test_too_few_rows_are_refused() -> None:
     with pytest.raises(InvalidTable, match="too few"):
-        split(table(["a"]), 0.1)
+        split(table(["a"]), 0.1, "k")
 
 
 @pytest.mark.parametrize(

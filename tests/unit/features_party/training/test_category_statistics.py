@@ -20,7 +20,7 @@ from features_party.training.learners.levels import learn_features
 from features_party.training.model import TrainedModel
 from label_dp.domain import Domain
 from label_dp.errors import InvalidFile
-from tests.support.training import fit
+from tests.support.training import draws, fit
 
 FloatArray = npt.NDArray[np.float64]
 TEN = Domain.parse("0:10")
@@ -32,7 +32,7 @@ def learned(
     """Statistics by name, and the arrays that they were learned from."""
     cells = np.array(list(numbers.values()), np.float32).T.reshape(len(next(iter(codes.values()))), len(numbers))
     places = np.array(list(codes.values()), np.int32).T
-    found = learn_statistics(cells, places, sizes, list(numbers), list(codes))
+    found = learn_statistics(cells, places, draws(len(cells)), sizes, list(numbers), list(codes))
     assert len({s.name for s in found}) == len(found)
     return {s.name: s for s in found}, cells, places
 
@@ -104,9 +104,8 @@ def partners(n: int, values: int, groups: int, seed: int = 0) -> tuple[npt.NDArr
 
 def coordinates(one: npt.NDArray[np.int32], other: npt.NDArray[np.int32], values: int) -> FloatArray:
     """float64[values, axes] of the first category, missing left out."""
-    found = learn_statistics(
-        np.zeros((len(one), 0), np.float32), np.stack([one, other], axis=1), [values + 1] * 2, [], ["one", "other"]
-    )
+    cells, places, sizes = np.zeros((len(one), 0), np.float32), np.stack([one, other], axis=1), [values + 1] * 2
+    found = learn_statistics(cells, places, draws(len(one)), sizes, [], ["one", "other"])
     return np.array([s.table[1:] for s in found if s.category == 0 and "coordinate" in s.name], np.float64).T
 
 
@@ -178,14 +177,14 @@ def test_without_a_large_category_the_schema_stays_as_it_is() -> None:
     small = TABLE.select(["price", "flag"])
     schema = FeatureSchema.learn(small)
     encoded = schema.encode(small)
-    same, again = schema.with_statistics(encoded)
+    same, again = schema.with_statistics(encoded, draws(len(encoded)))
     assert same == schema
     assert again is encoded
 
 
 def test_a_schema_with_statistics_encodes_as_in_training_and_comes_back_from_json() -> None:
     schema = FeatureSchema.learn(TABLE)
-    extended, encoded = schema.with_statistics(schema.encode(TABLE))
+    extended, encoded = schema.with_statistics(schema.encode(TABLE), draws(TABLE.num_rows))
     assert len(extended.number_names) == encoded.numbers.shape[1] > len(extended.column_numbers) == 1
     assert extended.columns == schema.columns
     again = FeatureSchema.from_json(json.loads(json.dumps(extended.as_json())))
@@ -258,12 +257,13 @@ def test_labels_are_never_read(model: TrainedModel) -> None:
     assert list(inspect.signature(learn_statistics).parameters) == [
         "numbers",
         "codes",
+        "draws",
         "sizes",
         "number_names",
         "category_names",
         "crossed",
     ]
-    assert list(inspect.signature(FeatureSchema.with_statistics).parameters) == ["self", "encoded"]
+    assert list(inspect.signature(FeatureSchema.with_statistics).parameters) == ["self", "encoded", "draws"]
     other = fit(TABLE, LABELS[::-1].copy(), domain=TEN, model="trees")
     assert other.schema.as_json() == model.schema.as_json()
 

@@ -24,7 +24,7 @@ from features_party.training.learners.trees import left_by_trees
 from features_party.training.model import TrainedModel
 from label_dp.domain import Domain
 from label_dp.errors import InvalidFile
-from tests.support.training import bare_card, fit
+from tests.support.training import bare_card, draws, fit
 from tests.unit.features_party.models.test_model_export import by_the_guide, ports
 
 FloatArray = npt.NDArray[np.float64]
@@ -71,7 +71,8 @@ def chosen(truth: Callable[[pa.Table], FloatArray], seed: int, n: int = N) -> li
     features = table(n, seed)
     schema = FeatureSchema.learn(features)
     names = (schema.column_numbers, schema.category_names)
-    found, shrinkage = choose_crossings(schema.encode(features), noisy(truth(features), seed), schema.sizes, *names)
+    labels = noisy(truth(features), seed)
+    found, shrinkage = choose_crossings(schema.encode(features), labels, draws(n), schema.sizes, *names)
     assert len(found) == len(shrinkage)
     return [crossing.name for crossing in found]
 
@@ -84,7 +85,7 @@ def beyond_trees(features: pa.Table, labels: FloatArray) -> tuple[list[str], lis
     found = []
     for left in (None, lambda *rows: left_by_trees(Sample(*rows), task)):
         names = (schema.column_numbers, schema.category_names)
-        crossings, _ = choose_crossings(encoded, labels, schema.sizes, *names, left=left)
+        crossings, _ = choose_crossings(encoded, labels, draws(N), schema.sizes, *names, left=left)
         found.append([crossing.name for crossing in crossings])
     return found[0], found[1]
 
@@ -156,10 +157,10 @@ def test_how_usual_a_price_is_for_its_shop_is_seen_where_no_group_is(monkeypatch
     price = np.where(usual, shop % PRICES, rng.integers(0, PRICES, N))
     features = pa.table({"price": price - 0.01, "shop": [f"s{s}" for s in shop]})
     schema = FeatureSchema.learn(features)
-    given = (schema.encode(features), noisy(np.where(usual, 0.0, 10.0), 5), schema.sizes)
+    given = (schema.encode(features), noisy(np.where(usual, 0.0, 10.0), 5), draws(N), schema.sizes)
     names = (schema.column_numbers, schema.category_names)
     assert "shop × price" in [crossing.name for crossing in choose_crossings(*given, *names)[0]]
-    shuffled = (given[0], np.random.default_rng(6).permutation(given[1]), given[2])
+    shuffled = (given[0], np.random.default_rng(6).permutation(given[1]), *given[2:])
     assert choose_crossings(*shuffled, *names) == ((), ())
 
 

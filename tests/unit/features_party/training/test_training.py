@@ -18,7 +18,7 @@ from features_party.training.objectives import smooth_absolute
 from label_dp.domain import Domain
 from label_dp.errors import InvalidFile, InvalidInput, InvalidLoss, InvalidTable
 from tests.support.messages import draw, one_bit, rr, world
-from tests.support.training import fit
+from tests.support.training import draws, fit
 
 TEN = Domain.parse("0:10")
 MODELS = ["gbdt", "trees", "linear"]
@@ -295,7 +295,7 @@ def test_out_of_fold_effects_do_not_hand_noise_to_the_learner() -> None:
     codes = rng.integers(0, 1000, (2000, 1)).astype(np.int32)
     noise = rng.normal(size=2000)
     inside = fit_effects(codes, noise, [1001]).apply(codes)[:, 0]
-    outside = out_of_fold(codes, noise, [1001])[0][:, 0]
+    outside = out_of_fold(codes, noise, draws(2000), [1001])[0][:, 0]
     assert abs(np.corrcoef(outside, noise)[0, 1]) < 0.1 or np.std(outside) < 1e-3
     assert np.std(inside) < 0.8
 
@@ -304,7 +304,7 @@ def test_later_rows_get_effects_between_those_that_were_trained_on() -> None:
     """An estimate from all rows fell on the wrong side of a split in one of twenty runs on census."""
     rng = np.random.default_rng(3)
     codes = (rng.random((3000, 1)) < 0.05).astype(np.int32)
-    seen, later = out_of_fold(codes, rng.normal(0, 30, 3000) + 10 * codes[:, 0], [3])
+    seen, later = out_of_fold(codes, rng.normal(0, 30, 3000) + 10 * codes[:, 0], draws(3000), [3])
     for value in (0, 1):
         own = seen[codes[:, 0] == value, 0]
         assert own.min() <= later.tables[0][value + 1] <= own.max()

@@ -12,6 +12,7 @@ from features_party.training.encoding import Encoded
 from features_party.training.learner import Seen
 from features_party.training.learners.gaussian import Gaussian, Kernel, Sums, choose_kernel, fit_gaussian, solve
 from features_party.training.learners.levels import learn_features
+from tests.support.training import draws
 
 ROWS = 4000
 
@@ -35,8 +36,8 @@ def fitted(labels: npt.NDArray[np.float64], seed: int = 0) -> Gaussian:
     features = learn_features(here)
     cells = Kernel.empty(features).cells(here)
     w = np.ones(ROWS)
-    kernel = choose_kernel(features, cells, labels, w, lambda _: None)
-    return fit_gaussian(kernel, kernel.cells(here), labels, w, lambda _: None)
+    kernel = choose_kernel(features, cells, labels, w, draws(ROWS), lambda _: None)
+    return fit_gaussian(kernel, kernel.cells(here), labels, w, draws(ROWS), lambda _: None)
 
 
 def test_finds_an_interaction_under_three_times_its_variance_in_noise() -> None:
@@ -58,8 +59,8 @@ def test_pure_noise_gives_a_constant_or_nearly() -> None:
         features = learn_features(here)
         cells = Kernel.empty(features).cells(here)
         noise = np.random.default_rng(100 + seed).normal(0, 1, ROWS)
-        kernel = choose_kernel(features, cells, noise, np.ones(ROWS), lambda _: None)
-        model = fit_gaussian(kernel, kernel.cells(here), noise, np.ones(ROWS), lambda _: None)
+        kernel = choose_kernel(features, cells, noise, np.ones(ROWS), draws(ROWS), lambda _: None)
+        model = fit_gaussian(kernel, kernel.cells(here), noise, np.ones(ROWS), draws(ROWS), lambda _: None)
         spread.append(float(np.var(model.predict(here))))
     # least squares on these inputs would have about 40 parameters, a spread of 0.01 and more
     assert max(spread) < 5e-3

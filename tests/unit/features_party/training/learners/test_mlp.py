@@ -27,7 +27,7 @@ from features_party.training.encoding import Encoded
 from features_party.training.fitting import Examples, Recipe
 from features_party.training.learner import Seen
 from features_party.training.learners.mlp import Network
-from features_party.training.learners.mlp_fit import LikelihoodTarget, Settings, held_out
+from features_party.training.learners.mlp_fit import LikelihoodTarget, Settings
 from features_party.training.learners.mlp_inputs import EMBEDDING, HIDDEN, Inputs
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.model import TrainedModel
@@ -138,14 +138,6 @@ def test_without_pytorch_training_says_what_to_install(monkeypatch: pytest.Monke
         with pytest.raises(InvalidInput, match=r"pip install 'torch") as refusal:
             attempt()
         assert refusal.value.exit_code == 2
-
-
-def test_groups_are_held_out_together() -> None:
-    groups = np.random.default_rng(0).integers(0, 300, 2000)
-    held = held_out(2000, groups)
-    assert 0.15 < held.mean() < 0.25
-    assert not set(groups[held]) & set(groups[~held])
-    assert held_out(2000, None).sum() == 400
 
 
 @pytest.mark.parametrize("loss", ["squared", "absolute", "poisson"])

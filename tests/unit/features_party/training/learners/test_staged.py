@@ -16,7 +16,7 @@ from features_party.training.learners.stacking import worthwhile
 from features_party.training.learners.staged import Course, Growth, stages_of
 from features_party.training.learners.trees import Boosting, TreeInput, Trees, fit_trees
 from label_dp.domain import Domain
-from tests.support.training import fit_and_judge
+from tests.support.training import draws, fit_and_judge
 
 FloatArray = npt.NDArray[np.float64]
 ROWS = 3000
@@ -27,7 +27,7 @@ def rows(seed: int) -> npt.NDArray[np.float32]:
 
 
 def sample(matrix: npt.NDArray[np.float32], labels: FloatArray) -> Sample:
-    return Sample(Encoded(matrix, np.empty((len(matrix), 0), np.int32)), labels)
+    return Sample(Encoded(matrix, np.empty((len(matrix), 0), np.int32)), labels, draws(len(matrix)))
 
 
 def stripes(matrix: npt.NDArray[np.float32]) -> FloatArray:

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
+from features_party.training.draws import by_position
 from features_party.training.encoding import FeatureSchema
 from features_party.training.learner import Seen
 from features_party.training.learners.additive import Fitted, Rows, fit_log, fit_main, fit_pairs
@@ -15,7 +16,7 @@ from features_party.training.learners.levels import learn_features
 from features_party.training.learners.stacking import stacked
 from label_dp.domain import Domain
 from tests.support.messages import draw, one_bit, world
-from tests.support.training import fit_and_judge
+from tests.support.training import draws, fit_and_judge
 
 FloatArray = npt.NDArray[np.float64]
 TEN = Domain.parse("0:10")
@@ -111,10 +112,10 @@ def test_out_of_fold_predictions_do_not_know_their_own_noise() -> None:
 
 def test_rows_of_one_example_share_a_fold() -> None:
     groups = np.random.default_rng(0).integers(0, 300, 2000)
-    folds = assign_folds(2000, groups)
+    folds = assign_folds(by_position(groups, np.zeros(1)))
     assert all(len(set(folds[groups == group])) <= 1 for group in range(300))
     assert len(set(folds)) >= 3
-    apart = assign_folds(2000, None)
+    apart = assign_folds(draws(2000))
     assert any(len(set(apart[groups == group])) > 1 for group in range(300))
 
 
