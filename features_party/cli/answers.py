@@ -9,7 +9,7 @@ import typer
 
 from features_party.cli.app import LabelsKey, app, public_key, services
 from features_party.cli.door import labels_party
-from label_dp.service.cli import AROUND, emit, progress, replacing, table, writable
+from label_dp.service.cli import AROUND, echo, emit, progress, replacing, table, writable
 from label_dp.service.party_commands import Force, Json
 
 answers = typer.Typer(help="Signed answers: accept, list, show. `pull --answer` fetches one.", no_args_is_help=True)
@@ -26,7 +26,7 @@ def answers_list(as_json: Json = False) -> None:
 
     def human() -> None:
         if not rows:
-            typer.echo("no answers yet: `pull --answer` fetches one, `answers accept` takes a file")
+            echo("no answers yet: `pull --answer` fetches one, `answers accept` takes a file")
             return
         shown = [row | {"n": f"{row['n']:,}", "epsilon": row["epsilon"]["total"]} for row in rows]
         table(
@@ -76,7 +76,7 @@ def answers_accept(
 
     def human() -> None:
         for found in accepted:
-            typer.echo(line(found))
+            echo(line(found))
 
     emit(data, as_json, human)
 
@@ -134,8 +134,8 @@ def pull_to(
     data = found.summary() | {"fresh": found.fresh, "document": None if out is None else str(out)}
 
     def human() -> None:
-        typer.echo(line(found))
-        typer.echo(delivery.sentence)
+        echo(line(found))
+        echo(delivery.sentence)
 
     emit(data | {"receipts": delivery.as_json()}, as_json, human)
 

@@ -11,7 +11,7 @@ from features_party.cli.answers import line
 from features_party.cli.app import LabelsKey, app, public_key, services
 from features_party.cli.door import ApiKeyFile, Url, labels_party
 from features_party.cli.messages import WAIT_SECONDS, OptionalSeconds
-from label_dp.service.cli import AROUND, emit, progress, real
+from label_dp.service.cli import AROUND, echo, emit, progress, real
 from label_dp.service.commands import command
 from label_dp.service.party_commands import Json
 
@@ -75,10 +75,10 @@ def ask_calibration(
 def _show(asked: Any, url: str) -> None:
     sent = f"{asked.scores:,} scores sent"
     if asked.found is None:
-        typer.echo(f"calibration {asked.name} is {asked.state}; {sent}")
-        typer.echo(f"fetch it: features-party pull --url {url} --answer {asked.name} --wait")
+        echo(f"calibration {asked.name} is {asked.state}; {sent}")
+        echo(f"fetch it: features-party pull --url {url} --answer {asked.name} --wait")
         return
-    typer.echo(f"{line(asked.found)}; {sent}")
+    echo(f"{line(asked.found)}; {sent}")
     if asked.delivery is not None:
-        typer.echo(asked.delivery.sentence)
-    typer.echo(f"apply it: features-party calibrate --map {asked.name} --model MODEL --out FOLDER")
+        echo(asked.delivery.sentence)
+    echo(f"apply it: features-party calibrate --map {asked.name} --model MODEL --out FOLDER")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from features_party.cli.app import apikey, app, services
-from label_dp.service.cli import ADMINISTRATION, emit, table
+from label_dp.service.cli import ADMINISTRATION, echo, emit, table
 from label_dp.service.party_commands import (
     Expires,
     Json,
@@ -45,7 +45,7 @@ def pin_key(
 ) -> None:
     """Trust a labels party's key: its messages are then accepted without naming the key."""
     pin = services().pinned.pin(public_key, name, expires, origin)
-    emit(pin.as_json(), as_json, lambda: typer.echo(f"pinned {pin.key.id}"))
+    emit(pin.as_json(), as_json, lambda: echo(f"pinned {pin.key.id}"))
 
 
 @pinned.command("list")
@@ -72,7 +72,7 @@ def pinned_follow(
     party = services(True)
     new = party.following.follow(parse_canonical(read_bytes(hand_overs)), "cli")
     said = [f"pinned {pin.key.id}, {pin.origin}" for pin in new] or ["nothing new"]
-    emit([pin.as_json() for pin in new], as_json, lambda: typer.echo("\n".join(said)))
+    emit([pin.as_json() for pin in new], as_json, lambda: echo("\n".join(said)))
 
 
 @pinned.command("revoke")
@@ -82,7 +82,7 @@ def pinned_revoke(
 ) -> None:
     """Accept nothing new under a key from now on; what was accepted stays, and its ε too."""
     pin = services(True).pinned.revoke(key_id)
-    emit(pin.as_json(), as_json, lambda: typer.echo(f"revoked {pin.key.id}"))
+    emit(pin.as_json(), as_json, lambda: echo(f"revoked {pin.key.id}"))
 
 
 @apikey.command("create")

@@ -13,7 +13,7 @@ from features_party.cli.app import LabelsKey, app, public_key, services
 from features_party.cli.door import ApiKeyFile, Url, labels_party
 from label_dp.errors import InvalidInput
 from label_dp.numbers import decimal_of
-from label_dp.service.cli import emit, progress, real, table
+from label_dp.service.cli import echo, emit, progress, real, table
 from label_dp.service.party_commands import Force, Json
 
 WAIT_SECONDS = 3600.0
@@ -119,7 +119,7 @@ def pull(
 
     def tell() -> None:
         if delivery is not None:
-            typer.echo(delivery.sentence)
+            echo(delivery.sentence)
 
     if since is not None:
 
@@ -141,7 +141,7 @@ def pull(
     there = "" if got.fresh else " (it was there already)"
 
     def human() -> None:
-        typer.echo(f"{got.path}: {got.manifest.n:,} rows, ε {got.manifest.split.total}{there}")
+        echo(f"{got.path}: {got.manifest.n:,} rows, ε {got.manifest.split.total}{there}")
         tell()
 
     emit(data, as_json, human)
@@ -149,7 +149,7 @@ def pull(
 
 def _show(found: list[dict[str, Any]], folder: Path) -> None:
     if not found:
-        typer.echo("nothing was published for us since then, or --population names none of ours")
+        echo("nothing was published for us since then, or --population names none of ours")
         return
     rows = [[f["release"], f["published"], f"{f['rows']:,}", f["epsilon"], "new" if f["fresh"] else ""] for f in found]
     table(f"Messages in {folder}", ["release", "published", "rows", "ε", ""], rows)

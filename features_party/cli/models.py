@@ -10,7 +10,7 @@ import typer
 from features_party.cli.app import app, services
 from features_party.storage.ids import MODEL_PREFIX
 from label_dp.errors import NotFound
-from label_dp.service.cli import AROUND, OFFICER, emit, replacing, table, writable
+from label_dp.service.cli import AROUND, OFFICER, echo, emit, replacing, table, writable
 from label_dp.service.party_commands import Force, Json
 
 models = typer.Typer(help="Trained models: list, show, compare, export, delete.", no_args_is_help=True)
@@ -43,7 +43,7 @@ def models_list(as_json: Json = False) -> None:
 
     def human() -> None:
         if not rows:
-            typer.echo("no models yet: the service's trainings make them; `train --out` writes a folder instead")
+            echo("no models yet: the service's trainings make them; `train --out` writes a folder instead")
             return
         table("Models", columns, [[_cell(row[c]) for c in columns] for row in rows])
 
@@ -62,7 +62,7 @@ def models_show(model: Model, as_json: Json = False) -> None:
     from features_party.models.card_text import card_markdown
 
     card = _open(model).card
-    emit(card, as_json, lambda: typer.echo(card_markdown(card), nl=False))
+    emit(card, as_json, lambda: echo(card_markdown(card).removesuffix("\n")))
 
 
 @models.command("compare")
@@ -99,7 +99,7 @@ def models_export(
     with replacing(out, force) as temporary:
         temporary.write_bytes(data)
     result = {"model": model, "format": form, "export": str(out), "bytes": len(data)}
-    emit(result, as_json, lambda: typer.echo(f"{out}: {len(data):,} bytes"))
+    emit(result, as_json, lambda: echo(f"{out}: {len(data):,} bytes"))
 
 
 @models.command("log")
@@ -126,7 +126,7 @@ def models_log(
         tracking_uri=tracking_uri, experiment=experiment, registered_model=registered_model, with_code=with_code
     )
     result = log_run(_open(model), tracking, name=run_name)
-    emit(result, as_json, lambda: typer.echo(f"run {result['run']} of experiment {experiment}: {result['model']}"))
+    emit(result, as_json, lambda: echo(f"run {result['run']} of experiment {experiment}: {result['model']}"))
 
 
 @models.command("delete")
@@ -135,7 +135,7 @@ def models_delete(
 ) -> None:
     """Remove a model of the registry and its files. The audit store keeps saying that it was trained."""
     services(existing=True).models.delete(model)
-    emit({"deleted": model}, as_json, lambda: typer.echo(f"deleted {model}"))
+    emit({"deleted": model}, as_json, lambda: echo(f"deleted {model}"))
 
 
 @app.command("report", rich_help_panel=OFFICER)
@@ -150,4 +150,4 @@ def model_report(
 
     writable(out, force)
     told = made(_open(model), out, force=force)
-    emit(told, as_json, lambda: typer.echo(out))
+    emit(told, as_json, lambda: echo(out))

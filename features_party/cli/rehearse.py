@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from features_party.cli.app import Features, app
-from label_dp.service.cli import AROUND, emit, progress
+from label_dp.service.cli import AROUND, echo, emit, progress
 from label_dp.service.party_commands import Force, Json
 
 
@@ -47,9 +47,7 @@ def rehearse(
         data = make(asked, report)
 
     def human() -> None:
-        typer.echo(
-            f"{out}: a rehearsal of {data['rows']:,} rows ({data['bytes']:,} bytes) at ε {spent}; nothing is spent"
-        )
-        typer.echo(f"go on with: --message {out} --labels-key {data['labels_key']} --id-column {data['id_column']}")
+        echo(f"{out}: a rehearsal of {data['rows']:,} rows ({data['bytes']:,} bytes) at ε {spent}; nothing is spent")
+        echo(f"go on with: --message {out} --labels-key {data['labels_key']} --id-column {data['id_column']}")
 
     emit(data, as_json, human)

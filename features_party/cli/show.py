@@ -8,7 +8,7 @@ from typing import Any
 from features_party.models.card_text import members_text, statistics_text
 from features_party.models.probability_text import of_classes, probability_rows
 from label_dp.service.answers import answer_rows, budget_rows, headline, show_result
-from label_dp.service.cli import table
+from label_dp.service.cli import echo, table
 
 
 def show_message(data: dict[str, Any]) -> None:
@@ -173,10 +173,10 @@ def show_comparison(data: dict[str, Any]) -> None:
         ["trained", *(m["created"] for m in models)],
     ]
     table(f"Models of {data['label']}, domain {data['domain']}", ["", *(m["model"] for m in models)], rows)
-    print(data["note"])  # noqa: T201 - the command line's own output
+    echo(data["note"])
     for m in models:
         if m["gain"] is None:
-            print(f"{m['model']}: no gain estimated, {m['gain_why']}")  # noqa: T201 - the same
+            echo(f"{m['model']}: no gain estimated, {m['gain_why']}")
 
 
 def _epsilon(model: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from features_party.cli.app import LabelsKey, app, public_key
-from label_dp.service.cli import OFFICER, emit, replacing, writable
+from label_dp.service.cli import OFFICER, echo, emit, replacing, writable
 from label_dp.service.party_commands import Force, Json
 
 
@@ -33,4 +33,4 @@ def statement(
     page = render_statement(found.manifest, found.digest, prior)
     with replacing(out, force) as target:
         target.write_text(page, "utf-8")
-    emit({"release": found.manifest.id, "statement": str(out)}, as_json, lambda: typer.echo(out))
+    emit({"release": found.manifest.id, "statement": str(out)}, as_json, lambda: echo(out))

@@ -24,7 +24,7 @@ from features_party.cli.app import (
     services,
 )
 from label_dp.errors import InvalidInput
-from label_dp.service.cli import emit, progress, real
+from label_dp.service.cli import echo, emit, progress, real
 from label_dp.service.commands import command
 from label_dp.service.party_commands import Force, Json
 
@@ -192,4 +192,4 @@ def predict(
     asked = [*(quantile or []), *(() if interval is None else ends_of(interval))]
     saved, threads = load_model(model), reader()[0].threads
     rows = predict_file(saved, features, id_column, out, quantiles=asked, threads=threads, force=force)
-    emit({"predictions": str(out), "rows": rows}, as_json, lambda: typer.echo(f"{out}: {rows:,} predictions"))
+    emit({"predictions": str(out), "rows": rows}, as_json, lambda: echo(f"{out}: {rows:,} predictions"))

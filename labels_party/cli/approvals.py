@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from label_dp.service.cli import ADMINISTRATION, OFFICER, emit
+from label_dp.service.cli import ADMINISTRATION, OFFICER, echo, emit
 from label_dp.service.party_commands import Json
 from labels_party.cli.app import app, services
 
@@ -15,7 +15,7 @@ ReleaseId = Annotated[str, typer.Argument(help="Id of the release or answer.")]
 
 
 def _shown(data: dict[str, Any], as_json: bool, text: str) -> None:
-    emit(data, as_json, lambda: typer.echo(text))
+    emit(data, as_json, lambda: echo(text))
 
 
 @app.command(rich_help_panel=OFFICER)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from label_dp.errors import InvalidInput
-from label_dp.service.cli import ADMINISTRATION, emit
+from label_dp.service.cli import ADMINISTRATION, echo, emit
 from label_dp.service.party_commands import Json
 from labels_party.cli.app import app, services
 
@@ -27,7 +27,7 @@ def purge(
     result: dict[str, Any]
     if batch is not None:
         _, result = party.retention.purge(batch, "command line")
-        emit(result, as_json, lambda: typer.echo(f"{batch}: labels purged at {result['purged']}"))
+        emit(result, as_json, lambda: echo(f"{batch}: labels purged at {result['purged']}"))
     else:
         result = {"purged": party.retention.run_due()}
-        emit(result, as_json, lambda: typer.echo(f"{result['purged']} batches purged"))
+        emit(result, as_json, lambda: echo(f"{result['purged']} batches purged"))

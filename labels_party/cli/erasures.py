@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from label_dp.service.cli import OFFICER, emit, say, table, whole
+from label_dp.service.cli import OFFICER, echo, emit, say, table, whole
 from label_dp.service.party_commands import Json
 from labels_party.cli.app import app, services
 
@@ -89,7 +89,7 @@ def _show_erased(data: dict[str, Any], what: str, units: list[str] | None) -> No
     verb = "counts" if count == 1 else "count"
     then = "; those of a batch that is being drawn follow its release" if data["waiting"] else ""
     later = ", nor will any that comes later of the same person" if units else ""
-    typer.echo(f"{subject} no longer {verb}{later}{then}.")
+    echo(f"{subject} no longer {verb}{later}{then}.")
     if unmatched:
         some = data[f"unmatched_{what}"][:MOST_SHOWN]
         more = ", …" if unmatched > len(some) else ""

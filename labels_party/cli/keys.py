@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from label_dp.service.cli import echo
 from label_dp.service.party_commands import (
     Expires,
     Json,
@@ -52,7 +53,7 @@ def apikey_create(
     party = services()
     if key is not None and reads is not None:
         party.receipts.register(reads, key, "command line")
-        typer.echo(f"receipts of {reads} are checked with {key.id}; compare it with its owner", err=True)
+        echo(f"receipts of {reads} are checked with {key.id}; compare it with its owner", error=True)
     create_apikey(party.apikeys, role, reads, expires, name, as_json)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from label_dp.service.cli import OFFICER, emit
+from label_dp.service.cli import OFFICER, echo, emit
 from label_dp.service.party_commands import Force, Json
 from labels_party.cli.app import app, services
 
@@ -23,4 +23,4 @@ def report(
     from labels_party.pages.report import report as made
 
     told = made(services(existing=True), audience, out, force=force)
-    emit(told, as_json, lambda: typer.echo(out))
+    emit(told, as_json, lambda: echo(out))

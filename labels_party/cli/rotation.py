@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from label_dp.documents.canonical import canonical_bytes
-from label_dp.service.cli import ADMINISTRATION, emit, replacing, warn
+from label_dp.service.cli import ADMINISTRATION, echo, emit, replacing, warn
 from label_dp.service.party_commands import Force, Json
 from labels_party.cli.app import app, services
 
@@ -34,7 +34,7 @@ def rotate_wrapping(
         number, count = party.keys.rotate()
     path = party.keys.wrapping.called(number)
     done = "made, and used for nothing yet" if prepare else f"wraps the keys of {count:,} batches"
-    emit({"wrapping_key": path, "batches": count, "used": not prepare}, as_json, lambda: typer.echo(f"{path}: {done}"))
+    emit({"wrapping_key": path, "batches": count, "used": not prepare}, as_json, lambda: echo(f"{path}: {done}"))
 
 
 @keys.command("rotate-signing")
@@ -55,11 +55,11 @@ def rotate_signing(
     if prepare:
         following, path = party.own_keys.prepare().public.id, next_path(party.home.private_key)
         told: dict[str, object] = {"key_id": following, "private_key": str(path), "used": False}
-        emit(told, as_json, lambda: typer.echo(f"{path}: made, and used for nothing yet"))
+        emit(told, as_json, lambda: echo(f"{path}: made, and used for nothing yet"))
         return
     found = party.own_keys.rotate("cli")
     told = {"key_id": found.new.id, "before": found.old.id, "public_key": str(party.home.public_key), "used": True}
-    emit(told, as_json, lambda: typer.echo(f"{found.new.id}\n{party.home.public_key}: signs since {found.day}"))
+    emit(told, as_json, lambda: echo(f"{found.new.id}\n{party.home.public_key}: signs since {found.day}"))
     warn("make a backup now: those of before need the old key, which is erased")
 
 
@@ -73,4 +73,4 @@ def keys_hand_overs(
     told = services(existing=True).own_keys.told()
     with replacing(out, force) as path:
         path.write_bytes(canonical_bytes(told))
-    emit({"hand_overs": len(told["hand_overs"]), "out": str(out)}, as_json, lambda: typer.echo(out))
+    emit({"hand_overs": len(told["hand_overs"]), "out": str(out)}, as_json, lambda: echo(out))

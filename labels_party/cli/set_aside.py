@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from label_dp.service.cli import ADMINISTRATION, emit, table
+from label_dp.service.cli import ADMINISTRATION, echo, emit, table
 from label_dp.service.party_commands import Json
 from labels_party.cli.app import app, services
 
@@ -63,4 +63,4 @@ def _decide(batch: str, upload: str, decision: str, as_json: bool, then: str) ->
 
     data: dict[str, Any]
     _, data = services(existing=True).set_aside.decide(batch, upload, decision, COMMAND_LINE)
-    emit(data, as_json, lambda: typer.echo(f"{upload} ({data['rows']:,} rows): {then}."))
+    emit(data, as_json, lambda: echo(f"{upload} ({data['rows']:,} rows): {then}."))

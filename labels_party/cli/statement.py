@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from label_dp.service.cli import OFFICER, emit, replacing, writable
+from label_dp.service.cli import OFFICER, echo, emit, replacing, writable
 from label_dp.service.party_commands import Force, Json
 from labels_party.cli.app import app, services
 from labels_party.cli.names import told_apart
@@ -27,4 +27,4 @@ def statement(
         page = party.statements.page(release, since=True)
     with replacing(out, force) as path:
         path.write_text(page, "utf-8")
-    emit({"release": release, "statement": str(out)}, as_json, lambda: typer.echo(out))
+    emit({"release": release, "statement": str(out)}, as_json, lambda: echo(out))

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from label_dp.errors import Unavailable
-from label_dp.service.cli import ADMINISTRATION, emit, table
+from label_dp.service.cli import ADMINISTRATION, echo, emit, table
 from label_dp.service.party_commands import Json
 from labels_party.cli.app import app, services
 
@@ -42,7 +42,7 @@ def webhook_create(
 
     made = party.database.write("webhook.create", store)
     made["secret"] = party.webhooks.secret(made["id"])
-    emit(made, as_json, lambda: typer.echo(f"{made['id']}\n{made['secret']}"))
+    emit(made, as_json, lambda: echo(f"{made['id']}\n{made['secret']}"))
 
 
 @webhook.command("list")
@@ -74,4 +74,4 @@ def webhook_test(webhook_id: Id, as_json: Json = False) -> None:
     result = party.database.read("webhook.delivery", lambda c: party.webhooks.delivery(c, notice))
     if result["state"] != "delivered":
         raise Unavailable(f"The notice was not delivered: {result['failure'] or 'another sender tries it now'}.")
-    emit(result, as_json, lambda: typer.echo(f"{notice}: delivered"))
+    emit(result, as_json, lambda: echo(f"{notice}: delivered"))

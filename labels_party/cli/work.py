@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from label_dp.errors import InvalidInput
-from label_dp.service.cli import AROUND, Panel, emit, progress, table
+from label_dp.service.cli import AROUND, Panel, echo, emit, progress, table
 from label_dp.service.commands import Made, command, command_later
 from label_dp.service.party_commands import Force, Json
 from labels_party.cli.answers import show_answer
@@ -149,7 +149,7 @@ def allow_calibrations(
     allowed = Epsilon.parse(asked.epsilon, name="the allowance")
     _, result = services(existing=True).allowances.set(batch, CALIBRATION, allowed, "command line")
     said = f"{batch}: audiences may charge ε {result['epsilon']} by calibrations, {result['epsilon_left']} is left"
-    emit(result, as_json, lambda: typer.echo(said))
+    emit(result, as_json, lambda: echo(said))
 
 
 def _batch_or_labels(

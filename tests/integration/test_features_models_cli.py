@@ -44,6 +44,14 @@ def test_models_from_the_command_line(shell: Shell, tmp_path: Path) -> None:
     assert text == (tmp_path / "home" / "models" / first / "card.md").read_text()
     assert shell.json("models", "show", "one") == json.loads((tmp_path / "one" / "card.json").read_text())
 
+    card = json.loads((tmp_path / "two" / "card.json").read_text())
+    edited = {"label": "revenue\x1b[2J\u202e", "loss": "squared\x07"}
+    (tmp_path / "two" / "card.json").write_text(json.dumps(card | edited))
+    shown = shell.run("models", "show", "two").stdout
+    assert "\\x1b[2J" in shown
+    assert not {"\x1b", "\x07", "\u202e"} & set(shown), "an edited card does not control a terminal"
+    (tmp_path / "two" / "card.json").write_text(json.dumps(card))
+
     compared = shell.json("models", "compare", "one", "two", first)
     assert [m["kind"] for m in compared["models"]] == ["trees", "linear", "linear"]
     assert compared["same_messages"] is True

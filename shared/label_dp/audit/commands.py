@@ -17,7 +17,7 @@ from label_dp.audit.show import NOBODY, Totals, describe, plain, sentence
 from label_dp.audit.store import AuditStore, Export, read_export, verify_export
 from label_dp.documents.signing import VerifyingKey, named_key
 from label_dp.errors import InvalidInput
-from label_dp.service.cli import emit, json_text, say, table
+from label_dp.service.cli import echo, emit, json_text, say, table
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
@@ -57,7 +57,7 @@ def show(
     elif totals.batches:
         _totals_table(totals, party)
     elif not shown:
-        print("No event fits.")  # noqa: T201 - as above
+        echo("No event fits.")
 
 
 def _totals_table(totals: Totals, party: str) -> None:

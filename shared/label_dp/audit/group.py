@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from label_dp.service.cli import emit, replacing, whole, writable
+from label_dp.service.cli import echo, emit, replacing, whole, writable
 from label_dp.service.party_commands import Force, Json
 
 if TYPE_CHECKING:
@@ -90,9 +90,7 @@ def add_audit_commands(
         data = of.database.read("audit.export", lambda c: of.store.export(c, of.key))
         with replacing(out, force) as path:
             path.write_bytes(data)
-        emit(
-            {"export": str(out), "bytes": len(data), "public_key": str(of.public_key)}, as_json, lambda: typer.echo(out)
-        )
+        emit({"export": str(out), "bytes": len(data), "public_key": str(of.public_key)}, as_json, lambda: echo(out))
 
     @group.command("verify")
     def audit_verify(

@@ -282,7 +282,14 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     from label_dp.service.layout import lines
 
     for line in lines(title, columns, rows, _width()):
-        print(line)  # noqa: T201 - the command line's own output
+        echo(line)
+
+
+def echo(text: object, *, error: bool = False) -> None:
+    """Lines for people, control characters as escapes: what they quote may come from elsewhere, and a terminal would
+    obey it."""
+    for line in str(text).split("\n"):
+        print(printable(line), file=sys.stderr if error else sys.stdout)
 
 
 def say(text: str, indent: int = 0) -> None:
@@ -295,7 +302,7 @@ def say(text: str, indent: int = 0) -> None:
     wrapper = textwrap.TextWrapper(
         _width(), subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
     )
-    print(wrapper.fill(text))  # noqa: T201 - the command line's own output
+    echo(wrapper.fill(text))
 
 
 def _width() -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from label_dp.errors import LabelDPError
-from label_dp.service.cli import emit, show_version, table, whole
+from label_dp.service.cli import echo, emit, show_version, table, whole
 
 if TYPE_CHECKING:
     from label_dp.service.apikeys import ApiKeys
@@ -88,7 +88,7 @@ def add_serve(
 
 def show_own_key(key_id: str, path: object, as_json: bool) -> None:
     """What `keygen` prints: the id of our signing key and where its public half is."""
-    emit({"key_id": key_id, "public_key": str(path)}, as_json, lambda: typer.echo(f"{key_id}\n{path}"))
+    emit({"key_id": key_id, "public_key": str(path)}, as_json, lambda: echo(f"{key_id}\n{path}"))
 
 
 def create_apikey(
@@ -103,8 +103,8 @@ def create_apikey(
     def human() -> None:
         until = f", valid until {row['expires']}" if row["expires"] else ""
         whose = f" of {name}" if name else ""
-        typer.echo(f"id {key_id}{whose}, role {role}{until}; the key is shown this once:", err=True)
-        typer.echo(secret)
+        echo(f"id {key_id}{whose}, role {role}{until}; the key is shown this once:", error=True)
+        echo(secret)
 
     emit(data, as_json, human)
 
@@ -125,4 +125,4 @@ def add_apikey_list_and_revoke(group: typer.Typer, services: Callable[[bool], An
     def apikey_revoke(key_id: KeyId, as_json: Json = False) -> None:
         """Make a key useless from now on."""
         services(True).apikeys.revoke(key_id)
-        emit({"revoked": key_id}, as_json, lambda: typer.echo(f"revoked {key_id}"))
+        emit({"revoked": key_id}, as_json, lambda: echo(f"revoked {key_id}"))
