@@ -25,6 +25,7 @@ from features_party.training.probabilities import judge, probability_members
 from label_dp.columnar.tables import canonical_ids, read_table, refuse_duplicates, require_columns
 from label_dp.domain import Domain
 from label_dp.errors import InvalidInput, InvalidRows, InvalidTable, RowProblem
+from label_dp.label_values import value_positions
 from label_dp.losses import get_loss
 from label_dp.service.cli import writable
 
@@ -152,7 +153,11 @@ def true_labels(saved: SavedModel, examples: Path, label_column: str) -> tuple[p
     if domain is not None and domain.names:
         codes = {name: float(at) for at, name in enumerate(domain.names)}
         return table, np.array([codes.get(str(name), -1.0) for name in table[label_column].to_pylist()])
-    return table, finite(table[label_column], label_column, "true label")
+    labels = finite(table[label_column], label_column, "true label")
+    if domain is None:
+        return table, labels
+    place = value_positions(table[label_column], labels, domain)
+    return table, np.where(place < 0, labels, domain.values[place])
 
 
 def finite(column: Any, name: str, what: str) -> FloatArray:

@@ -8,6 +8,7 @@ from label_dp.columnar.tables import read_table
 from label_dp.documents.bundle import verify
 from label_dp.domain import BINARY, Domain
 from label_dp.errors import InvalidDomain, InvalidPrior
+from label_dp.label_values import spelled
 from label_dp.losses import LOSSES, load_matrix_loss
 from label_dp.schemas.population import Population as PopulationAsked
 from label_dp.schemas.release import LossMatrix, Release
@@ -39,7 +40,7 @@ def _in_file(text: str) -> Domain | None:
         raise InvalidDomain(
             f"'{text}' is neither a domain LO:HI[:STEP], nor names with commas between them, nor 'binary', nor a file."
         )
-    column = read_table(path, text_columns=["label"], columns=["label"])["label"].to_pylist()
+    column = spelled(read_table(path, text_columns=["label"], columns=["label"])["label"])
     if any(value is None for value in column):
         raise InvalidDomain(f"A value of the domain file '{text}' is missing.")
     return Domain.from_list(column)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from label_dp.errors import InvalidRows
 from labels_party.labels.batches import DELETE, UPSERT
 from labels_party.labels.chunks import Chunk, Findings
-from labels_party.labels.parsing import UNIT, absent, canonical_column, classes_of, floats_of, positions, prefixed
+from labels_party.labels.parsing import UNIT, absent, canonical_column, positions_of, prefixed
 from labels_party.labels.submission import Submission
 
 if TYPE_CHECKING:
@@ -89,6 +89,4 @@ def _positions(column: Any, submission: Submission) -> npt.NDArray[np.int64]:
 
 def _coded(column: Any, submission: Submission) -> npt.NDArray[np.int64]:
     population, field = submission.population, submission.label_field
-    if population.domain.names:
-        return classes_of(column, population.domain, field)
-    return positions(floats_of(column, field), population.domain, population.out_of_domain, field)
+    return positions_of(column, population.domain, population.out_of_domain, field)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from label_dp.columnar.tables import MAX_ID_BYTES, canonical_ids
 from label_dp.domain import Domain
 from label_dp.errors import InvalidRows, InvalidTable, RowProblem
+from label_dp.label_values import positions
 from label_dp.numbers import MEASURED_TEXT
 
 if TYPE_CHECKING:
@@ -154,9 +155,12 @@ def _wrong(column: Any, rows: npt.NDArray[np.int64], field: str, rule: str) -> I
     return InvalidRows(problems, len(rows))
 
 
-def positions(labels: npt.NDArray[np.float64], domain: Domain, rule: str, field: str = LABEL) -> npt.NDArray[np.int64]:
-    """Domain positions int64[n]: rounded down to the step, outside values clipped or refused (public rule)."""
-    index, outside = domain.index(labels)
+def positions_of(column: Any, domain: Domain, rule: str, field: str = LABEL) -> npt.NDArray[np.int64]:
+    """Domain positions int64[n] of labels as they came: names by their spelling, numbers by `label_dp.label_values`,
+    outside values clipped or refused (public rule). Raises InvalidRows, InvalidTable."""
+    if domain.names:
+        return classes_of(column, domain, field)
+    index, outside = positions(column, floats_of(column, field), domain)
     if rule == "refuse" and outside.any():
         rows = np.flatnonzero(outside)
         raise InvalidRows([RowProblem(int(i), field, OUTSIDE) for i in rows[: InvalidRows.shown]], len(rows))

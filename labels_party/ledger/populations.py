@@ -160,7 +160,7 @@ def _in_domain(value: str | float | int, domain: Domain) -> str:
     except BadSpelling:
         raise InvalidInput("The missing-label value must be a finite number, in plain digits.") from None
     position = int(domain.values.searchsorted(float(number)))
-    if position >= domain.k or domain.values[position] != float(number):
+    if position >= domain.k or domain.value(position) != number:
         raise InvalidInput("The missing-label value must be one of the values of the domain.")
     number = number if number else abs(number)  # no negative zero
     digits = format(number, "f") if -MAX_MISSING < int(number.as_tuple().exponent) < MAX_MISSING else ""
@@ -236,7 +236,8 @@ class Populations:
         found = self.find(connection, wanted.name)
         if found is None:
             return wanted
-        theirs, ours = found.rules(), wanted.rules()
+        # by value: 0.50 is 0.5
+        theirs, ours = (p.rules() | {"domain": p.domain, "missing_label": p.missing_index} for p in (found, wanted))
         different = [name.replace("_", " ") for name in ours if ours[name] != theirs[name]]
         if different:
             raise Conflict(

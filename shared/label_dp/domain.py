@@ -261,15 +261,22 @@ class Domain:
         exact.setflags(write=False)
         return exact
 
-    def index(self, labels: FloatArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """Positions of `labels` (float64[n]) in the domain, clipped to its ends, and which lay outside.
+    def index(self, labels: FloatArray, tolerance: float = 0.0) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """Positions of `labels` (float64[n]) in the domain, clipped to its ends, and which lay outside. A label y is
+        the value above it where that lies within `tolerance`·|y|; `label_values` chooses the tolerance.
 
         NaN and infinities are the caller's to refuse; here they count as outside.
         """
         values = self.values
         first, last = values[0], values[-1]
-        outside = ~((labels >= first) & (labels <= last))  # also what is no number
-        inside = np.fmax(np.fmin(labels, last), first)
+        raised = labels
+        if tolerance:
+            raised = np.abs(labels)
+            raised *= tolerance
+            with np.errstate(over="ignore", invalid="ignore"):
+                raised += labels
+        outside = ~((raised >= first) & (labels <= last))  # also what is no number
+        inside = np.fmax(np.fmin(raised, last), first)
         if self._exact:
             return (inside * (1.0 / float(values[1]))).astype(np.int64), outside
         if not self._arithmetic:
@@ -280,6 +287,17 @@ class Domain:
         above = np.minimum(index + 1, self.k - 1)
         index += (values[above] <= inside) & (index < above)
         return index, outside
+
+    def tells(self, tolerance: float) -> bool:
+        """Whether no value reaches an eighth of the way to a neighbour by `tolerance` times itself."""
+        values = self.values
+        if self.k == 1:
+            return True
+        if self.listed:
+            sizes = np.abs(values)
+            return bool(np.all(np.maximum(sizes[1:], sizes[:-1]) * (8 * tolerance) <= np.diff(values)))
+        assert self.step is not None
+        return max(map(abs, self.ends)) * 8 * tolerance <= float(self.step)
 
     @cached_property
     def _exact(self) -> bool:

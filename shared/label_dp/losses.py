@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from label_dp.errors import InvalidFile, InvalidLoss
+from label_dp.label_values import DOUBLE, spelled
 from label_dp.numbers import real_of
 
 FloatArray = npt.NDArray[np.float64]
@@ -166,13 +167,18 @@ class MatrixLoss(Loss):
 
     def check(self, labels: FloatArray) -> None:
         super().check(labels)
-        if not np.array_equal(labels, self.row_labels):
+        if labels.shape != self.row_labels.shape or not np.all(_same(self.row_labels, labels)):
             raise InvalidLoss("A matrix loss must have exactly one row per label of the domain, in its order.")
 
 
+def _same(listed: FloatArray, wanted: FloatArray) -> npt.NDArray[np.bool_]:
+    """Whether these are the same numbers but for the rounding of sums and products."""
+    return np.asarray(np.abs(listed - wanted) <= np.abs(wanted) * DOUBLE, np.bool_)
+
+
 def _positions(listed: FloatArray, wanted: npt.NDArray[np.float64], what: str) -> npt.NDArray[np.int64]:
-    positions = np.minimum(np.searchsorted(listed, wanted), listed.size - 1)
-    if not np.array_equal(listed[positions], wanted):
+    positions = np.minimum(np.searchsorted(listed, wanted - np.abs(wanted) * DOUBLE), listed.size - 1)
+    if not np.all(_same(listed[positions], wanted)):
         raise InvalidLoss(f"The matrix loss has no {what} of that value; it is defined at its listed ones only.")
     return positions.astype(np.int64)
 
@@ -197,16 +203,17 @@ def load_matrix_loss(path: str | Path) -> MatrixLoss:
         if not table.column_names or table.column_names[0] != "label":
             raise InvalidLoss("The first column of a loss file must be named 'label'.")
         outputs = np.array([real_of(name) for name in table.column_names[1:]], np.float64)
-        columns = [np.asarray(column.to_numpy(zero_copy_only=False), np.float64) for column in table.columns]
+        labels = np.array([real_of(value) for value in spelled(table.column(0))], np.float64)
+        columns = [np.asarray(column.to_numpy(zero_copy_only=False), np.float64) for column in table.columns[1:]]
     except (OSError, ArrowException, LyingFile, Expands) as error:
         raise InvalidFile(f"The loss file {path.name} cannot be read: {type(error).__name__}.") from None
     except (TypeError, ValueError):
         raise InvalidLoss("Column headers after 'label' and every cell of a loss file must be numbers.") from None
     if outputs.size == 0:
         raise InvalidLoss("A loss file needs at least one column of a candidate output after 'label'.")
-    rows, order = np.argsort(columns[0], kind="stable"), np.argsort(outputs, kind="stable")
-    values = np.stack(columns[1:], axis=1)[rows][:, order]
-    return MatrixLoss(columns[0][rows], outputs[order], values)
+    rows, order = np.argsort(labels, kind="stable"), np.argsort(outputs, kind="stable")
+    values = np.stack(columns, axis=1)[rows][:, order]
+    return MatrixLoss(labels[rows], outputs[order], values)
 
 
 def class_log_loss(matrix: FloatArray, prior: FloatArray) -> float:

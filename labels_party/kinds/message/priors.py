@@ -15,6 +15,7 @@ from label_dp.audit import events
 from label_dp.columnar.tables import read_table, require_columns
 from label_dp.domain import Domain
 from label_dp.errors import InvalidPrior, InvalidRows, InvalidTable, NotFound
+from label_dp.label_values import value_positions
 from labels_party.kinds.message.plan import CARRIED, ESTIMATED, GivenPrior
 from labels_party.labels.parsing import classes_of, floats_of
 from labels_party.labels.standing import PUBLISHED
@@ -115,20 +116,20 @@ def read_prior(path: Path, domain: Domain) -> npt.NDArray[np.float64]:
     require_columns(table.column_names, ["label", "probability"], str(path))
     try:
         probabilities = floats_of(table["probability"], "probability")
-        labels = _labels(table["label"], domain)
+        places = _places(table["label"], domain)
     except (InvalidRows, InvalidTable):
         held = "names of the domain" if domain.names else "numbers"
         raise InvalidPrior(f"In '{path}' the column 'label' must hold {held} and 'probability' numbers.") from None
-    if len(labels) != domain.k or not np.array_equal(labels, domain.values):
+    if not np.array_equal(places, np.arange(domain.k)):
         raise InvalidPrior(f"'{path}' must have exactly one row per value of the domain, in its order.")
     return probabilities
 
 
-def _labels(column: Any, domain: Domain) -> npt.NDArray[np.float64]:
-    """float64[n]; our own file of a prior speaks of classes by number, a file by hand by name. Raises InvalidRows,
-    InvalidTable."""
+def _places(column: Any, domain: Domain) -> npt.NDArray[np.int64]:
+    """Positions int64[n], −1 for no value of the domain; our own file of a prior speaks of classes by number, a file by
+    hand by name. Raises InvalidRows, InvalidTable."""
     import pyarrow as pa
 
     if domain.names and not pa.types.is_floating(column.type):
-        return classes_of(column, domain).astype(np.float64)
-    return floats_of(column)
+        return classes_of(column, domain)
+    return value_positions(column, floats_of(column), domain)

@@ -17,7 +17,7 @@ from label_dp.errors import InvalidRows, InvalidTable
 from label_dp.spark.task import TaskFailed
 from labels_party.labels.ciphered import disclosed, enclosed
 from labels_party.labels.digests import id_buffers
-from labels_party.labels.parsing import canonical_column, classes_of, floats_of, positions, prefixed
+from labels_party.labels.parsing import canonical_column, positions_of, prefixed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,10 +42,7 @@ class Rules:
         ids = prefixed(canonical_column(rows.column(0), self.id_field), self.id_prefix, self.id_field)
         if self.label_field is None:
             return ids, np.zeros(len(ids), np.int64)
-        if self.domain.names:
-            return ids, classes_of(rows.column(1), self.domain, self.label_field)
-        floats = floats_of(rows.column(1), self.label_field)
-        return ids, positions(floats, self.domain, self.out_of_domain, self.label_field)
+        return ids, positions_of(rows.column(1), self.domain, self.out_of_domain, self.label_field)
 
 
 @dataclass(frozen=True, eq=False)
