@@ -160,7 +160,12 @@ class Story:
         t, population, label = self.t, population + self.tag, label + self.tag
         t.step("Advertiser", "declares a population: label, public domain, lifetime ε")
         self.owner.create_population(
-            name=population, label=label, domain=DOMAIN, lifetime_epsilon=self.lifetime, audiences=[AUDIENCE]
+            name=population,
+            label=label,
+            domain=DOMAIN,
+            lifetime_epsilon=self.lifetime,
+            missing_label=0,  # without such a value no label could ever be erased
+            audiences=[AUDIENCE],
         )
         batch = str(self.owner.open_batch(population)["id"])
         t.say(f"ε = {self.lifetime} is left per click. Sums outside {DOMAIN} euros will be clipped.")

@@ -34,6 +34,7 @@ class PopulationOut(BaseModel):
     four_eyes: bool
     retention_days: int | None
     alert_percent: list[int]
+    ruled_out: list[str] = Field(description="What can never be done with it, because its rules cannot change.")
 
 
 class BatchOut(BaseModel):

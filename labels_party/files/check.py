@@ -15,6 +15,7 @@ from label_dp.numbers import decimal_of
 from label_dp.privacy import PrivacyUnit
 from labels_party.labels.file_check import Found, Ids, Labels, compare, look_at
 from labels_party.labels.label_file import LabelFile
+from labels_party.ledger.populations import NO_ERASURE
 
 NOTICE = (
     "Not private: this is made of the labels themselves, and no ε paid for it. Keep it on this machine, and show it to "
@@ -88,6 +89,8 @@ def check(of: FileOfLabels) -> Checked:
         refused += _listed(compare(found, listed, of.id_column, of.unit_column, most), of, says)
     if found.units is not None:
         refused += _units(found.units, of, says)
+    if of.missing_label is None:
+        says.append(f"In a population that is declared without --missing-label {NO_ERASURE}.")
     suggested = _suggested(found.labels)
     says += [*_outside(found.labels, of.domain), *_shape(found.labels, suggested, of.domain)]
     return Checked(found, refused, says, suggested)

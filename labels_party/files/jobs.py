@@ -21,7 +21,7 @@ from labels_party.labels.from_files import FileBatches, file_columns
 from labels_party.labels.label_file import LabelFile
 from labels_party.labels.seal import SameExamples
 from labels_party.labels.standing import ACCEPTED, PUBLISHED, WORKING
-from labels_party.ledger.populations import Population
+from labels_party.ledger.populations import NO_ERASURE, Population
 from labels_party.ledger.rules import Account, judge
 from labels_party.work.kind import RELEASES, Family, Work
 
@@ -93,6 +93,11 @@ def _sealed(services: Services, given: LabelsFile, errand: Errand, progress: Pro
             raise Conflict(f"{same.detail} It belongs to population '{owner.name}': {errand.elsewhere}.") from None
         note = f"these examples were sealed at {sealed.sealed}; the labels of then were used, not this file's"
         return sealed, owner, note
+    if not population.created and population.missing_label is None:
+        warn(
+            f"In the new population '{population.name}' {NO_ERASURE}. Its rules cannot change; "
+            "--missing-label V gives another population such a value."
+        )
     return (*look(services, sealed_id), "")
 
 

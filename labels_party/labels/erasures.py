@@ -43,7 +43,7 @@ from labels_party.labels.parsing import ID, canonical_column
 from labels_party.labels.runs import Marks, Run, among, contains, only, run_parts
 from labels_party.labels.standing import PUBLISHED, standing
 from labels_party.labels.vault import LabelVault
-from labels_party.ledger.populations import Population, Populations
+from labels_party.ledger.populations import NO_ERASURE, Population, Populations
 from labels_party.storage.secrets import Secrets
 from labels_party.storage.tables import api_keys, erasures, segments
 
@@ -115,9 +115,9 @@ class Erasures:
         found = self.database.read("erasure.look", lambda c: self.populations.get(c, name))
         if found.missing_label is None:
             raise Conflict(
-                f"Population '{found.name}' has no missing-label value that an erased example could take, and its "
-                "rules cannot change. Leave the example out of the next batch, and purge the labels of its old one "
-                "(POST /v1/batches/{batch}/purge)."
+                f"In population '{found.name}' {NO_ERASURE}, and its rules cannot change. Leave the example out of the "
+                "next batch, and delete all labels of its old one: labels-party purge BATCH, or over REST "
+                "POST /v1/batches/{batch}/purge."
             )
         return found
 

@@ -22,6 +22,7 @@ from labels_party.storage.tables import populations
 
 DEFAULT_AUDIENCE = "features-party"
 MAX_DELTA = ATTO // 100  # a larger δ allows to publish whole labels now and then: no protection
+NO_ERASURE = "no label can ever be erased, since there is no missing-label value that an erased example could take"
 MAX_MISSING = 64  # characters of a missing-label value in plain decimal form
 
 
@@ -94,8 +95,20 @@ class Population:
             **self.plain,
         }
 
+    def ruled_out(self) -> list[str]:
+        """What can never be done with it, because its rules cannot change."""
+        impossible = {
+            NO_ERASURE: self.missing_label is None,
+            "examples of one person are neither bounded nor erased together, since no unit column names the person": (
+                self.unit.unit_column is None
+            ),
+            "no answer can spend a δ, since the lifetime δ is 0": not self.lifetime_delta,
+        }
+        return [sentence for sentence, true in impossible.items() if true]
+
     def as_json(self) -> dict[str, Any]:
-        return {"id": self.id, "name": self.name, "created": self.created} | self.rules()
+        about = {"id": self.id, "name": self.name, "created": self.created}
+        return about | self.rules() | {"ruled_out": self.ruled_out()}
 
 
 def declare(asked: PopulationAsked, domain: Domain | None = None) -> Population:

@@ -37,6 +37,8 @@ def erasures(
             found = Listing.of(rows, ROWS, "id")
         return {
             "populations": [(p.name, p.name) for p in known],
+            "erasable": [p.name for p in known if p.missing_label is not None],
+            "never": [p.name for p in known if p.missing_label is None],
             "rows": days(found.rows, visit),
             "cursor": found.cursor,
             "people": days(people, visit),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -58,6 +59,15 @@ def test_every_file_is_named_by_a_test() -> None:
 def test_every_rule_has_files_and_a_test_that_takes_them(pattern: str, test: str, has: str) -> None:
     assert list((ROOT / "deploy").glob(pattern))
     assert has in (ROOT / test).read_text(encoding="utf-8")
+
+
+def test_every_population_that_a_guide_or_notebook_declares_can_erase_labels() -> None:
+    guides = ROOT / "deploy" / "guides"
+    told = [line for path in guides.rglob("*.md") for line in path.read_text(encoding="utf-8").splitlines()]
+    told += [line for path in guides.rglob("*.ipynb") for line in path.read_text(encoding="utf-8").splitlines()]
+    declared = [line for line in told if re.search(r"--budget |lifetime_epsilon\W+\d", line)]
+    assert len(declared) > 10
+    assert [line for line in declared if not re.search(r"missing.label", line)] == []
 
 
 def test_every_picture_is_shown_by_a_document() -> None:

@@ -361,7 +361,7 @@ def test_a_bound_that_cannot_be_accurate_is_warned_of_before_the_charge(
     monkeypatch.setattr(Works, "_request", noted)
     monkeypatch.setattr(cli_privatize, "warn", told)
     bought = {"clip_quantile": quantile, "clip_epsilon": epsilon}
-    done = run(*arguments(labels, epsilon="9", budget="9", **bought), "--json")
+    done = run(*arguments(labels, epsilon="9", budget="9", missing_label="0", **bought), "--json")
     assert (done.code, order) == (0, ["warned", "charged"] if little else ["charged"])
     assert done.json["epsilon"]["clip"] == epsilon
     expected = f"warning: ε {epsilon} may be too little for clipping at {quantile}: {FAR_OUT}.\n"

@@ -12,8 +12,9 @@ from label_dp.documents.bundle import verify
 from label_dp.documents.rows import read_message
 from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import Unavailable
-from labels_party.files import message
+from labels_party.files import jobs, message
 from labels_party.work.pipeline import Pipeline
+from labels_party.work.store import Works
 from tests.support.labels import label_table
 from tests.support.labels_cli import Run, arguments, read, refused
 
@@ -21,7 +22,7 @@ from tests.support.labels_cli import Run, arguments, read, refused
 
 
 def test_privatize_parquet(run: Run, labels: Path, home: Path) -> None:
-    result = run(*arguments(labels), "--json")
+    result = run(*arguments(labels, missing_label="0"), "--json")
     assert result.code == 0, result.err
     assert result.err == ""
     shown = result.json
@@ -35,6 +36,21 @@ def test_privatize_parquet(run: Run, labels: Path, home: Path) -> None:
         "m.parquet.dsse.json",
         "m.prior.parquet",
     ]
+
+
+def test_a_population_that_cannot_erase_says_so_once_before_anything_is_charged(
+    run: Run, labels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    charge = Works._request
+    monkeypatch.setattr(Works, "_request", lambda *given: order.append("charged") or charge(*given))
+    monkeypatch.setattr(jobs, "warn", lambda said: order.append(said))
+    assert run(*arguments(labels)).code == 0
+    assert "In the new population 'shop' no label can ever be erased" in order[0]
+    assert "--missing-label V" in order[0]
+    assert order[1:] == ["charged"]
+    assert run(*arguments(labels, "again.parquet"), "--additional-release").code == 0
+    assert order[1:] == ["charged", "charged"]
 
 
 def test_privatize_csv_for_people(run: Run, home: Path) -> None:
@@ -178,8 +194,8 @@ def test_a_failing_disk_is_a_refusal_that_can_be_repeated(
 
     with monkeypatch.context() as patch:
         patch.setattr("labels_party.kinds.message.engine.reserve", full)
-        refused(run(*arguments(labels)), Unavailable.exit_code, "no space")
-    assert run(*arguments(labels), "--json").json["epsilon_spent"] == "1"
+        refused(run(*arguments(labels, missing_label="0")), Unavailable.exit_code, "no space")
+    assert run(*arguments(labels, missing_label="0"), "--json").json["epsilon_spent"] == "1"
 
 
 def test_the_message_is_written_again_byte_for_byte(run: Run, labels: Path, home: Path) -> None:

@@ -267,7 +267,19 @@ def test_an_erasure_is_asked_for_and_looked_up(timed: LabelsParty) -> None:
     owner = timed.client("owner")
     rules = {"name": "erasable", "label": "revenue", "domain": "0:10", "lifetime_epsilon": "2", "missing_label": "0"}
     batch = sealed(owner, rules)
+    never = rules | {"name": "fixed", "label": "other", "missing_label": None}
+    declared = owner.post("/v1/populations", json=never).json()
+    assert "no label can ever be erased" in declared["ruled_out"][0]
+    assert "ever be erased" not in str(owner.get("/v1/populations/erasable").json()["ruled_out"])
     person = signed_in(owner)
+    assert "no label can ever be erased" in person.get("/populations/fixed").text
+    page = person.get("/erasures").text
+    form = page.partition('id="e-population"')[2].partition("</select>")[0]
+    assert ">erasable<" in form
+    assert ">fixed<" not in form
+    assert "Not in" in page
+    refused = person.post("/erasures", person.token("/erasures"), population="fixed", names="c1")
+    assert "labels-party purge BATCH" in refused.text
     answer = person.post("/erasures", person.token("/erasures"), population="erasable", names="c1\n c2 \n\nc-none")
     assert "3 example ids" in answer.text
     assert "1 has no example in any batch of erasable. Check the spelling: c-none" in answer.text
