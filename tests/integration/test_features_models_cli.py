@@ -45,7 +45,7 @@ def test_models_from_the_command_line(shell: Shell, tmp_path: Path) -> None:
     assert shell.json("models", "show", "one") == json.loads((tmp_path / "one" / "card.json").read_text())
 
     card = json.loads((tmp_path / "two" / "card.json").read_text())
-    edited = {"label": "revenue\x1b[2J\u202e", "loss": "squared\x07"}
+    edited = {"epsilon_rule": "all\x1b[2J\u202e", "capacity": {"why": "small\x1b]0;title\x07"}}
     (tmp_path / "two" / "card.json").write_text(json.dumps(card | edited))
     shown = shell.run("models", "show", "two").stdout
     assert "\\x1b[2J" in shown
