@@ -52,7 +52,7 @@ def show_guarantee(t: Teller, results: dict[str, Any]) -> None:
     t.heading("Where the guarantee lies")
     t.say(
         "In the channel. Whatever the true revenue of a click, the odds of every value in the message differ by a "
-        f"factor of at most e^{float(str(paid)):.4g} = {odds_factor(paid)}. The rest of ε paid for the prior."
+        f"factor of at most e^{paid} = {odds_factor(paid)}. The rest of ε paid for the prior."
     )
     t.say(
         "In the guess. Somebody who is right about one click in 50 of 100 cases is right in at most "

@@ -215,6 +215,7 @@ class PlanOut(BaseModel):
     clip: PlanClip | None = Field(description="Null where no clipping bounds are bought.")
     mechanisms: list[dict[str, Any]]
     left_out: str | None = Field(description="Which mechanisms are not in the list because they take long, and why.")
+    unused: list[str] = Field(description="Of each mechanism that charges more for labels than its channel proves.")
     recommendations: list[Recommendation]
     two_values: PlanTwoValues | None = Field(description="What can be learnt; null for domains of other sizes.")
     model_error_rule: str

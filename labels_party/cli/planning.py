@@ -80,6 +80,8 @@ def plan(
             say(f"  They miss by {number(c['rank_error'])} labels or fewer, 19 times in 20{note}.")
         if result["left_out"]:
             say(f"{result['left_out']}.")
+        for unused in result["unused"]:
+            say(unused)
         if result["two_values"]:
             _show_worth(result)
         for r in result["recommendations"]:

@@ -15,8 +15,8 @@ SLACK = 1_000_000  # one part of ε that rounding to integers may use up, first;
 
 
 def exponential_channel(domain: Domain, epsilon: Epsilon, *, tight: bool = False) -> Channel:
-    """P[v | y] ∝ e^(−ε|v − y|/(2Δ)), or e^(−ε|v − y|/Δ) if `tight`, which ε-DP allows as well: at the ends of the
-    domain both normalisers are the same, and elsewhere they differ by less than the exponent leaves.
+    """P[v | y] ∝ e^(−ε|v − y|/(2Δ)), the paper's, which proves ε/2; or e^(−ε|v − y|/Δ) if `tight`, which proves ε: at
+    the ends of the domain both normalisers are the same, and elsewhere they differ by less than the exponent leaves.
 
     Outputs are the domain's values where they are equally spaced and at most 2,049; otherwise a lattice, onto which
     labels are rounded at random. ε is proved in integers. Raises InvalidEpsilon (0, or too small for 64-bit weights).

@@ -1,4 +1,4 @@
-"""The ε-DP rows of least expected loss, unbiased or of a bias that has its price, as a linear program (HiGHS).
+"""ε-DP rows of little expected loss, unbiased or of a bias that has its price, as a linear program (HiGHS).
 
 Extremal rows lie between q and e^ε·q, with q_v the least mass of output v over all labels (Kairouz, Oh & Viswanath
 2016), which leaves g·(m + 1) variables for g knots and m outputs. Outputs are found by column generation: the dual
@@ -19,8 +19,8 @@ from labels_party.mechanisms.highs import dense, minimised
 FloatArray = npt.NDArray[np.float64]
 
 ACTIVE = 1e-8  # least mass below which an output is left out
-ENOUGH = 2e-2  # relative gain of a round below which no further one follows: each gains a quarter of the last
-ROUNDS = 6
+ENOUGH = 5e-3  # relative gain of a round below which no further one follows: each gains a quarter of the last
+ROUNDS = 10
 CANDIDATES = 3001  # outputs that the dual prices in each round
 REACH = 1.5  # how far they lie out, in units of the first outputs
 WINDOW = 1.0  # a row may raise outputs within √2 times the window in which the last dual raises them
@@ -56,8 +56,9 @@ Cost = Callable[[FloatArray], FloatArray]  # outputs float64[m] → expected los
 
 
 def best_rows(knots: FloatArray, cost: Cost, odds: float, start: FloatArray, price: BiasPrice | None = None) -> Rows:
-    """Rows at `knots` (float64[g], within ±1) of least cost at ratio `odds` > 1; `start` are the first outputs.
+    """Rows at `knots` (float64[g], within ±1) of little cost at ratio `odds` > 1; `start` are the first outputs.
 
+    Outputs come in until a round gains less than ENOUGH, so that the cost ends up to 2 % above the least.
     Unbiased without `price`. Raises InvalidMechanism where the solver finds none.
     """
     outputs, best = start, None

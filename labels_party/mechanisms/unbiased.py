@@ -1,4 +1,4 @@
-"""The unbiased randomizer of least expected loss: E[z | y] = y on the whole domain, at ε exactly."""
+"""An unbiased randomizer of little expected loss: E[z | y] = y on the whole domain, in at most ε."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ DIGITS = 12  # of an output, in relation to the outputs' span
 
 
 def unbiased_channel(domain: Domain, prior: FloatArray, epsilon: Epsilon, loss: str | Loss = "squared") -> Channel:
-    """Minimises Σ p_y M(v | y) ℓ(v, y) subject to ε-DP and Σ_v v·M(v | y) = y, over labels at up to 61 knots.
+    """Makes Σ p_y M(v | y) ℓ(v, y) small subject to ε-DP and Σ_v v·M(v | y) = y, over labels at up to 61 knots. Up
+    to ε = 12 it is less than 2 % above the least of these knots, for which `best_rows` would take ten times as long.
 
     `prior` is float64[k]. Squared and absolute losses as they are; for Poisson and log the squared loss, because
     unbiased outputs lie where a logarithm has no value, and their gradients are affine in the label. The channel is

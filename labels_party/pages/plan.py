@@ -152,11 +152,11 @@ def _curve(least: dict[Epsilon, float], chosen: dict[Epsilon, float], mark: floa
 @lru_cache(KEPT_PICTURES)
 def _drawn(least: Points, chosen: Points, mark: float | None) -> Markup:
     at, root = least
-    drawn = [Curve("one bit a label: at most this", at, root)]
+    drawn = [Curve("one bit a label", at, root)]
     if chosen[0]:
         drawn.append(Curve("what is recommended", *chosen, dots=True))
-    told = "The more ε, the smaller the error that the noise adds: " + "; ".join(
-        f"ε {each:g} adds at most {value:.3g}" for each, value in zip(at, root, strict=True)
+    told = "The more ε, the smaller the error that the noise adds. One bit a label: " + "; ".join(
+        f"ε {each:g} adds about {value:.3g}" for each, value in zip(at, root, strict=True)
     )
     across, up = "ε of a release, per example", "error that noise adds"
     return curves("Error against ε", told, across, up, drawn, log=True, mark=mark)

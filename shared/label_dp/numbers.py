@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from decimal import Decimal
+from decimal import ROUND_CEILING, Context, Decimal
 
 MOST_LETTERS = 420  # 340 digits of a wide domain, and what goes around them
 WHOLE_DIGITS = 18
@@ -56,6 +56,13 @@ def real_of(value: object) -> float:
     if not math.isfinite(found):
         raise BadSpelling("a number that is not too large for a float")
     return found
+
+
+def rounded_up(value: float, digits: int = 6) -> float:
+    """The least number of so many significant digits that is not below `value`: what a text shows of an upper bound."""
+    if not math.isfinite(value):
+        return value
+    return float(Context(prec=digits, rounding=ROUND_CEILING).plus(decimal_of(value)))
 
 
 def whole_of(value: object) -> int:

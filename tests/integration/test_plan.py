@@ -57,6 +57,15 @@ def test_several_epsilons_in_one_answer(owner: TestClient) -> None:
         assert rows[taken]["expected_model_error"] <= 1.05 * best
 
 
+def test_a_plan_says_what_charges_more_than_its_channel_proves(owner: TestClient) -> None:
+    found = plan(owner, epsilon=["0.5", "2"], n=10_000)
+    proved = {name: row["epsilon_of_channel"] for name, row in by_name(found, "2").items()}
+    assert float(proved["exponential"]) == pytest.approx(1, abs=1e-6)
+    assert float(proved["rr"]) == pytest.approx(2, abs=1e-6)
+    assert [text.partition(" at ")[0] for text in found["unused"]] == ["exponential", "exponential"]
+    assert found["unused"][1].startswith("exponential at ε 2 charges 2 for every label, and its channel proves 1")
+
+
 def test_the_model_error_falls_with_rows_and_epsilon_and_counts_bias(owner: TestClient) -> None:
     few, many = plan(owner, epsilon=["0.5", "2"], n=1_000), plan(owner, epsilon=["0.5", "2"], n=1_000_000)
     for name, row in by_name(few, "0.5").items():

@@ -52,7 +52,7 @@ def test_a_plan_is_there_at_once_and_complete_soon_after(lite: LabelsParty, pers
     address = "/plan?population=shop&epsilon=1&n=20000"
     first = person.get(address).text
     assert 'data-live="1"' in first
-    assert "adds at most" in first
+    assert "adds about" in first
     assert "<svg" in first
     assert "Take " not in first
     whole = until(lambda: with_or_without(person, address, "Take ", True))

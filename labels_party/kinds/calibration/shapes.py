@@ -35,6 +35,7 @@ from label_dp.maps.shapes import (
     grid_cells,
     is_lipschitz,
 )
+from label_dp.numbers import rounded_up
 from label_dp.privacy import Epsilon
 from labels_party.mechanisms.isotonic.binned_means import BinnedMeans
 from labels_party.mechanisms.isotonic.binned_medians import BinnedMedians
@@ -139,7 +140,7 @@ def _plan_bins(terms: Terms) -> Facts:
     found = _binned(terms)
     cells = "x".join(map(str, found.shape))
     if isinstance(found, BinnedMedians):
-        return MediansFacts(algorithm="medians of cells", cells=cells, rank_error=f"{found.rank_error:.6g}")
+        return MediansFacts(algorithm="medians of cells", cells=cells, rank_error=f"{rounded_up(found.rank_error):.6g}")
     bound = f"{found.excess_bound:.6g}"
     return BinsFacts(algorithm="noisy sums of cells", cells=cells, excess_bound=bound)
 

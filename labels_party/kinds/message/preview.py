@@ -21,6 +21,7 @@ from label_dp.channels.rr import RRChannel
 from label_dp.domain import Domain
 from label_dp.errors import InvalidEpsilon, InvalidMechanism
 from label_dp.losses import Loss, get_loss
+from label_dp.numbers import rounded_up
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
 from label_dp.schemas.release import Release
 from labels_party.kinds.message.classes import loss_on
@@ -39,6 +40,7 @@ USED = frozenset(candidate.name for candidate in CANDIDATES)
 SLOW = frozenset(candidate.name for candidate in CANDIDATES if candidate.slow)
 SLOW_WORK = 10_000  # labels times ε values, up to which a plan solves linear programs
 OUTLINED = 400  # labels that an outline looks at
+USED_AT_LEAST = 0.9  # share of a charge that a channel proves; of less a plan says so
 LARGEST_K = 20_000  # labels above which a plan lists only what auto may choose
 
 
@@ -87,6 +89,7 @@ def preview(
         "clip": question.clip_json(),
         "mechanisms": rows,
         "left_out": _said(left_out, k),
+        "unused": _unused(rows),
         "recommendations": advice,
         "two_values": {"rates": ASSUMED if assumed else SHOWN, "worth": two} if two else None,
         "model_error_rule": rule,
@@ -129,7 +132,7 @@ class _Question:
             "quantiles": list(self.clip_quantiles),
             "epsilon": str(self.clip_epsilon),
             "domain": self.domain.as_json(),
-            "rank_error": round(rank_error(*bought), 1),
+            "rank_error": rounded_up(rank_error(*bought)),
             "note": far_out(*bought),
         }
 
@@ -157,6 +160,7 @@ class _Question:
                 continue  # not for this domain, such as additive noise on uneven values or on classes, or this ε
             described = describe_channel(channel, self.prior, self.loss)
             row = {"mechanism": name, "options": dict(options), "epsilon": of_row.as_json()}
+            row["epsilon_of_channel"] = str(channel.epsilon)
             found.append(row | described | _worth(channel, self.prior, self.n))
         return found
 
@@ -169,6 +173,18 @@ class _Question:
         if uses and given is None:
             asked["prior"] = self.rule  # "latest" where there is none is "estimate"
         return ReleaseRequest(Release(**asked), given)
+
+
+def _unused(rows: list[dict[str, Any]]) -> list[str]:
+    """A sentence for each row that charges clearly more for labels than its channel proves."""
+    found = []
+    for row in rows:
+        charged, proved = row["epsilon"]["randomize"], row["epsilon_of_channel"]
+        if Epsilon.parse(proved).nano < USED_AT_LEAST * Epsilon.parse(charged).nano:
+            said = f"{row['mechanism']} at ε {row['epsilon']['total']} charges {charged} for every label"
+            tight = "; with --tight it uses all of it" if row["mechanism"] == "exponential" else ""
+            found.append(f"{said}, and its channel proves {proved}{tight}.")
+    return found
 
 
 def outline(population: Population, epsilons: list[Epsilon], n: int, given: GivenPrior | None) -> dict[Epsilon, float]:

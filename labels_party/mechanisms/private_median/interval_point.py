@@ -14,7 +14,7 @@ A step on points of b bits, in the paradigm of `rsc`:
    mechanism with the loss −min(#{y ≤ v}, #{y ≥ v}) (the rest of ε). One of them has many points on either side.
 
 **Guarantee** (replace-one, n public): (ε, δ) for the whole recursion. 1 and 2 are the two slices of a session in
-uniform order, so a replaced point is in one of them (`slice_costs.in_order`: the larger cost, not the sum). A replaced
+uniform order, so a replaced point is in one of them (`costs.slices.in_order`: the larger cost, not the sum). A replaced
 point replaces at most one pair, dropping shows nothing, so 1 costs what the recursion costs. In 2, a replaced point
 moves two counts by one each. A count c ≥ 1 is shown as c + X where that reaches T, X discrete Laplace of scale
 s ≥ 2/(ε·FIND), and a count of 0 never is: between counts that differ by one, both ≥ 1, that is (1/s, 0)-DP; between 0

@@ -1,11 +1,12 @@
 """Private learning of an axis-aligned rectangle in d dimensions from labelled examples (Cohen, Lyu, Nelson, Sarlós &
 Stemmer 2023): for each axis, the `slice` positive examples of smallest coordinate are sliced off and an interval point
-of their coordinates is the lower side; then those of largest coordinate, for the upper side. About 2·d·slice positive
-examples end outside, no negative one inside if a rectangle separates the examples.
+of their coordinates is the lower side; then those of largest coordinate, for the upper side. Where every side lies
+within its slice, at most 2·d·slice positive examples end outside, and no negative one inside if a rectangle separates
+the examples.
 
 An example is replaced as a whole, coordinates and label; n is public. Negative examples come last in every order and
 count as points at the domain's far end, so that how many there are need not be public. The 2d slices are ordered by the
-data, so their costs add up, or go by `slice_costs.noisy_bound` where `noise` is given and that is cheaper.
+data, so their costs add up, or go by `costs.slices.noisy_bound` where `noise` is given and that is cheaper.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class RectanglePlan:
 
     @property
     def taken(self) -> int:
-        """How many examples the slices take on average: about so many positive ones end outside."""
+        """How many examples the slices take on average."""
         return 2 * self.axes * (self.slice + (0 if self.noise is None else self.noise.mean))
 
     @property

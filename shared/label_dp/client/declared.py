@@ -10,7 +10,7 @@
     class AsyncShop(AwaitedClient, ShopCalls): ...   # await shop.price("pen") is
 
 A type checker sees both flavours through `Call` and `Feed`; at run time each client class has plain functions with the
-signature and the docstring of the declaration. In other conversations it is `ShopCalls.price(self, name)`.
+signature and the docstring of the declaration. Other conversations call it on the class that declares it.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from label_dp.channels.noise import NoiseChannel
 from label_dp.channels.one_bit import OneBitChannel
 from label_dp.channels.rr import RRChannel
 from label_dp.channels.top_labels import TopLabelsChannel
+from label_dp.numbers import rounded_up
 from label_dp.privacy import Epsilon
 
 SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
@@ -66,7 +67,7 @@ def surest(epsilon: Epsilon, odds: Fraction) -> str:
 def in_words(epsilon: Epsilon) -> str:
     """A rule of thumb for how strong an ε is; no theorem, a reading aid.
 
-    From even odds one value may make a reader 62, 73 and 95 % sure at the ends of the first three ranges.
+    From even odds one value may make a reader 62.3, 73.2 and 95.3 % sure at the ends of the first three ranges.
     """
     says = {
         "Strong": "a single value says little about the label behind it.",
@@ -124,7 +125,7 @@ def mechanism_words(channel: Channel) -> str:
     if isinstance(channel, LatticeChannel):
         return _lattice_words(channel)
     if isinstance(channel, KnotsChannel):
-        kept = "exactly right" if channel.unbiased else f"right to {number(channel.residual_bias)} at worst"
+        kept = "exactly right" if channel.unbiased else f"right to {number(rounded_up(channel.residual_bias))} at worst"
         told = (
             f"Each label becomes one of {channel.m} output values, by chances that keep its average {kept} and are "
             "whole numbers out of 2⁶⁴, written out in the manifest. Any label could have become any of the values."

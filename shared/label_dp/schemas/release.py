@@ -52,7 +52,8 @@ class Release(Ask):
         default="auto",
         examples=["auto", "rr-on-bins", "one-bit"],
         description="auto (the best for a model, by the private prior, n and ε), "
-        f"{', '.join(MECHANISMS[:-1])} or {MECHANISMS[-1]}.",
+        f"{', '.join(MECHANISMS[:-1])} or {MECHANISMS[-1]} (the paper's baseline: it charges ε and proves ε/2, unless "
+        "`tight`).",
     )
     loss: Annotated[
         str | LossMatrix | None,
@@ -96,7 +97,9 @@ class Release(Ask):
         default=False, description="Additive noise only: outputs may leave the domain."
     )
     tight: Annotated[bool, OPTION] = Field(
-        default=False, description="exponential only: scale Δ/ε, still exactly ε, instead of the paper's 2Δ/ε."
+        default=False,
+        description="exponential only: scale Δ/ε, which uses all of ε, instead of the paper's 2Δ/ε, whose channel "
+        "proves ε/2.",
     )
     clip_quantile: Annotated[Decimalish | list[Decimalish] | None, EXPERT] = Field(
         default=None,

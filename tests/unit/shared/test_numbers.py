@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from label_dp.domain import Domain
 from label_dp.errors import InvalidInput, InvalidRows, LabelDPError
 from label_dp.maps.scores import ScoreGrid
-from label_dp.numbers import BadSpelling, decimal_of, whole_of
+from label_dp.numbers import BadSpelling, decimal_of, rounded_up, whole_of
 from label_dp.privacy import Epsilon, parse_delta
 from labels_party.kinds.feature_schema import Schema
 from labels_party.kinds.linear_model import LinearModelKind
@@ -130,3 +132,11 @@ def test_labels_of_wrong_spelling_are_refused_by_row_and_rule(kind: pa.DataType)
     for text in ("nan", "inf", "1e999"):
         with pytest.raises(InvalidRows, match="finite"):
             floats_of(pa.array(["1", text], plain).cast(kind))
+
+
+@given(value=st.just(0.0) | st.floats(1e-300, 1e300), digits=st.integers(1, 15))
+def test_what_a_text_shows_of_an_upper_bound_is_not_below_it(value: float, digits: int) -> None:
+    shown = rounded_up(value, digits)
+    assert Decimal(f"{shown:.{digits}g}") >= decimal_of(value)
+    assert shown <= value * (1 + 10.0 ** (1 - digits))
+    assert f"{rounded_up(shown, digits)}" == f"{shown}"

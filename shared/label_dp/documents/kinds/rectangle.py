@@ -120,7 +120,8 @@ class RectangleResult(Strict):
 
 
 class RectangleFacts(Facts):
-    """`positives_sliced_off`: positive examples that lie outside for the sake of the sides."""
+    """`positives_sliced_off`: examples that the slices of all sides take, on average: so many positive ones at most
+    end outside, unless a side misses its slice."""
 
     positives_sliced_off: int
 

@@ -15,12 +15,13 @@ from label_dp.channels.one_bit import OneBitChannel
 from label_dp.channels.registry import channel_from_json
 from label_dp.domain import Domain
 from label_dp.errors import InvalidEpsilon, InvalidLoss, InvalidMechanism, InvalidPrior, MalformedManifest
-from label_dp.losses import MatrixLoss
+from label_dp.losses import MatrixLoss, get_loss
 from label_dp.privacy import Epsilon
+from labels_party.mechanisms import linear_program
 from labels_party.mechanisms.catalogue import MECHANISMS
-from labels_party.mechanisms.knots import exact_channel, exact_labels, place_knots
+from labels_party.mechanisms.knots import exact_channel, exact_labels, place_knots, solvable_odds
 from labels_party.mechanisms.one_bit import one_bit_channel
-from labels_party.mechanisms.unbiased import unbiased_channel
+from labels_party.mechanisms.unbiased import KnotProblem, unbiased_channel
 
 
 def prior_of(k: int, scale: float = 6.0) -> np.ndarray:
@@ -64,6 +65,37 @@ def test_its_variance_is_within_one_percent_of_the_full_program(k: int, epsilon:
     channel = unbiased_channel(domain, prior, Epsilon.parse(epsilon))
     assert channel.expected_loss(prior, "squared") <= 1.01 * best
     assert one_bit_channel(domain, Epsilon.parse(epsilon)).expected_loss(prior, "squared") > 1.01 * best  # a control
+
+
+MUCH_OF_ONE = np.array([9.0] + [0.1] * 10) / 10
+
+
+@pytest.mark.parametrize(
+    ("prior", "epsilon", "loss"),
+    [  # the farthest from the least of 300 random settings each, with rounds that end early and with these
+        (MUCH_OF_ONE, "11.153", "squared"),
+        (np.ones(5) / 5, "11.333", "squared"),
+        (0.9 ** np.arange(11) / np.sum(0.9 ** np.arange(11)), "4.959", "absolute"),
+        (np.array([9.0] + [0.25] * 4) / 10, "11.301", "squared"),
+        (np.ones(41) / 41, "10.926", "squared"),
+    ],
+)
+def test_its_loss_is_less_than_two_percent_above_the_least_on_its_knots(
+    prior: np.ndarray, epsilon: str, loss: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    domain = Domain.parse(f"0:{prior.size - 1}")
+    problem = KnotProblem(domain, prior, np.arange(prior.size))
+    asked = problem.at, problem.cost(get_loss(loss)), solvable_odds(Epsilon.parse(epsilon))
+    found = [linear_program.best_rows(*asked, problem.first_outputs(Epsilon.parse(epsilon))).loss]
+    for rounds, window in ((1, np.inf), (40, np.inf)):
+        monkeypatch.setattr(linear_program, "ROUNDS", rounds)
+        monkeypatch.setattr(linear_program, "ENOUGH", -1.0)
+        monkeypatch.setattr(linear_program, "WINDOW", window)
+        monkeypatch.setattr(linear_program, "LARGE_WINDOW", window)
+        found.append(linear_program.best_rows(*asked, problem.first_outputs(Epsilon.parse(epsilon))).loss)
+    usual, first, least = found
+    assert least * (1 - 1e-9) <= usual < 1.02 * least
+    assert first > 1.02 * least  # a control: the first outputs alone do not do
 
 
 @pytest.mark.parametrize("domain", ["0:60", "0:1000", "-3:5:0.1"])
