@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from label_dp.service.database import Database
     from label_dp.service.faults import FaultHook
     from label_dp.service.idempotency import IdempotencyKeys
+    from label_dp.service.outgoing import Outgoing
     from label_dp.service.sessions import Sessions
 
 ROLES = ("trainer", "auditor")
@@ -61,6 +62,7 @@ class Services:
     sessions: Sessions
     idempotency: IdempotencyKeys
     steps: Steps
+    outgoing: Outgoing
 
     def traces(self) -> Traces | None:
         """Where a collector is configured: spans of requests and of steps. Raises InvalidSettings."""
@@ -126,6 +128,7 @@ def bootstrap(
     from label_dp.service.faults import no_faults
     from label_dp.service.folders import once_a_day
     from label_dp.service.idempotency import IdempotencyKeys
+    from label_dp.service.outgoing import Outgoing
     from label_dp.service.sessions import Sessions
 
     settings, clock = settings or Settings.load(), clock or utc_now
@@ -175,6 +178,7 @@ def bootstrap(
         Sessions(apikeys, tables.sessions),
         IdempotencyKeys(database, tables.idempotency, partial(home.keyed, "idempotency"), CLAIM_SECONDS),
         steps,
+        Outgoing(),
     )
 
 

@@ -22,6 +22,7 @@ from features_party.receive.files_url import FileRules
 from features_party.receive.labels_url import labels_url
 from label_dp import errors
 from label_dp.client import labels_paths as at
+from label_dp.client.budgets import Budget
 from label_dp.client.conversation import ARROW, JSON, PARQUET, Conversation, Json, Request, ask, get, path
 from label_dp.client.declared import BlockingClient, call
 from label_dp.client.downloads import Bytes, download
@@ -29,13 +30,14 @@ from label_dp.client.drivers import Blocking
 from label_dp.client.listings import linked
 from label_dp.client.peer import Peer, problem_of
 from label_dp.client.published import PublishedCalls
+from label_dp.client.transport import Transport
 from label_dp.documents.arriving import Arriving
 
-ATTEMPTS = 6
 MOST_MISSING = 1000
 PIECE = 1 << 20  # bytes of a body that are sent at once
 MAX_DETAIL = 200
-TIMEOUT = httpx.Timeout(30.0, read=120.0)
+TIMEOUT = httpx.Timeout(30.0, connect=10.0, read=120.0)
+SECONDS = 150.0  # of a request, but for what its size adds
 KINDS: dict[int, type[errors.LabelDPError]] = {
     401: errors.Unauthenticated,
     404: errors.NotFound,
@@ -70,7 +72,8 @@ class ListedRelease:
 class LabelsService(PublishedCalls, BlockingClient):
     """One labels party at `url`. Use as a context manager. Errors are typed; texts never hold the API key.
 
-    `files` and `closed` say where it may send us for a file (`FileRules`), `tls` whom we trust (`httpx`'s `verify`)."""
+    `files` and `closed` say where it may send us for a file (`FileRules`), `tls` whom we trust (`Transport`), `within`
+    how long all calls together may take."""
 
     def __init__(
         self,
@@ -80,8 +83,9 @@ class LabelsService(PublishedCalls, BlockingClient):
         files: tuple[str, ...] = (),
         closed: bool = False,
         tls: ssl.SSLContext | bool = True,
+        within: Budget | None = None,
         transport: httpx.BaseTransport | None = None,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], None] | None = None,
     ) -> None:
         base = labels_url(url)
         self.files = FileRules(base, files, closed)
@@ -89,13 +93,13 @@ class LabelsService(PublishedCalls, BlockingClient):
             "labels party",
             base,
             api_key,
-            ATTEMPTS - 1,
             refusal=_refused,
             wary=True,
         )
         # a redirect would carry the key to another host, so none is followed but those of files, without it
-        http = httpx.Client(timeout=TIMEOUT, verify=tls, transport=transport, follow_redirects=False)
-        self.wire = Blocking(peer, http, sleep)
+        transport = transport or Transport(SECONDS, tls=tls, within=within)
+        http = httpx.Client(timeout=TIMEOUT, transport=transport, follow_redirects=False)
+        self.wire = Blocking(peer, http, sleep or (time.sleep if within is None else within.sleep))
 
     @call
     def published(self, since: str, population: str | None = None) -> Conversation[list[ListedRelease]]:

@@ -54,4 +54,5 @@ def create_app(services: Services) -> FastAPI:
     app.state.worker = worker
     app.state.stopping = lambda: False  # whoever serves it knows better
     app.state.streams = Streams(lambda: app.state.stopping())
+    services.outgoing.stopping = lambda: app.state.stopping()
     return app

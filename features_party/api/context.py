@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -82,17 +82,22 @@ def unsupported(*types: str) -> UnsupportedMediaType:
     return UnsupportedMediaType(f"Send one of these content types: {', '.join(types)}.")
 
 
-def labels_service(ctx: Services, url: str, api_key: SecretStr | None) -> LabelsService:
+@contextmanager
+def labels_service(ctx: Services, url: str, api_key: SecretStr | None) -> Iterator[LabelsService]:
     """A client of the labels party at `url`, with the caller's key or, where the operator listed the URL, ours.
 
-    Raises InvalidInput and NotFound as `permitted` does.
+    Raises InvalidInput and NotFound as `permitted` does, and Busy where as many calls run as may.
     """
     own = api_key.get_secret_value() if api_key is not None else ""
     settings = ctx.settings
     wanted = permitted(url, settings.labels_urls, own_key=bool(own))
     ours = settings.labels_api_key.get_secret_value() if settings.labels_api_key is not None else None
     files, closed, tls = settings.file_urls, bool(settings.labels_urls), settings.labels_tls()
-    return LabelsService(wanted, own or ours, files=files, closed=closed, tls=tls)
+    with (
+        ctx.outgoing.call(wanted) as within,
+        LabelsService(wanted, own or ours, files=files, closed=closed, tls=tls, within=within) as service,
+    ):
+        yield service
 
 
 def checked_id_column(value: str | None) -> str:

@@ -192,7 +192,9 @@ def _pulled(
 def _answer(wanted: AnswerPullIn, service: LabelsService, arrivals: Arrivals) -> SignedAnswer:
     if wanted.wait:
         with suppress(Unavailable):  # the pull says what is the matter
-            await_published(service, wanted.answer, Patience(wanted.wait), silent, noun="answer")
+            await_published(
+                service, wanted.answer, Patience(wanted.wait, sleep=service.wire.sleep), silent, noun="answer"
+            )
     return arrivals.pull_answer(service, wanted.answer)
 
 

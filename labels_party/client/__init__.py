@@ -12,7 +12,8 @@ from typing import Generic, TypeVar
 import httpx
 
 from label_dp.client.audit import AuditCalls
-from label_dp.client.declared import RETRIES, AwaitedClient, BlockingClient
+from label_dp.client.declared import AwaitedClient, BlockingClient
+from label_dp.client.peer import RETRIES
 from label_dp.client.published import PublishedCalls
 from label_dp.errors import RemoteProblem
 from labels_party.client.answers import AnswerCalls

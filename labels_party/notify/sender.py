@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 import certifi
@@ -29,17 +29,20 @@ from label_dp.service.webhooks import sign_webhook
 from label_dp.service.worker import Worker
 from labels_party.notify.addresses import AddressRules, Target
 from labels_party.notify.outbox import DELIVERED, GIVEN_UP, PENDING
-from labels_party.notify.webhooks import Webhooks
+from labels_party.notify.webhooks import MOST, Webhooks
 from labels_party.storage.tables import deliveries, webhooks
+
+if TYPE_CHECKING:
+    from label_dp.client.budgets import Budget
 
 log = logging.getLogger("label_dp.webhooks")
 
-TIMEOUT_SECONDS = 10.0
+TIMEOUT_SECONDS = 10.0  # of a whole try, however it is spent
 CLAIM_SECONDS = 60.0  # a claimed notice is tried again after this, if its sender died
 FIRST_PAUSE, GROWTH, LONGEST_PAUSE = 5.0, 3.0, 4 * 3600.0
 LIFE_SECONDS = 86_400.0
 KEPT_DAYS = 30  # that long it can be looked up what became of a notice
-THREADS = 8
+THREADS = MOST  # one for each webhook: a slow endpoint takes nobody else's
 GONE = 410
 
 
@@ -49,7 +52,8 @@ def pause_after(attempts: int) -> float:
 
 
 class Sender(Worker):
-    """One thread that claims due notices and a few that post them; `flush` does one round in the caller's thread."""
+    """One thread that claims due notices, and one a webhook that posts them; `flush` does one round in the caller's
+    thread."""
 
     def __init__(
         self,
@@ -163,6 +167,8 @@ class Sender(Worker):
         """(why it failed, whether for good); the endpoint's words are never kept, only its status."""
         import httpx  # here and below alone: every command loads this module
 
+        from label_dp.client.budgets import Budget, Late
+
         body = canonical_bytes(notice["body"])
         try:
             target = self.rules.resolve(notice["url"])
@@ -173,7 +179,10 @@ class Sender(Worker):
         timestamp = int(self.clock().timestamp())
         headers = sign_webhook(self.webhooks.secret(notice["webhook"]), notice["id"], timestamp, body)
         try:
-            status = _send(target, headers | {"Content-Type": "application/json"}, body)
+            budget = Budget(TIMEOUT_SECONDS, stopping=self.stopping)
+            status = _send(target, headers | {"Content-Type": "application/json"}, body, budget)
+        except Late:
+            return f"no whole answer within {TIMEOUT_SECONDS:g} s", False
         except httpx.HTTPError as error:
             return f"no answer ({type(error).__name__})", False
         if 200 <= status < 300:
@@ -189,9 +198,11 @@ def _trusted() -> ssl.SSLContext:
     return context
 
 
-def _send(target: Target, headers: dict[str, str], body: bytes) -> int:
+def _send(target: Target, headers: dict[str, str], body: bytes, budget: Budget) -> int:
     """POST to the address that was checked, under the name that the certificate must have; returns the status."""
     import httpx
+
+    from label_dp.client.transport import Transport
 
     parts = urlsplit(target.url)
     address = f"[{target.address}]" if ":" in target.address else target.address
@@ -201,8 +212,9 @@ def _send(target: Target, headers: dict[str, str], body: bytes) -> int:
     host = name if target.port == default else f"{name}:{target.port}"
     trusted = _trusted() if parts.scheme == "https" else False  # without TLS there is no certificate to check
     # proxies of the environment would look up the name again
+    transport = Transport(TIMEOUT_SECONDS, tls=trusted, within=budget, direct=True)
     with (
-        httpx.Client(verify=trusted, timeout=TIMEOUT_SECONDS, follow_redirects=False, trust_env=False) as client,
+        httpx.Client(transport=transport, timeout=TIMEOUT_SECONDS, follow_redirects=False) as client,
         client.stream(
             "POST",
             url,

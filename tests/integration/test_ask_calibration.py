@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
-from features_party.labels_service import ATTEMPTS, LabelsService
+from features_party.labels_service import LabelsService
 from features_party.receive.asking import Scored, query_of, require_asked
 from label_dp import errors
+from label_dp.client.peer import RETRIES
 from label_dp.schemas.calibration import Calibration
 from labels_party.storage.tables import work
 from tests.support.calibrations import signed, two_scores
@@ -326,7 +327,7 @@ def test_trouble_is_tried_again_under_one_key_with_the_whole_body() -> None:
     assert {call.content for call in calls} == {scored().body()}
     assert {call.headers["content-length"] for call in calls} == {str(len(scored().body()))}
     stuck = calls_of(IN_FLIGHT)
-    assert len(stuck) == ATTEMPTS
+    assert len(stuck) == RETRIES + 1
     assert isinstance(stuck[-1].extensions["error"], errors.IdempotencyInFlight)
 
 

@@ -25,11 +25,10 @@ import httpx
 
 from label_dp.client.conversation import Conversation, Story
 from label_dp.client.drivers import Awaited, Blocking
-from label_dp.client.peer import Peer
+from label_dp.client.peer import RETRIES, Peer
 
 P = ParamSpec("P")
 T = TypeVar("T")
-RETRIES = 5
 
 
 class Declared:

@@ -15,9 +15,11 @@ from httpx_sse import EventSource
 from label_dp.client.bodies import large_body
 from label_dp.client.conversation import Conversation, Open, Said
 from label_dp.client.peer import Peer, Wire
+from label_dp.client.transport import Transport
 
 T = TypeVar("T")
 TIMEOUT = httpx.Timeout(60.0, read=300.0)
+SECONDS = 330.0  # of a request, but for what its size adds
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,8 @@ class Blocking:
     def __init__(
         self, peer: Peer, http: httpx.Client | None = None, sleep: Callable[[float], None] = time.sleep
     ) -> None:
-        self.peer, self.http, self.sleep = peer, http or httpx.Client(timeout=TIMEOUT), sleep
+        self.http = http or httpx.Client(timeout=TIMEOUT, transport=Transport(SECONDS))
+        self.peer, self.sleep = peer, sleep
 
     def run(self, talk: Conversation[T]) -> T:
         """Raises what the conversation raises, a refusal, and Unavailable if the peer does not answer."""
@@ -75,6 +78,8 @@ class Blocking:
                         given = next(pieces, None)
                 except httpx.TransportError as error:
                     given = error
+                except httpx.InvalidURL as error:  # of where we were sent
+                    given = httpx.UnsupportedProtocol(str(error))
             yield step
 
 
@@ -123,6 +128,8 @@ class Awaited:
                             given = await anext(pieces, None)
                     except httpx.TransportError as error:
                         given = error
+                    except httpx.InvalidURL as error:  # of where we were sent
+                        given = httpx.UnsupportedProtocol(str(error))
                 yield step
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import random
+import re
 import secrets
 import sys
 from collections.abc import Callable, Generator
@@ -14,17 +16,21 @@ import httpx
 import tenacity
 
 from label_dp import errors
+from label_dp.client.budgets import Late
 from label_dp.client.conversation import MORE, Conversation, Open, Request, Retried
 from label_dp.errors import LabelDPError, RemoteProblem
 
 T = TypeVar("T")
 BUSY = frozenset({408, 429, 502, 503, 504})
-MAX_PROBLEM_BYTES = 1 << 18
+MAX_PORT, MAX_PROBLEM_BYTES = 65535, 1 << 18
 MAX_BODY_BYTES = 3 << 19  # of a stranger: a signed document of 1 MiB, in base64
-LONGEST_PAUSE = 10.0
+RETRIES = 9  # over 34 to 43 seconds: a service that is restarted is back by then
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 Wire = Generator[Any, Any, T]  # a conversation of nothing but Open, MORE, Said and pauses
 
-_spread = tenacity.wait_random_exponential(multiplier=0.2, max=LONGEST_PAUSE, min=0.05)
+# what no further try would change
+FINAL = (Late, httpx.LocalProtocolError, httpx.UnsupportedProtocol, httpx.ProxyError)
+_KEY = re.compile(r"[\x21-\x7e]+")
 
 
 class Busy(httpx.TransportError):
@@ -33,6 +39,7 @@ class Busy(httpx.TransportError):
     def __init__(self, response: httpx.Response, refusal: LabelDPError | None = None) -> None:
         super().__init__(f"status {response.status_code}")
         self.asked, self.refusal = response.headers.get("retry-after", ""), refusal
+        self.proxy = response.extensions.get("proxy")
 
 
 def problem_of(response: httpx.Response) -> RemoteProblem:
@@ -54,7 +61,7 @@ class Peer:
     party: str
     base: str
     api_key: str | None
-    retries: int = 5
+    retries: int = RETRIES
     refusal: Callable[[httpx.Response], LabelDPError] = problem_of
     wary: bool = False
 
@@ -65,10 +72,21 @@ class Peer:
             )
         object.__setattr__(self, "base", self.base.rstrip("/"))
         try:
-            httpx.URL(self.base)
-            httpx.Headers(self.headers())
+            url = httpx.URL(self.base)
+            usable = bool(url.host) and not url.query and not url.fragment and (url.port or 1) <= MAX_PORT
         except (httpx.InvalidURL, ValueError):
-            raise errors.InvalidInput(f"The {self.party}'s URL or the API key cannot be used in a request.") from None
+            usable = False
+        if not usable:
+            raise errors.InvalidInput(
+                f"The {self.party}'s URL cannot be used in a request: it has a host, and at most a port and a path."
+            )
+        if self.api_key is not None:  # files and secrets end their last line
+            object.__setattr__(self, "api_key", self.api_key.strip())
+        if self.api_key and _KEY.fullmatch(self.api_key) is None:
+            raise errors.InvalidInput(
+                f"The API key for the {self.party} cannot be used in a request: it is one word of plain characters, as "
+                "apikey create printed it."
+            )
 
     def headers(self, *, foreign: bool = False) -> dict[str, str]:
         """Of every request; those to another origin than the peer's have no API key."""
@@ -114,6 +132,8 @@ class Peer:
             if isinstance(step, tenacity.DoAttempt):
                 try:
                     state.set_result((yield from attempt()))
+                except FINAL as failure:
+                    raise self._hopeless(failure) from None
                 except httpx.TransportError:
                     state.set_exception(sys.exc_info())  # type: ignore[arg-type]  # there is one
             elif isinstance(step, tenacity.DoSleep):
@@ -128,9 +148,21 @@ class Peer:
             raise failure.refusal
         what = str(failure) if isinstance(failure, Busy) else type(failure).__name__
         where, why = ("", "") if self.wary else (f" at {self.base}", f" ({what})")
-        tries = f"{state.attempt_number} attempts"
-        raise errors.Unavailable(
-            f"The {self.party}{where} did not answer in {tries}{why}; check its URL and that it runs."
+        tries, proxy = f"{state.attempt_number} attempts", getattr(failure, "proxy", None)
+        check = "its URL and that it runs" if proxy is None else f"that proxy, the {self.party}'s URL and that it runs"
+        way = "" if proxy is None else f" through the proxy that the variable {proxy} names"
+        raise errors.Unavailable(f"The {self.party}{where} did not answer in {tries}{way}{why}; check {check}.")
+
+    def _hopeless(self, failure: httpx.TransportError) -> LabelDPError:
+        """What a failure of `FINAL` becomes."""
+        if isinstance(failure, Late):
+            return errors.Unavailable(f"The {self.party} did not answer in time. {failure}")
+        if isinstance(failure, httpx.ProxyError):
+            named = getattr(failure, "proxy", None)
+            by = "" if named is None else f" that the variable {named} names"
+            return errors.Unavailable(f"The proxy{by} refused to pass a call on to the {self.party}.")
+        return errors.InvalidInput(
+            f"What the {self.party} would be sent is no request of HTTP; check its URL and what is sent."
         )
 
     def _again(self, wanted: Retried) -> Wire[Any]:
@@ -200,4 +232,5 @@ def _pause(state: tenacity.RetryCallState) -> float:
     failure = state.outcome.exception() if state.outcome is not None else None
     if isinstance(failure, Busy) and failure.asked.isdecimal():
         return min(LONGEST_PAUSE, float(failure.asked))
-    return _spread(state)
+    grown: float = FIRST_PAUSE * 2 ** min(state.attempt_number - 1, 30)
+    return min(LONGEST_PAUSE, grown) * random.uniform(0.8, 1.0)  # noqa: S311 - spreads retries

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from pathlib import Path
 
@@ -17,7 +18,7 @@ def trusted(authority: Path | None, certificate: Path | None, setting: str) -> s
     if authority is None and certificate is None:
         return True
     try:
-        context = ssl.create_default_context(cafile=authority)
+        context = machine_authorities() if authority is None else ssl.create_default_context(cafile=authority)
     except OSError as error:  # ssl.SSLError is one
         raise _unusable(f"{setting}_AUTHORITY", "the certificates of authorities", error) from None
     if certificate is not None:
@@ -26,6 +27,28 @@ def trusted(authority: Path | None, certificate: Path | None, setting: str) -> s
         except OSError as error:
             raise _unusable(f"{setting}_CERTIFICATE", "our certificate and its key", error) from None
     return context
+
+
+def machine_authorities() -> ssl.SSLContext:
+    """The usual authorities: those that SSL_CERT_FILE or SSL_CERT_DIR names, else those that come with the HTTP client.
+
+    Raises InvalidSettings naming the variable.
+    """
+    import certifi
+
+    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    if not file and folder:
+        if not any(Path(each).is_dir() for each in folder.split(os.pathsep)):
+            raise InvalidSettings("The variable SSL_CERT_DIR names no folder of certificates; correct it, or unset it.")
+        return ssl.create_default_context(capath=folder)
+    try:
+        return ssl.create_default_context(cafile=file or certifi.where())
+    except OSError as error:
+        why = "it is no such file" if isinstance(error, ssl.SSLError) else error.strerror or "it cannot be read"
+        raise InvalidSettings(
+            f"The variable SSL_CERT_FILE must name a PEM file with certificates of authorities ({why}); correct it, or "
+            "unset it."
+        ) from None
 
 
 def _unusable(setting: str, content: str, error: OSError) -> InvalidSettings:

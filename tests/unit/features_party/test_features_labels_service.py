@@ -9,11 +9,11 @@ import httpx
 import numpy as np
 import pytest
 
-from features_party.labels_service import ATTEMPTS, LabelsService
+from features_party.labels_service import LabelsService
 from features_party.receive.labels_url import labels_url
 from features_party.receive.pull import pull
 from label_dp import errors
-from label_dp.client.peer import MAX_BODY_BYTES, MAX_PROBLEM_BYTES
+from label_dp.client.peer import MAX_BODY_BYTES, MAX_PROBLEM_BYTES, RETRIES
 from label_dp.documents.arriving import Arriving
 from label_dp.documents.bundle import ENVELOPE_SUFFIX, verify
 from label_dp.documents.manifest import FileEntry, Manifest
@@ -145,7 +145,7 @@ def test_trouble_that_stays_is_a_sentence(server: Server, out: Path) -> None:
     server.trouble = lambda _request, _count: httpx.Response(503)
     with pytest.raises(errors.Unavailable):
         server.pull(out)
-    assert len(server.calls) == ATTEMPTS
+    assert len(server.calls) == RETRIES + 1
     assert list(out.parent.iterdir()) == []
 
 

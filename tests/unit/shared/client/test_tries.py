@@ -11,8 +11,9 @@ import httpx
 import pytest
 
 from label_dp import errors
+from label_dp.client.budgets import Late
 from label_dp.client.conversation import Conversation, Request, ask, content, get, path, post
-from label_dp.client.peer import BUSY, LONGEST_PAUSE, Peer
+from label_dp.client.peer import BUSY, LONGEST_PAUSE, RETRIES, Peer
 from tests.support.scripted import FLAVOURS, Broken, Line
 
 IN_FLIGHT = {"code": "in-flight", "detail": "Still being answered."}
@@ -163,10 +164,56 @@ def test_of_a_stranger_only_what_an_answer_can_need_is_read_and_nothing_is_passe
     assert "http://x" not in refusal.value.detail
 
 
-@pytest.mark.parametrize(("url", "key"), [("ftp://x", "k"), ("x", "k"), ("http://x:nine", "k"), ("http://x", "kéy")])
-def test_what_no_try_could_reach_is_refused_before_any(flavour: str, url: str, key: str) -> None:
-    with pytest.raises(errors.InvalidInput):
-        Peer(flavour, url, key)
+@pytest.mark.parametrize(
+    ("url", "what"),
+    [
+        *((url, "URL") for url in ("ftp://x", "x", "http://", "http://:8001", "http://x:nine", "http://x:99999")),
+        *((url, "URL") for url in ("http://[::1", "http://x\n", "http://x?a=1", "http://x#a")),
+    ],
+)
+def test_a_url_that_no_try_could_reach_is_refused_before_any(flavour: str, url: str, what: str) -> None:
+    with pytest.raises(errors.InvalidInput, match=what):
+        Peer(flavour, url, "k")
+
+
+@pytest.mark.parametrize("key", ["kéy", "a b", "a\nb", "a\r\nX: y", "a\tb", "a\x00"])
+def test_a_key_that_is_none_is_refused_before_any_try(flavour: str, key: str) -> None:
+    with pytest.raises(errors.InvalidInput, match=r"API key .* cannot be used in a request") as refusal:
+        Peer(flavour, "http://x", key)
+    assert key not in refusal.value.detail
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\r", " ", "\t"])
+def test_the_end_of_a_line_is_no_part_of_a_key(flavour: str, end: str) -> None:
+    assert Peer(flavour, "http://x", f"lp_key{end}").headers()["Authorization"] == "Bearer lp_key"
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind"),
+    [
+        (httpx.LocalProtocolError("Illegal header value"), errors.InvalidInput),
+        (httpx.UnsupportedProtocol("no"), errors.InvalidInput),
+        (httpx.ProxyError("407"), errors.Unavailable),
+        (Late("It took too long."), errors.Unavailable),
+    ],
+)
+def test_what_no_further_try_would_change_is_said_at_once(
+    flavour: str, failure: Exception, kind: type[errors.LabelDPError]
+) -> None:
+    line = Line(flavour, script(failure))
+    with pytest.raises(kind) as refusal:
+        line.run(post("things", body={}))
+    assert (len(line.seen), line.pauses) == (1, [])
+    assert "attempts" not in refusal.value.detail
+
+
+def test_a_restart_of_half_a_minute_is_waited_out(flavour: str) -> None:
+    """The stated budget of a call; its pauses are spread, so this holds in every draw."""
+    for _ in range(20):
+        line = Line(flavour, script(httpx.ConnectError("refused")))
+        with pytest.raises(errors.Unavailable, match=f"{RETRIES + 1} attempts"):
+            line.run(get("things"))
+        assert 30 < sum(line.pauses) < 45
 
 
 @pytest.mark.parametrize("part", ["", ".", ".."])

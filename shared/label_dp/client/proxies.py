@@ -1,0 +1,77 @@
+"""Proxies of the environment: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY, each in small letters first.
+
+NO_PROXY lists, by commas, names (with all below them), addresses in brackets or not, and networks such as 10.0.0.0/8; a
+port behind a name or an address means that port alone. This machine itself is never called through a proxy.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from importlib.util import find_spec
+
+import httpcore
+import httpx
+
+from label_dp.client.addresses import is_local, literal
+from label_dp.errors import InvalidSettings
+
+EXAMPLE = "http://proxy.example:3128"
+MOST_PORT = 65535
+_PORT = re.compile(r"(\[[^]]*\]|[^:]*):([0-9]+)", re.ASCII)
+
+
+def variable_for(scheme: str, host: str, port: int) -> str | None:
+    """The variable that names the proxy on the way to `host`; None: there is none."""
+    found = _set(f"{scheme}_proxy") or _set("all_proxy")
+    if found is None or is_local(host):
+        return None
+    without = os.environ.get(_set("no_proxy") or "", "")
+    return None if any(_names(entry.strip(), host, port) for entry in without.split(",")) else found
+
+
+def proxy_of(variable: str) -> httpcore.Proxy:
+    """What a variable names. Raises InvalidSettings, whose text has no value: it may hold a password."""
+    value = os.environ[variable].strip()
+    try:
+        named = httpx.Proxy(value if "://" in value else f"http://{value}")
+        if not named.url.host or (named.url.port or 0) > MOST_PORT:
+            raise ValueError
+    except (ValueError, httpx.InvalidURL):
+        raise InvalidSettings(
+            f"The variable {variable} must name a proxy such as {EXAMPLE}; correct it, or unset it."
+        ) from None
+    if named.url.scheme.startswith("socks") and find_spec("socksio") is None:
+        raise InvalidSettings(
+            f"The variable {variable} names a SOCKS proxy, which needs a package: pip install 'httpx[socks]'. Or unset "
+            "it, or name the host that is called in NO_PROXY."
+        )
+    url = httpcore.URL(
+        scheme=named.url.raw_scheme, host=named.url.raw_host, port=named.url.port, target=named.url.raw_path
+    )
+    return httpcore.Proxy(url, auth=named.raw_auth)
+
+
+def _set(name: str) -> str | None:
+    # a server sets HTTP_PROXY from a header `Proxy` of its caller for the programs that it runs (CGI)
+    spelt = (name,) if name == "http_proxy" and "REQUEST_METHOD" in os.environ else (name, name.upper())
+    return next((each for each in spelt if os.environ.get(each, "").strip()), None)
+
+
+def _names(entry: str, host: str, port: int) -> bool:
+    """Whether an entry of NO_PROXY is of `host`; one that cannot be read is of none."""
+    if entry == "*":
+        return True
+    if match := _PORT.fullmatch(entry):
+        entry = match[1]
+        if int(match[2]) != port:
+            return False
+    address, host = literal(host), host.lower().strip("[]").removesuffix(".")
+    if address is not None:
+        try:
+            return address in ipaddress.ip_network(entry.replace("[", "").replace("]", ""), strict=False)
+        except ValueError:
+            return False
+    name = entry.lower().removeprefix("*").strip(".")
+    return bool(name) and (host == name or host.endswith(f".{name}"))
