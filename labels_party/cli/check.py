@@ -34,29 +34,43 @@ def check(
     examples: Annotated[Path | None, typer.Option(help="File that lists all example ids.")] = None,
     missing_label: Annotated[str | None, typer.Option(help="Label of listed examples that have none.")] = None,
     out_of_domain: Annotated[
-        Literal["clip", "refuse"], typer.Option(help="What is to become of labels outside the domain.")
-    ] = "clip",
+        Literal["clip", "refuse"] | None,
+        typer.Option(help="What is to become of labels outside the domain; clip by default."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Look at a file of labels: nothing is sent, stored or charged. What it shows is NOT private and stays with you.
 
     Exit code 1: privatize would refuse the file as it is.
     """
+    from label_dp.domain import BINARY
+    from label_dp.schemas.population import Population
+    from label_dp.service.validation import as_model
     from labels_party.files.check import NOTICE, FileOfLabels
     from labels_party.files.check import check as look
-    from labels_party.files.inputs import domain_of
+    from labels_party.files.inputs import population_of
 
-    declared = None if domain is None else domain_of(domain)
+    asked = {
+        "name": "checked",
+        "label": label_column,
+        "domain": domain or BINARY,
+        "lifetime_epsilon": "1",
+        "missing_label": None if domain is None else missing_label,
+        "unit_column": unit_column if max_examples_per_unit is not None else None,
+        "max_examples_per_unit": max_examples_per_unit,
+        "out_of_domain": out_of_domain,
+    }
+    declared = population_of(as_model(asked, Population))  # what `privatize` refuses is refused
     of = FileOfLabels(
         labels,
         id_column,
         label_column,
-        declared,
+        None if domain is None else declared.domain,
         unit_column,
         max_examples_per_unit,
         examples,
         missing_label,
-        out_of_domain == "refuse",
+        declared.out_of_domain,
     )
     with progress("check", as_json) as report:
         report("reading", 0.1)
@@ -65,10 +79,10 @@ def check(
     def human() -> None:
         say(NOTICE)
         say(f"{found.found.ids.rows:,} rows, {found.found.ids.distinct:,} different ids.")
-        for sentence in found.refused:
-            say(f"privatize would refuse it: {sentence}", indent=2)
         for sentence in found.says:
             say(sentence, indent=2)
+        for sentence in found.refused:
+            say(f"privatize would refuse it: {sentence}", indent=2)
         if not found.refused:
             say("privatize would take it as it is.")
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from label_dp.class_names import listing
 from label_dp.domain import Domain
 from label_dp.errors import InvalidDomain
 from label_dp.numbers import decimal_of
@@ -71,7 +72,7 @@ class FileOfLabels:
     max_examples_per_unit: int | None = None
     examples: Path | None = None
     missing_label: str | None = None
-    refuse: bool = False  # labels outside the domain
+    rule: str = "clip"  # of labels outside the domain
 
 
 def check(of: FileOfLabels) -> Checked:
@@ -80,7 +81,7 @@ def check(of: FileOfLabels) -> Checked:
     wanted = (of.id_column, of.label_column, *([unit] if unit is not None else []))
     file = LabelFile.open(of.labels, wanted)
     most = of.max_examples_per_unit
-    found = look_at(file, of.id_column, of.label_column, unit, of.domain, most)
+    found = look_at(file, of.id_column, of.label_column, unit, of.domain, of.rule, most)
     refused = [*_ids(found.ids, of.id_column), *_labels(found.labels, of)]
     says: list[str] = []
     if of.examples is not None:
@@ -91,7 +92,7 @@ def check(of: FileOfLabels) -> Checked:
         refused += _units(found.units, of, says)
     if of.missing_label is None:
         says.append(f"In a population that is declared without --missing-label {NO_ERASURE}.")
-    suggested = _suggested(found.labels)
+    suggested = None if of.domain is not None and of.domain.names else _suggested(found.labels)
     says += [*_outside(found.labels, of.domain), *_shape(found.labels, suggested, of.domain)]
     return Checked(found, refused, says, suggested)
 
@@ -105,6 +106,8 @@ def _ids(ids: Ids, column: str) -> list[str]:
         told.append("The file has no rows.")
     if ids.empty:
         told.append(f"{_rows(ids.empty)} no {column} (the first is row {_at(ids.first_empty)}).")
+    if ids.unfit:
+        told.append(f"{_rows(ids.unfit)} a {column} that is refused (row {_at(ids.first_unfit)}: {ids.rule}).")
     if ids.repeated:
         some = ", ".join(repr(name) for name in ids.shown)
         told.append(
@@ -116,6 +119,7 @@ def _ids(ids: Ids, column: str) -> list[str]:
 
 def _labels(labels: Labels, of: FileOfLabels) -> list[str]:
     told = []
+    named = of.domain is not None and bool(of.domain.names)
     if labels.empty:
         told.append(
             f"{_rows(labels.empty)} no label (the first is row {_at(labels.first_empty)}). Leave such rows out, list "
@@ -124,12 +128,29 @@ def _labels(labels: Labels, of: FileOfLabels) -> list[str]:
     if labels.strange:
         some = ", ".join(repr(name) for name in list(labels.names or {})[:5])
         told.append(f"{_rows(labels.strange)} a label that is none of the names of the domain{some and f': {some}'}.")
-    if of.refuse and labels.above + labels.below:
+    if of.rule == "refuse" and labels.above + labels.below:
         told.append(f"{_rows(labels.above + labels.below)} a label outside the domain (--out-of-domain refuse).")
-    if labels.no_number and not _classes(labels):
+    if of.domain is None and _classes(labels):
+        told += _unfit_classes(labels)
+    elif labels.no_number and not named:
         first = _at(labels.first_no_number)
         told.append(f"{_rows(labels.no_number)} a label that is no finite number (the first is row {first}).")
+    if labels.refused and not told:
+        told.append(
+            f"{_rows(labels.refused)} a label that is refused (row {_at(labels.first_refused)}: {labels.rule})."
+        )
     return told
+
+
+def _unfit_classes(labels: Labels) -> list[str]:
+    """Why a column of classes fits no domain of names."""
+    if labels.numbers:
+        return [f"{_rows(labels.numbers)} a label that is a number, and the others are names of classes."]
+    try:
+        Domain.from_names(sorted(labels.names or {}))
+    except InvalidDomain as error:
+        return [f"The labels are classes that no domain can name: {error.detail}"]
+    return []
 
 
 def _listed(compared: tuple[Ids, int, int], of: FileOfLabels, says: list[str]) -> list[str]:
@@ -150,6 +171,10 @@ def _units(units: Ids, of: FileOfLabels, says: list[str]) -> list[str]:
     told = []
     if units.empty:
         told.append(f"{_rows(units.empty)} no {of.unit_column} (the first is row {_at(units.first_empty)}).")
+    if units.unfit:
+        told.append(
+            f"{_rows(units.unfit)} a {of.unit_column} that is refused (row {_at(units.first_unfit)}: {units.rule})."
+        )
     if beyond:
         where = told if of.missing_label is None else says
         where.append(f"{beyond} Examples of earlier batches of the population count as well.")
@@ -189,11 +214,17 @@ def _outside(labels: Labels, domain: Domain | None) -> list[str]:
 
 
 def _shape(labels: Labels, suggested: str | None, domain: Domain | None) -> list[str]:
-    if _classes(labels) and (domain is None or not domain.names):
+    if domain is not None and domain.names:
+        missing = [name for name in domain.names if name not in labels.classes]
+        some = f"; no label is {listing(missing)}" if missing else ""
+        return [f"{len(labels.classes)} of the {domain.k} classes of the domain occur{some}."]
+    if _classes(labels):
+        if domain is not None:
+            return []
         names = labels.names or {}
         said = f"The labels are {len(names)} classes: --domain {suggested}." if suggested else "The labels are classes."
         return [said, PUBLISHED]
-    if not labels.numbers or (domain is not None and domain.names):
+    if not labels.numbers:
         return []
     step = _step(labels)
     sort = "whole numbers" if step == 1 else f"multiples of {step:g}" if step else "numbers with many decimals"

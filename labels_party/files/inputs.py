@@ -26,11 +26,6 @@ def population_of(asked: PopulationAsked) -> Population:
     return declare(asked) if found is None else declare(asked, found)
 
 
-def domain_of(text: str) -> Domain:
-    """As it is written on the command line, or in a file. Raises InvalidDomain."""
-    return _in_file(text) or Domain.parse(text)
-
-
 def _in_file(text: str) -> Domain | None:
     """The domain in the file of that name; None where the text is a domain itself. Raises InvalidDomain."""
     path = Path(text)

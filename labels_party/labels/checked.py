@@ -12,7 +12,7 @@ import numpy.typing as npt
 from label_dp.errors import InvalidRows
 from labels_party.labels.batches import DELETE, UPSERT
 from labels_party.labels.chunks import Chunk, Findings
-from labels_party.labels.parsing import UNIT, absent, canonical_column, positions_of, prefixed
+from labels_party.labels.parsing import UNIT, absent, canonical_column, positions_of, prefixed, readable
 from labels_party.labels.submission import Submission
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _positions(column: Any, submission: Submission) -> npt.NDArray[np.int64]:
         return _coded(column, submission)
     rows, found = np.flatnonzero(~gone), np.full(len(gone), DELETED)
     try:
-        found[rows] = _coded(column.filter(pa.array(~gone)), submission)
+        found[rows] = _coded(readable(column).filter(pa.array(~gone)), submission)
     except InvalidRows as faults:
         moved = [replace(problem, row=int(rows[problem.row])) for problem in faults.problems]
         raise InvalidRows(moved, faults.total) from None

@@ -14,9 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from label_dp.domain import Domain
+from label_dp.errors import InvalidRows
+from label_dp.label_values import positions, shortest
 from labels_party.labels.digests import U64, siphash128
 from labels_party.labels.label_file import LabelFile
-from labels_party.labels.parsing import absent, canonical_column, numbers_of
+from labels_party.labels.parsing import ID, UNIT, absent, canonical_column, numbers_of, positions_of, readable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,6 +38,9 @@ class Ids:
     rows: int = 0
     empty: int = 0
     first_empty: int | None = None
+    unfit: int = 0  # rows that an upload is refused for, but the empty ones
+    first_unfit: int | None = None
+    rule: str = ""  # that this row breaks
     distinct: int = 0
     repeated: int = 0  # rows whose value occurred before
     most: int = 0  # rows of the commonest value
@@ -58,6 +63,10 @@ class Labels:
     above: int = 0
     hundredth: int = 0  # whose hundredth lies inside the domain
     strange: int = 0  # of a domain of names: none of them
+    classes: dict[str, int] = field(default_factory=dict)  # of a domain of names: those that occur
+    refused: int = 0  # rows that an upload is refused for
+    first_refused: int | None = None
+    rule: str = ""  # that this row breaks
     multiples: dict[float, int] = field(default_factory=lambda: dict.fromkeys(STEPS, 0))
     names: dict[str, int] | None = field(default_factory=dict)  # texts that are no numbers; None: too many
     sample: Floats = field(default_factory=lambda: np.zeros(0))
@@ -94,19 +103,20 @@ def look_at(
     label_column: str,
     unit_column: str | None,
     domain: Domain | None,
+    rule: str,
     most: int | None = None,
 ) -> Found:
-    """One pass over the file, and a second one over its ids where some repeat. Raises InvalidFile and its kinds."""
+    """One pass over the file, read as an upload is, and a second one over its ids where some repeat; `rule` of labels
+    outside the domain. Raises InvalidFile and its kinds."""
     found = Found()
     ids, units = Digests(), Digests()
     for table in file.chunks():
-        for column in (id_column, *([unit_column] if unit_column is not None else [])):
-            canonical_column(table[column].slice(0, 0), column)  # a kind of column that intake refuses
-        texts = _texts(table[id_column])
-        _look_at_texts(found.ids, texts, ids)
+        _look_at_texts(found.ids, table[id_column], id_column, ID, ids)
         if unit_column is not None:
             found.units = found.units or Ids()
-            _look_at_texts(found.units, _texts(table[unit_column]), units)
+            _look_at_texts(found.units, table[unit_column], unit_column, UNIT, units)
+        if domain is not None:
+            _read_labels(found.labels, table[label_column], domain, rule, label_column)
         if domain is not None and domain.names:
             _look_at_names(found.labels, table[label_column], domain)
         else:
@@ -135,10 +145,10 @@ def compare(
     of the list go into `found`."""
     told, theirs, units = Ids(), Digests(found.digests.key), Digests()
     for table in listed.chunks():
-        _look_at_texts(told, _texts(table[id_column]), theirs)
+        _look_at_texts(told, table[id_column], id_column, ID, theirs)
         if unit_column is not None:
             found.units = found.units or Ids()
-            _look_at_texts(found.units, _texts(table[unit_column]), units)
+            _look_at_texts(found.units, table[unit_column], unit_column, UNIT, units)
     _count(told, theirs)
     if found.units is not None:
         _count(found.units, units, most)
@@ -162,11 +172,19 @@ def _texts(column: Any) -> pa.Array:
     return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.large_string()), texts)
 
 
-def _look_at_texts(ids: Ids, texts: pa.Array, digests: Digests) -> None:
-    if texts.null_count:
+def _look_at_texts(ids: Ids, column: Any, name: str, what: str, digests: Digests) -> None:
+    try:
+        texts = canonical_column(column, name, "id" if what == ID else what)
+    except InvalidRows as faults:
+        texts = _texts(column)
         rows = np.flatnonzero(np.asarray(texts.is_null()))
-        ids.first_empty = ids.rows + int(rows[0]) if ids.first_empty is None else ids.first_empty
+        if rows.size:
+            ids.first_empty = ids.rows + int(rows[0]) if ids.first_empty is None else ids.first_empty
         ids.empty += rows.size
+        ids.unfit += faults.total - rows.size
+        other = next((p for p in faults.problems if not np.isin(p.row, rows)), None)
+        if other is not None and ids.first_unfit is None:
+            ids.first_unfit, ids.rule = ids.rows + other.row, other.rule
     ids.rows += len(texts)
     digests.add(texts.drop_null())
 
@@ -197,7 +215,20 @@ def _spelled(file: LabelFile, column: str, digests: Digests, again: U64) -> list
     return list(found)[:MOST_SHOWN]
 
 
+def _read_labels(labels: Labels, column: Any, domain: Domain, rule: str, name: str) -> None:
+    """As those of an upload are."""
+    try:
+        positions_of(column, domain, rule, name)
+    except InvalidRows as faults:
+        labels.refused += faults.total
+        if labels.first_refused is None:
+            labels.first_refused, labels.rule = labels.rows + faults.problems[0].row, faults.problems[0].rule
+
+
 def _look_at_labels(labels: Labels, column: Any, domain: Domain | None) -> None:
+    import pyarrow as pa
+
+    column = readable(column)
     gone = absent(column)
     values, bad = numbers_of(column)
     wrong = (bad | ~np.isfinite(values)) & ~gone
@@ -211,13 +242,15 @@ def _look_at_labels(labels: Labels, column: Any, domain: Domain | None) -> None:
     labels.rows += len(values)
     labels.empty += int(gone.sum())
     labels.no_number += int(wrong.sum())
-    numbers = values[~gone & ~wrong]
+    fit = ~gone & ~wrong
+    numbers = shortest(column, values[fit])
     labels.negative += int((numbers < 0).sum())
     labels.zero += int((numbers == 0).sum())
     if domain is not None:
         low, high = domain.ends
-        labels.below += int((numbers < low).sum())
-        labels.above += int((numbers > high).sum())
+        _, outside = positions(column if fit.all() else column.filter(pa.array(fit)), values[fit], domain)
+        labels.below += int((outside & (numbers < high)).sum())
+        labels.above += int((outside & (numbers >= high)).sum())
         labels.hundredth += int(((numbers / 100 >= low) & (numbers / 100 <= high)).sum())
     for step in STEPS:
         quotient = numbers / step
@@ -239,18 +272,25 @@ def _look_at_names(labels: Labels, column: Any, domain: Domain) -> None:
         _note_names(labels, column, strange)
     labels.rows += len(texts)
     labels.empty += int(gone.sum())
+    labels.no_number += int((~gone).sum())
     labels.strange += int(strange.sum())
+    _count_texts(labels.classes, texts.filter(pa.array(known)))
+
+
+def _count_texts(counts: dict[str, int], texts: pa.Array) -> None:
+    import pyarrow.compute as pc
+
+    for entry in pc.value_counts(texts).to_pylist():
+        name = str(entry["values"])
+        counts[name] = counts.get(name, 0) + int(entry["counts"])
 
 
 def _note_names(labels: Labels, column: Any, marks: npt.NDArray[np.bool_]) -> None:
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     if labels.names is None:
         return
-    for entry in pc.value_counts(_texts(column).filter(pa.array(marks))).to_pylist():
-        name = str(entry["values"])
-        labels.names[name] = labels.names.get(name, 0) + int(entry["counts"])
+    _count_texts(labels.names, _texts(column).filter(pa.array(marks)))
     if len(labels.names) > MOST_NAMES:
         labels.names = None
 

@@ -48,6 +48,13 @@ def prefixed(ids: pa.Array, prefix: str | None, field: str) -> pa.Array:
     return ids
 
 
+def readable(column: Any) -> Any:
+    """The same column; a view of text as text, since Arrow filters and takes no rows of a view."""
+    import pyarrow as pa
+
+    return column.cast(pa.large_string()) if pa.types.is_string_view(column.type) else column
+
+
 def _decoded(column: Any, instead: str) -> Any:
     """A dictionary column as plain values, its overlong texts replaced by `instead`, which is refused as they are: a
     small dictionary of long texts would decode to many times its size."""
@@ -55,13 +62,11 @@ def _decoded(column: Any, instead: str) -> Any:
     import pyarrow.compute as pc
 
     if not pa.types.is_dictionary(column.type):
-        return column
+        return readable(column)
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(whole, pa.ChunkedArray):
         whole = whole.chunk(0)
-    values = whole.dictionary
-    if pa.types.is_string_view(values.type):
-        values = values.cast(pa.large_string())  # Arrow takes no rows of a view
+    values = readable(whole.dictionary)
     if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
         values = pc.if_else(pc.greater(pc.binary_length(values), MAX_ID_BYTES), pa.scalar(instead, values.type), values)
     return pc.take(values, whole.indices)
@@ -150,7 +155,7 @@ def _wrong(column: Any, rows: npt.NDArray[np.int64], field: str, rule: str) -> I
     """Rows that break `rule`, or have nothing where a label should be."""
     shown = rows[: InvalidRows.shown]
     empty = f"is empty, and {rule}" if field in (SCORE, SCORE_2) else EMPTY
-    gone = absent(column.take(shown))
+    gone = absent(readable(column).take(shown))
     problems = [RowProblem(int(i), field, empty if none else rule) for i, none in zip(shown, gone, strict=True)]
     return InvalidRows(problems, len(rows))
 

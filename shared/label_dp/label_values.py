@@ -54,7 +54,7 @@ def positions(column: Any, numbers: FloatArray, domain: Domain) -> tuple[IntArra
     index, outside = domain.index(numbers)
     if tolerance == DOUBLE:  # the shortest decimal of a float is that float again
         return index, outside
-    at, printed = _printed(numbers, tolerance, domain)
+    at, printed = _printed(column, numbers, domain)
     return np.where(printed, at, index), outside & ~printed
 
 
@@ -69,7 +69,7 @@ def value_positions(column: Any, numbers: FloatArray, domain: Domain) -> IntArra
     near = tolerance if domain.tells(tolerance) else 0.0
     equal = np.abs(numbers - values[index]) <= np.abs(numbers) * near
     if near < tolerance < DOUBLE:
-        equal |= _printed(numbers, tolerance, domain)[1]
+        equal |= _printed(column, numbers, domain)[1]
     return np.where(equal, index, -1)
 
 
@@ -78,6 +78,20 @@ def spelled(column: Any) -> list[Any]:
     narrow = NARROW.get(_tolerance(_kind(column)))
     cells = column.to_pylist()
     return cells if narrow is None else [None if cell is None else float(str(narrow(cell))) for cell in cells]
+
+
+def shortest(column: Any, numbers: FloatArray) -> FloatArray:
+    """`numbers`, which came as those of `column`, as the floats that their shortest decimals spell."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    tolerance = _tolerance(_kind(column))
+    if tolerance == HALF:
+        return _half_decimals()[numbers.astype(np.float16).view(np.uint16)]
+    if tolerance != SINGLE:
+        return numbers
+    texts = pc.cast(pa.array(numbers.astype(np.float32)), pa.large_string())
+    return np.asarray(pc.cast(texts, pa.float64()))
 
 
 def _kind(column: Any) -> pa.DataType:
@@ -98,18 +112,11 @@ def _tolerance(kind: pa.DataType) -> float:
     return HALF if pa.types.is_float16(kind) else SINGLE if pa.types.is_float32(kind) else DOUBLE
 
 
-def _printed(numbers: FloatArray, tolerance: float, domain: Domain) -> tuple[IntArray, BoolArray]:
-    """Positions of what the shortest decimals of narrow floats spell, and whether it is a value of the domain."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if tolerance == HALF:
-        shortest = _half_decimals()[numbers.astype(np.float16).view(np.uint16)]
-    else:
-        texts = pc.cast(pa.array(numbers.astype(np.float32)), pa.large_string())
-        shortest = np.asarray(pc.cast(texts, pa.float64()))
-    index, _ = domain.index(shortest)
-    return index, domain.values[index] == shortest
+def _printed(column: Any, numbers: FloatArray, domain: Domain) -> tuple[IntArray, BoolArray]:
+    """Positions of what the shortest decimals of floats spell, and whether it is a value of the domain."""
+    spelt = shortest(column, numbers)
+    index, _ = domain.index(spelt)
+    return index, domain.values[index] == spelt
 
 
 @cache

@@ -172,3 +172,21 @@ def test_true_labels_of_an_evaluation_are_values_of_the_domain(kind: str, tmp_pa
     pq.write_table(pa.table({"y": column(kind, [*PRICES, "7.5"])}), file)
     saved: Any = Saved(domain)
     assert true_labels(saved, file, "y")[1].tolist() == [0.0, 4.99, 9.99, 19.99, 7.5]
+
+
+def test_views_of_text_are_read_row_by_row(desk: Desk) -> None:
+    """Empty ones delete in an upsert, and bad ones are named."""
+    batch = desk.open(desk.make("views", out_of_domain="refuse", missing_label="0"))
+
+    def body(*labels: str | None) -> bytes:
+        view = pa.array(labels, pa.string()).cast(pa.string_view())
+        return table_body("arrow", pa.table({"example_id": IDS[: len(labels)], "label": view}))
+
+    assert desk.labels(body("1", "2", "3", "4", "5", "6"), MEDIA["arrow"], batch).status_code == 200
+    problem = desk.refused(desk.labels(body("1", "x"), MEDIA["arrow"], batch), "invalid-rows")
+    assert problem["rows"][0]["rule"] == "must be a number"
+    path, head = f"/v1/batches/{batch}/labels?mode=upsert", {"content-type": MEDIA["arrow"]}
+    assert desk.client.post(path, content=body("7", "", None, "x"), headers=head).status_code == 422
+    assert desk.client.post(path, content=body("7", "", None, "8"), headers=head).status_code == 200
+    assert desk.client.post(f"/v1/batches/{batch}/seal").status_code == 200
+    assert stored(desk.party, batch) == {"c0": 7, "c1": 0, "c2": 0, "c3": 8, "c4": 5, "c5": 6}

@@ -8,7 +8,7 @@ import pytest
 
 from label_dp.domain import Domain
 from label_dp.errors import InvalidRows, InvalidTable
-from labels_party.labels.parsing import CLASS, EMPTY, classes_of, floats_of
+from labels_party.labels.parsing import CLASS, EMPTY, NUMBER, absent, classes_of, floats_of
 
 DOMAIN = Domain.from_names(["toys", "books", "?"])
 KINDS = [pa.string(), pa.large_string(), pa.string_view()]
@@ -72,3 +72,14 @@ def test_codes_are_those_of_a_dictionary_in_python(seed: int) -> None:
     with pytest.raises(InvalidRows) as found:
         classes_of(pa.array(labels), domain)
     assert [p.row for p in found.value.problems] == planted.tolist()
+
+
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_bad_rows_of_a_view_are_named_and_its_empty_texts_are_deletions(dictionary: bool) -> None:
+    column = pa.array(["1", "", None, "x"]).cast(pa.string_view())
+    if dictionary:
+        column = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 2], pa.int8()), pa.array(["1", "", "x"]))
+    assert absent(column).tolist() == [False, True, True, False]
+    with pytest.raises(InvalidRows) as found:
+        floats_of(column)
+    assert {p.row: p.rule for p in found.value.problems} == {1: EMPTY, 2: EMPTY, 3: NUMBER}
