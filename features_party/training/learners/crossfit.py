@@ -195,8 +195,9 @@ def _weighted(
     """
     labels, w = held.labels, held.row_weights
     rounds = best_rounds(out, constants, labels, w, task.capacity.rounds)
-    # a member that some fold did not have is none
-    names = [name for name, trees in rounds.items() if np.all(np.isfinite(out[name, trees]))]
+    # a member that some fold did not have is none, nor one that was made for others to stand on alone
+    wanted = rounds if task.members is None else task.members
+    names = [name for name, trees in rounds.items() if name in wanted and np.all(np.isfinite(out[name, trees]))]
     table = np.stack([out[name, rounds[name]] for name in names], axis=1) if names else np.empty((len(labels), 0))
     spread, left = task.capacity.signal_share * task.capacity.label_variance, labels - constants
     parts, found = table - constants[:, None], np.empty(len(labels))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -13,6 +14,7 @@ from features_party.training.model import TrainedModel
 from label_dp.domain import Domain
 from label_dp.errors import InvalidInput, InvalidLoss
 from tests.support.classes import ClassWorld, k_ary, kept
+from tests.support.training import draws
 
 LATER = ClassWorld.of(5000, 4, 99)
 
@@ -61,7 +63,8 @@ def test_pure_noise_predicts_the_class_shares() -> None:
     """Labels that features say nothing of: the slope's own error takes it to 0, or near it, on every draw."""
     w = ClassWorld.of(3000, 4, 3, strength=0.0)
     for seed in range(4):
-        model, cross = fit(w.through(k_ary(4, "1"), seed), Recipe("gbdt", "log"))
+        seen = replace(w.through(k_ary(4, "1"), seed), draws=draws(3000))
+        model, cross = fit(seen, Recipe("gbdt", "log"))
         found = model.predict(LATER.features)
         assert np.abs(found - np.asarray(model.constant)).mean() < 0.02
         assert cross is not None
