@@ -80,7 +80,10 @@ def open_envelope(envelope: bytes, key: Ed25519PublicKey, key_id: str, kind: str
     if data["payloadType"] != kind:
         refuse(f"the signed document is not of type {kind}")
     if signatures[0]["keyid"] != key_id:
-        refuse("the document names another signing key than the given one")
+        refuse(
+            "the document names another signing key than the given one; what was signed before a rotation verifies "
+            "with the public key of then, keys/signing-….pub of its signer"
+        )
     payload, signature = strict_base64(data["payload"]), strict_base64(signatures[0]["sig"])
     name = kind.encode("utf-8")
     try:

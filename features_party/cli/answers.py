@@ -9,7 +9,7 @@ import typer
 
 from features_party.cli.app import LabelsKey, app, public_key, services
 from features_party.cli.door import labels_party
-from label_dp.service.cli import AROUND, echo, emit, progress, replacing, table, writable
+from label_dp.service.cli import AROUND, echo, emit, paid_for, progress, replacing, table, writable
 from label_dp.service.party_commands import Force, Json
 
 answers = typer.Typer(help="Signed answers: accept, list, show. `pull --answer` fetches one.", no_args_is_help=True)
@@ -129,7 +129,7 @@ def pull_to(
         writable(out, force)
     found, delivery = fetch(url, answer, key, api_key_file, wait, as_json)
     if out is not None:
-        with replacing(out, force) as target:
+        with paid_for(f"features-party answers show {answer} --out FILE writes it"), replacing(out, force) as target:
             target.write_bytes(found.envelope)
     data = found.summary() | {"fresh": found.fresh, "document": None if out is None else str(out)}
 

@@ -252,8 +252,8 @@ class SigningKeysOut(BaseModel):
 
 
 @router.get("/signing-keys", tags=["keys"])
-def signing_keys(ctx: Ctx, _: Receiver) -> SigningKeysOut:
-    """Our signing key, and how a receiver that pinned an earlier one knows that it is ours."""
+def signing_keys(ctx: Ctx, _: Viewer) -> SigningKeysOut:
+    """Our signing key, and how whoever trusts an earlier one knows that it is ours."""
     return SigningKeysOut(**ctx.own_keys.told())
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from label_dp.errors import InvalidInput
-from label_dp.service.cli import AROUND, emit, replacing, say, table, whole, writable
+from label_dp.service.cli import AROUND, emit, paid_for, replacing, say, table, whole, writable
 from label_dp.service.commands import command
 from label_dp.service.party_commands import Force, Json
 from labels_party.cli.app import app, services
@@ -119,7 +119,7 @@ def predict(
             refused = error
             break
     if out is not None:
-        with replacing(out, force) as path:
+        with paid_for("the same command writes it"), replacing(out, force) as path:
             path.write_bytes(b"".join(a.envelope + b"\n" for a in answered))
     told = [{"answer": a.answer, "value": _value(a), "queries_left": a.left} for a in answered]
     rows = [[a.answer, _value(a), f"{a.left} left"] for a in answered]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from label_dp.errors import InvalidFile
 from label_dp.service.cli import EXPERT_PANEL, emit, progress, warn
 from label_dp.service.commands import command
 from label_dp.service.party_commands import Json
@@ -103,23 +104,32 @@ def inspect(
         typer.Argument(metavar="MESSAGE", help="A message (.parquet) or its folder, or signed answers (.json)."),
     ],
     labels_key: Annotated[
-        Path | None, typer.Option(help="Public key to verify with; default this party's own.")
+        Path | None, typer.Option(help="Public key to verify with; default this party's own, of now and before.")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Verify a message, or an answer, and show what it says: mechanism, bins, ε split, audiences. Writes nothing."""
-    from label_dp.documents.bundle import verify
+    from label_dp.documents.bundle import Bundle, verify
     from label_dp.documents.signing import VerifyingKey
     from labels_party.contents import of_answer, of_message
 
-    key_path = labels_key if labels_key is not None else services(existing=True).home.public_key
-    key = VerifyingKey.load(key_path)
+    ours = None if labels_key is not None else services(existing=True).own_keys  # earlier keys too
+
+    def signer(envelope: bytes) -> tuple[VerifyingKey, Path]:
+        if labels_key is not None:
+            return VerifyingKey.load(labels_key), labels_key
+        assert ours is not None
+        key = ours.of(envelope)
+        return key, ours.public_file(key)
+
     if path.suffix in (".json", ".ndjson") and path.is_file():
         from label_dp.documents.answer import read_answers
         from labels_party.cli.answers import show_answer
 
-        more = {"out": str(path), "labels_key": str(key_path), "verified": True}
-        told = [of_answer(envelope, key) | more for envelope in read_answers(path)]
+        told = []
+        for envelope in read_answers(path):
+            key, place = signer(envelope)
+            told.append(of_answer(envelope, key) | {"out": str(path), "labels_key": str(place), "verified": True})
 
         def human() -> None:
             for one in told:
@@ -127,7 +137,9 @@ def inspect(
 
         emit(told if len(told) > 1 else told[0], as_json, human)
         return
-    verified = verify(path, key, None)
+    if not path.exists():
+        raise InvalidFile(f"There is no message at '{path}'.")
+    verified = verify(path, signer(Bundle(path).envelope())[0], None)
     prior = None
     if verified.prior_path is not None:
         from labels_party.kinds.message.priors import read_prior

@@ -58,8 +58,10 @@ def rotate_signing(
         emit(told, as_json, lambda: echo(f"{path}: made, and used for nothing yet"))
         return
     found = party.own_keys.rotate("cli")
-    told = {"key_id": found.new.id, "before": found.old.id, "public_key": str(party.home.public_key), "used": True}
-    emit(told, as_json, lambda: echo(f"{found.new.id}\n{party.home.public_key}: signs since {found.day}"))
+    now, kept = party.home.public_key, party.own_keys.public_file(found.old)
+    told = {"key_id": found.new.id, "before": found.old.id, "public_key": str(now), "used": True}
+    said = f"{found.new.id}\n{now}: signs since {found.day}\n{kept}: verifies what was signed before"
+    emit(told | {"public_key_before": str(kept)}, as_json, lambda: echo(said))
     warn("make a backup now: those of before need the old key, which is erased")
 
 

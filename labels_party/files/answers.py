@@ -11,10 +11,10 @@ from label_dp.errors import InvalidInput, InvalidRows
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit, parse_delta
 from label_dp.schemas.base import Ask
 from label_dp.schemas.calibration import Calibration
-from label_dp.service.cli import Progress, replacing, writable
+from label_dp.service.cli import Progress, paid_for, replacing, writable
 from labels_party.bootstrap import Services
 from labels_party.contents import of_answer
-from labels_party.files.jobs import charged, finish, refuse_costly, refuse_unnamed, still_unfinished, waits
+from labels_party.files.jobs import again, charged, finish, refuse_costly, refuse_unnamed, still_unfinished, waits
 from labels_party.kinds.calibration.kind import CalibrationWish, Scored
 from labels_party.kinds.calibration.scores import Scores
 from labels_party.labels.batches import Batch
@@ -75,7 +75,8 @@ class AnswerErrand:
             return {"answer": name, "kind": work.kind} | waits(services, work, self.out)
         progress("computing", 0.5)
         finish(services, name, ANSWERS)
-        return write_out(services, name, self.out, force=self.force)
+        with paid_for(again(ANSWERS, name)):
+            return write_out(services, name, self.out, force=self.force)
 
 
 @dataclass(frozen=True)
@@ -118,5 +119,5 @@ def write_out(services: Services, answer_id: str, out: Path, *, force: bool = Fa
     envelope = services.work.envelope(answer_id)
     with replacing(out, force) as path:
         path.write_bytes(envelope)
-    more = {"out": str(out), "labels_key": str(services.home.public_key)}
-    return of_answer(envelope, services.key.public) | more
+    key = services.own_keys.of(envelope)
+    return of_answer(envelope, key) | {"out": str(out), "labels_key": str(services.own_keys.public_file(key))}

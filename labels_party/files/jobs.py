@@ -158,9 +158,13 @@ def charged(services: Services, batch_id: str, family: Family, ask: Callable[[],
         published = [w.id for w in standing if w.state == PUBLISHED and services.work.family(w) is family]
         if not published:
             raise
-        what, command = ("message", "message") if family is RELEASES else ("signed answer", "answer")
-        again = f" To write its {what} once more, free of charge: labels-party {command} {published[-1]} --out FILE."
-        raise AlreadyReleased(error.detail + again) from None
+        raise AlreadyReleased(f"{error.detail} Once more, free of charge: {again(family, published[-1])}.") from None
+
+
+def again(family: Family, name: str) -> str:
+    """How what was published is written once more."""
+    command = "message" if family is RELEASES else "answer"
+    return f"labels-party {command} {name} --out FILE writes it"
 
 
 def waits(services: Services, work: Work, out: Path) -> dict[str, Any]:

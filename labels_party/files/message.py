@@ -12,11 +12,20 @@ from typing import Any
 from label_dp.documents.bundle import ENVELOPE_SUFFIX
 from label_dp.documents.manifest import Manifest
 from label_dp.documents.signing import MANIFEST_TYPE, open_envelope
-from label_dp.errors import Conflict, InvalidInput
-from label_dp.service.cli import Progress
+from label_dp.errors import Conflict, InvalidFile, InvalidInput
+from label_dp.service.cli import Progress, paid_for
 from labels_party.bootstrap import Services
 from labels_party.contents import of_message
-from labels_party.files.jobs import ACTOR, charged, finish, refuse_costly, refuse_unnamed, still_unfinished, waits
+from labels_party.files.jobs import (
+    ACTOR,
+    again,
+    charged,
+    finish,
+    refuse_costly,
+    refuse_unnamed,
+    still_unfinished,
+    waits,
+)
 from labels_party.kinds.message.clipping import far_out
 from labels_party.kinds.message.plan import ReleaseRequest, make_plan
 from labels_party.kinds.message.priors import read_prior
@@ -69,7 +78,8 @@ class Message:
             return {"release": name} | waits(services, work, self.out)
         finish(services, name, RELEASES, lambda what, share: progress(what, 0.4 + 0.55 * share))
         progress("writing the message", 0.97)
-        return write_out(services, name, self.out)
+        with paid_for(again(RELEASES, name)):
+            return write_out(services, name, self.out)
 
 
 def check_target(out: Path) -> None:
@@ -88,26 +98,30 @@ def write_out(services: Services, release_id: str, out: Path) -> dict[str, Any]:
     check_target(out)
     files = services.database.read("release.files", lambda c: services.work.files(c, release_id))
     parts = [f for f in files if f.role == "message"]
-    temporary = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    sources = {file.name: services.work.shelf.local(file) for file in files}
     try:
-        for file in files:
-            shutil.copyfile(services.work.shelf.local(file), temporary / file.name)
-        envelope = (temporary / files[0].name).read_bytes()
-        if len(parts) > 1:
-            temporary.rename(out)
-        else:
-            for file in reversed(files):
-                (temporary / file.name).replace(_beside(out, file.role))
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    payload = open_envelope(envelope, services.own_keys.of(envelope), MANIFEST_TYPE, max_bytes=1 << 22)
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent, ignore_cleanup_errors=True) as folder:
+            temporary = Path(folder, out.name)
+            temporary.mkdir()
+            for name, source in sources.items():
+                shutil.copyfile(source, temporary / name)
+            envelope = (temporary / files[0].name).read_bytes()
+            if len(parts) > 1:
+                temporary.rename(out)
+            else:
+                for file in reversed(files):
+                    (temporary / file.name).replace(_beside(out, file.role))
+    except OSError as error:
+        raise InvalidFile(f"'{out}' cannot be written ({error.strerror or 'its disk refused'}).") from None
+    key = services.own_keys.of(envelope)
+    payload = open_envelope(envelope, key, MANIFEST_TYPE, max_bytes=1 << 22)
     manifest, prior = Manifest.from_payload(payload), next((f for f in files if f.role == "prior"), None)
     held = None if prior is None else read_prior(services.work.shelf.local(prior), manifest.read_domain())
     names = [out / f.name for f in files] if len(parts) > 1 else [_beside(out, f.role) for f in files]
     return of_message(manifest, held) | {
         "message": str(out),
         "files": [str(name) for name in names],
-        "labels_key": str(services.home.public_key),
+        "labels_key": str(services.own_keys.public_file(key)),
     }
 
 

@@ -2,12 +2,13 @@
 
 A hand-over is an event of the audit store, in a transaction of its own; only then is the file of the key replaced.
 After a crash in between, the next start of any command replaces it. The old key is erased: what it signed stays
-valid.
+valid, and its public half is kept in a file, with which anybody verifies it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from label_dp.audit.events import DAY, KEY_HANDED_OVER
@@ -18,7 +19,7 @@ from label_dp.documents.receipt import public_key_text
 from label_dp.documents.signing import SigningKey, VerifyingKey, named_key, save_once
 from label_dp.errors import Unavailable
 from label_dp.service.database import Database
-from label_dp.service.folders import fsync_folder
+from label_dp.service.folders import fsync_folder, write_durably
 from labels_party.storage.files import Home
 from labels_party.storage.signing import forget_retired, next_path, promote
 
@@ -49,6 +50,12 @@ class OwnKeys:
             return now
         return next((found.old for found in self.hand_overs() if found.old.id == named), now)
 
+    def public_file(self, key: VerifyingKey) -> Path:
+        """Where the public half of a key of ours lies."""
+        if key.id == self.key.now().public.id:
+            return self.home.public_key
+        return self.home.keys / f"signing-{key.id.rpartition(':')[2][:16]}.pub"
+
     def prepare(self) -> SigningKey:
         """Make the next key, which signs nothing yet; the one that is there where there is one."""
         path = next_path(self.home.private_key)
@@ -76,6 +83,7 @@ class OwnKeys:
 
         found = self.database.write("signing.hand-over", work)
         promote(self.home.private_key, self.home.public_key)
+        self._keep_public([found])
         return found
 
     def complete(self) -> None:
@@ -85,16 +93,21 @@ class OwnKeys:
         """
         forget_retired(self.home.private_key)
         found = self.hand_overs()
-        if not found or found[-1].new.id == SigningKey.load(self.home.private_key).public.id:
-            return
         path = next_path(self.home.private_key)
-        if path.exists() and SigningKey.load(path).public.id == found[-1].new.id:
+        if found and found[-1].new.id != SigningKey.load(self.home.private_key).public.id:
+            if not path.exists() or SigningKey.load(path).public.id != found[-1].new.id:
+                raise Unavailable(
+                    f"The signing key of this home handed over to {found[-1].new.id}, which is not here. Copy "
+                    "keys/signing.key from the home where it was rotated, or from a newer backup."
+                )
             promote(self.home.private_key, self.home.public_key)
-            return
-        raise Unavailable(
-            f"The signing key of this home handed over to {found[-1].new.id}, which is not here. Copy keys/signing.key "
-            "from the home where it was rotated, or from a newer backup."
-        )
+        self._keep_public(found)
+
+    def _keep_public(self, hand_overs: list[HandOver]) -> None:
+        for found in hand_overs:
+            path = self.public_file(found.old)
+            if not path.exists():
+                write_durably(path, found.old.pem)
 
     def _events(self) -> Any:
         return self.database.read("signing.hand-overs", lambda c: self.audit.events(c, kind=KEY_HANDED_OVER))

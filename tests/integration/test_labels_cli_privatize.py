@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from deploy.verify_standalone.answer import verify_answer
+from deploy.verify_standalone.envelope import load_key
+from deploy.verify_standalone.message import verify_message
+from deploy.verify_standalone.refusal import RefusedError
 from label_dp.documents.bundle import verify
 from label_dp.documents.rows import read_message
 from label_dp.documents.signing import VerifyingKey
@@ -208,3 +213,61 @@ def test_the_message_is_written_again_byte_for_byte(run: Run, labels: Path, home
     refused(run("message", "rel_\udcff", "--out", "x.parquet"), 1, "no release")
     (report,) = run("budget", "--json").json
     assert report["epsilon_spent_at_most"] == "1"
+
+
+def test_what_was_signed_before_a_rotation_is_verified_with_the_key_of_then(
+    run: Run, labels: Path, home: Path, tmp_path: Path
+) -> None:
+    before = run(*arguments(labels, budget="9", missing_label="0"), "--json").json
+    median = (
+        "median",
+        *arguments(labels, "m.json", budget="9", missing_label="0", mechanism=None)[1:],
+        "--additional-release",
+    )
+    asked = run(*median, "--json")
+    assert asked.code == 0, asked.err
+    answer = asked.json
+    rotated = run("keys", "rotate-signing", "--json").json
+    kept, now = Path(rotated["public_key_before"]), Path(rotated["public_key"])
+    assert VerifyingKey.load(kept).id == rotated["before"] == before["key_id"]
+    assert VerifyingKey.load(now).id == rotated["key_id"] != before["key_id"]
+    for path in ("m.parquet", "m.json"):
+        assert run("inspect", path, "--json").json["key_id"] == before["key_id"]
+        assert run("inspect", path, "--labels-key", str(kept)).code == 0
+        refused(run("inspect", path, "--labels-key", str(now)), 1, "than the one to verify it with")
+    again = run("message", before["release"], "--out", "again.parquet", "--json").json
+    assert (again["key_id"], again["labels_key"]) == (before["key_id"], str(kept))
+    assert run("answer", answer["answer"], "--out", "again.json", "--json").json["labels_key"] == str(kept)
+    for verify_alone, path in ((verify_message, "again.parquet"), (verify_answer, "again.json")):
+        assert verify_alone(home.parent / path, *load_key(kept), None)
+        with pytest.raises(RefusedError, match=r"keys/signing-….pub"):
+            verify_alone(home.parent / path, *load_key(now), None)
+    # a home that was rotated before this was kept makes it anew at its next start
+    kept.unlink()
+    later = run(*arguments(labels, "l.parquet", budget="9", missing_label="0"), "--additional-release", "--json").json
+    assert later["key_id"] == rotated["key_id"]
+    assert VerifyingKey.load(kept).id == rotated["before"]
+
+
+def test_an_output_that_cannot_be_written_after_the_charge_says_how_it_is_had_free_of_charge(
+    run: Run, labels: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    options = {"budget": "9", "missing_label": "0"}
+    with monkeypatch.context() as patch:
+        patch.setattr(message.shutil, "copyfile", full)
+        said = run(*arguments(labels, **options))
+    free = r"What was charged is kept: (labels-party \S+ (\S+) --out) FILE writes it, free of charge\."
+    refused(said, 2, "'m.parquet' cannot be written (No space left on device). What was charged is kept")
+    assert sorted(p.name for p in home.parent.iterdir() if p != home) == ["labels.parquet"]
+    (found,) = re.finditer(free, said.err)
+    assert run(*found[1].split()[1:], "m.parquet", "--json").json["epsilon_spent"] == "1"
+    refused(run(*found[1].split()[1:], "m.parquet"), 2, "exists already")
+    median = ("median", *arguments(labels, "/dev/full", mechanism=None, **options)[1:], "--additional-release")
+    said = run(*median)
+    refused(said, 2, "'/dev/full' cannot be written (No space left on device). What was charged is kept")
+    (found,) = re.finditer(free, said.err)
+    assert run(*found[1].split()[1:], "m.json", "--json").json["epsilon_spent"] == "2"
+    assert run("budget", "--json").json[0]["epsilon_spent_at_most"] == "2"

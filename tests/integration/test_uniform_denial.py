@@ -81,7 +81,7 @@ LABELS: dict[str, set[str]] = {
     "POST /v1/answers/{answer}/decline": OFFICER,
     "POST /v1/answers/{answer}/cancel": OWNER,
     "GET /v1/receipts": {"features"},
-    "GET /v1/signing-keys": {"features"},
+    "GET /v1/signing-keys": {"owner", "features", "auditor"},
     "POST /v1/releases/{release}/approve": OFFICER,
     "POST /v1/releases/{release}/decline": OFFICER,
     "POST /v1/releases/{release}/cancel": OWNER,

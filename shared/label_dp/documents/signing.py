@@ -180,7 +180,9 @@ def open_envelope(envelope: bytes, key: VerifyingKey, payload_type: str, *, max_
         raise SignatureInvalid(f"The signed document is not of type {payload_type}.")
     if entry["keyid"] != key.id:
         raise SignatureInvalid(
-            "The document names another signing key than the one you pinned; check the key with its owner."
+            "The document names another signing key than the one to verify it with; check the key with its owner. What "
+            "was signed before a rotation verifies with the public key of then, which its owner keeps beside "
+            "keys/signing.pub."
         )
     try:
         key.key.verify(signature, pae(payload_type, payload))

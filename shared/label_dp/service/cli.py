@@ -205,20 +205,32 @@ def replacing(path: Path, force: bool = False) -> Iterator[Path]:
     """
     writable(path, force)
     target = path.resolve()  # a link stays a link
-    if target.exists() and not target.is_file() and not target.is_dir():
-        yield target  # a device or a pipe
-        return
-    temporary = target.with_name(f".{secrets.token_hex(6)}-{target.name[-100:]}")
+    device = target.exists() and not target.is_file() and not target.is_dir()  # or a pipe
+    temporary = target if device else target.with_name(f".{secrets.token_hex(6)}-{target.name[-100:]}")
     try:
         yield temporary
-        _put(temporary, target, force)
+        if not device:
+            _put(temporary, target, force)
+    except BrokenPipeError:  # whoever read has enough
+        raise
     except FileExistsError:
         raise InvalidInput(f"'{path}' was made by someone else meanwhile; nothing was replaced.") from None
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else "its disk refused"
         raise InvalidFile(f"'{path}' cannot be written ({reason}).") from None
     finally:
-        _remove(temporary)
+        if not device:
+            _remove(temporary)
+
+
+@contextmanager
+def paid_for(again: str) -> Iterator[None]:
+    """Around the output of what was charged: a refusal to write it says that `again` does so, free of charge."""
+    try:
+        yield
+    except InvalidInput as error:
+        error.detail += f" What was charged is kept: {again}, free of charge."
+        raise
 
 
 def _put(temporary: Path, target: Path, force: bool) -> None:
