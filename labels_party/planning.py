@@ -47,14 +47,27 @@ class Question:
         )
 
 
-def question(services: Services, name: str, asked: Plan) -> Question:
-    """Raises InvalidInput and its kinds, NotFound."""
+def _epsilons(asked: Plan) -> tuple[Epsilon, ...]:
+    """Raises InvalidInput and its kinds, for what else is asked too."""
     wanted = tuple(Epsilon.parse(epsilon, positive=True) for epsilon in asked.epsilon)
     if not 1 <= len(wanted) <= MOST_EPSILONS:
         raise InvalidInput(f"A plan is made for 1 to {MOST_EPSILONS} values of ε.")
     parse_clipping(asked.clip_quantile, asked.clip_epsilon)
     if asked.prior not in (None, "estimate", LATEST):
         raise InvalidPrior("A plan's prior is 'estimate' or 'latest'.")
+    return wanted
+
+
+def undeclared(population: Population, asked: Plan) -> Question:
+    """As `question`, of a population that is not stored, so under a uniform prior."""
+    if asked.n is None or asked.batch is not None or asked.prior == LATEST:
+        raise InvalidInput("A plan of a domain alone needs `n`, and has neither a batch nor a latest prior.")
+    return Question(population, _epsilons(asked), asked.n, None, ZERO, asked)
+
+
+def question(services: Services, name: str, asked: Plan) -> Question:
+    """Raises InvalidInput and its kinds, NotFound."""
+    wanted = _epsilons(asked)
 
     def look(connection: Connection) -> tuple[Population, int, Epsilon]:
         population = services.populations.get(connection, name)

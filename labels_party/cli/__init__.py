@@ -7,6 +7,7 @@ from __future__ import annotations
 from labels_party.cli import serving as serving
 from labels_party.cli import keys as keys
 from labels_party.cli import check as check
+from labels_party.cli import populations as populations
 from labels_party.cli import privatize as privatize
 from labels_party.cli import planning as planning
 from labels_party.cli import audit as audit

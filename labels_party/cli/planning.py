@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from label_dp.errors import InvalidInput
 from label_dp.service.cli import emit, say, table
 from label_dp.service.commands import command
 from label_dp.service.layout import number
@@ -25,22 +27,43 @@ OF_CLASSES = {"share_of_information": "share of information", "labels_without_no
 @command(app)
 def plan(
     *,
-    population: Annotated[str, typer.Option(help="Name or id of the population.")],
+    population: Annotated[str | None, typer.Option(help="Name or id of the population; or else --domain.")] = None,
+    domain: Annotated[
+        str | None, typer.Option(help="In place of a population: the domain of one that is not declared yet.")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="With --domain: its lifetime ε; default the largest --epsilon.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Also as a page with its curve, to keep or print (.html).")] = None,
     force: Force = False,
     asked: Plan,
     as_json: Json = False,
 ) -> None:
-    """What each mechanism would give at each ε, from public or already private facts only, and which to take."""
-    from labels_party.planning import planned
+    """What each mechanism would give at each ε, from public or already private facts only, and which to take.
 
-    party = services(existing=True)
+    With --domain and --n nothing has to exist yet: no home, no population, no file.
+    """
+    from label_dp.privacy import Epsilon
+    from labels_party.planning import question, undeclared
+
+    if (population is None) == (domain is None) or (budget is not None and domain is None):
+        raise InvalidInput("Name a --population, or the --domain of one that is not declared yet, with its --budget.")
+    if domain is not None:
+        from label_dp.schemas.population import Population
+        from labels_party.files.inputs import population_of
+
+        lifetime = budget if budget is not None else max(asked.epsilon, key=lambda text: Epsilon.parse(text))
+        rules = Population(name="not declared", label="any", domain=domain, lifetime_epsilon=lifetime)
+        wanted, name = undeclared(population_of(rules), asked), f"with domain {domain}, not declared yet"
+    else:
+        assert population is not None
+        wanted, name = question(services(existing=True), population, asked), population
     if out is None:
-        result = planned(party, population, asked)
+        result = wanted.answer()
     else:
         from labels_party.pages.report import plan_report
 
-        result = plan_report(party, population, asked, out, force=force)
+        result = plan_report(wanted, name, f"{dt.datetime.now(dt.UTC):%Y-%m-%d}", out, force=force)
 
     def human() -> None:
         classes = any("share_of_information" in m for m in result["mechanisms"])

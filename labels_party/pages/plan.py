@@ -25,7 +25,7 @@ from labels_party.bootstrap import Services
 from labels_party.kinds.message.preview import outline
 from labels_party.pages.context import Auditor, services
 from labels_party.pages.foresight import Foresight
-from labels_party.planning import Question, planned, question
+from labels_party.planning import Question, question
 from labels_party.storage.tables import batches
 
 router = page_router()
@@ -109,14 +109,13 @@ def _at(wanted: Question, epsilon: str) -> Question:
     return replace(wanted, epsilons=(Epsilon.parse(epsilon),), asked=asked)
 
 
-def described(ctx: Services, population: str, asked: Plan) -> dict[str, Any]:
+def described(of: Question) -> dict[str, Any]:
     """The plan as `plan_parts.html.jinja` shows it: for each ε what to take, and all of it as one curve. Raises as
-    `planned`."""
-    found = planned(ctx, population, asked)
+    `Question.answer`."""
+    found = of.answer()
     chosen = _best(found)
     least: dict[Epsilon, float] = {}
     if chosen:
-        of = question(ctx, population, asked)
         least = outline(of.population, _grid(AROUND), of.rows, of.given)
     mark = next(iter(chosen)).nano / 1e9 if len(chosen) == 1 else None
     return {"found": found, "options": _options(found), "picture": _curve(least, chosen, mark)}

@@ -12,13 +12,13 @@ from label_dp.documents.report import signature_of
 from label_dp.errors import NotFound
 from label_dp.pages.report import render, write, write_signed
 from label_dp.privacy import ZERO, Epsilon
-from label_dp.schemas.plan import Plan
 from label_dp.service.cli import writable
 from label_dp.service.paging import Page
 from labels_party.bootstrap import Services
 from labels_party.labels.standing import PUBLISHED, WORKING
 from labels_party.ledger.populations import Population
 from labels_party.pages.plan import described
+from labels_party.planning import Question
 from labels_party.work.given import Given, given
 from labels_party.work.overview import summaries
 
@@ -67,13 +67,13 @@ def report(party: Services, audience: str, out: Path, *, force: bool = False) ->
     }
 
 
-def plan_report(party: Services, population: str, asked: Plan, out: Path, *, force: bool = False) -> dict[str, Any]:
-    """Write a plan as a page; returns what `planned` does. Raises as that, and InvalidInput for `out`."""
+def plan_report(of: Question, population: str, made: str, out: Path, *, force: bool = False) -> dict[str, Any]:
+    """Write a plan as a page, `made` on a day; returns the answer. Raises as that, and InvalidInput for `out`."""
     writable(out, force)
-    told = described(party, population, asked)
+    told = described(of)
     by = "by the labels party. Expected errors are a model's for ranking, not a promise."
     values = told | {"population": population}
-    page = render("labels_party.pages", "plan_report", title="Plan", made=party.audit.now()[:10], by=by, **values)
+    page = render("labels_party.pages", "plan_report", title="Plan", made=made, by=by, **values)
     write(out, page, force)
     return dict(told["found"])
 

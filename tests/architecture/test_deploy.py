@@ -70,6 +70,12 @@ def test_every_population_that_a_guide_or_notebook_declares_can_erase_labels() -
     assert [line for line in declared if not re.search(r"missing.label", line)] == []
 
 
+def test_a_guide_installs_so_that_its_notebooks_find_the_demo() -> None:
+    """What is no part of the package is found beside it only where the install is editable."""
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "deploy" / "guides").rglob("*.md"))
+    assert len(re.findall(r"pip install --editable '\.", text)) == len(re.findall("pip install", text)) > 2
+
+
 def test_every_picture_is_shown_by_a_document() -> None:
     documents = [ROOT / "README.md", *(ROOT / "deploy" / "guides").glob("*.md")]
     text = "\n".join(path.read_text(encoding="utf-8") for path in documents)

@@ -21,7 +21,7 @@ from labels_party.files import jobs, message
 from labels_party.work.pipeline import Pipeline
 from labels_party.work.store import Works
 from tests.support.labels import label_table
-from tests.support.labels_cli import Run, arguments, read, refused
+from tests.support.labels_cli import Run, arguments, budgets, read, refused
 
 # --- from files to a message -------------------------------------------------------------------------------
 
@@ -271,3 +271,28 @@ def test_an_output_that_cannot_be_written_after_the_charge_says_how_it_is_had_fr
     (found,) = re.finditer(free, said.err)
     assert run(*found[1].split()[1:], "m.json", "--json").json["epsilon_spent"] == "2"
     assert run("budget", "--json").json[0]["epsilon_spent_at_most"] == "2"
+
+
+def test_a_plan_comes_before_anything_exists_and_before_anything_is_charged(
+    run: Run, labels: Path, home: Path, tmp_path: Path
+) -> None:
+    asked = ("--n", "60", "--epsilon", "1", "--json")
+    planned = run("plan", "--domain", "0:10", "--budget", "2", *asked)
+    assert planned.code == 0, planned.err
+    assert not (home / "keys").exists()  # it made no home
+    rules = ("--population", "shop", "--label-column", "label", "--domain", "0:10", "--missing-label", "0")
+    made = run("population", "create", *rules, "--budget", "2", "--json").json
+    assert (made["name"], made["missing_label"], made["lifetime_epsilon"]) == ("shop", "0", "2")
+    assert not any("erased, since there is no missing" in sentence for sentence in made["ruled_out"])
+    of_it = run("plan", "--population", "shop", *asked).json
+    assert of_it | {"population": ""} == planned.json | {"population": ""}
+    assert of_it["recommendations"][0]["epsilon_left"] == "1"
+    assert [r["epsilon_spent_at_most"] for r in budgets(run, home)] == ["0"]
+    refused(run("population", "create", *rules, "--budget", "3"), 1, "exists already")
+    assert run(*arguments(labels, missing_label="0"), "--json").json["population"] == "shop"
+    assert [r["epsilon_spent_at_most"] for r in budgets(run, home)] == ["1"]
+    assert run("plan", "--domain", "0:10", *asked, "--out", str(tmp_path / "p.html")).code == 0
+    assert "with domain 0:10, not declared yet" in (tmp_path / "p.html").read_text("utf-8")
+    for wrong in ((), ("--population", "shop", "--domain", "0:10"), ("--population", "shop", "--budget", "2")):
+        refused(run("plan", *wrong, *asked), 2, "--domain")
+    refused(run("plan", "--domain", "0:10", "--epsilon", "1"), 2, "needs --n")

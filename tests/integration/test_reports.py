@@ -15,7 +15,7 @@ from label_dp.errors import DigestMismatch, InvalidFile, InvalidInput, NotFound,
 from label_dp.pages.report import MOST_BYTES
 from label_dp.schemas.plan import Plan
 from labels_party.pages.report import plan_report, report
-from labels_party.planning import planned
+from labels_party.planning import planned, question
 from tests.support.labels import LabelsParty, label_table
 
 HOSTILE = '<script>alert("x")</script>'
@@ -126,10 +126,10 @@ def test_a_plan_as_one_page(lite: LabelsParty, tmp_path: Path) -> None:
     with lite as party:
         published(party, "shop", "0.5", ["ads"])
         asked = Plan(epsilon=["0.5", "1"], n=10_000)
-        found = plan_report(party.services, "shop", asked, out)
+        found = plan_report(question(party.services, "shop", asked), "shop", "2030-01-01", out)
         assert found == planned(party.services, "shop", asked)
         with pytest.raises(InvalidInput, match="exists already"):
-            plan_report(party.services, "shop", asked, out)
+            plan_report(question(party.services, "shop", asked), "shop", "2030-01-01", out)
     page = out.read_text(encoding="utf-8")
     assert page.count("Mechanisms at ε") == 2
     assert page.count("<svg") == 1

@@ -1,0 +1,38 @@
+"""`population`: declare one before anything of it is charged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from label_dp.service.cli import emit, say
+from label_dp.service.commands import command
+from label_dp.service.party_commands import Json
+from labels_party.cli.app import app, services
+
+if TYPE_CHECKING:
+    from label_dp.schemas.population import Population
+
+population = typer.Typer(
+    help="Populations: declare one, to plan for it before anything is charged.", no_args_is_help=True
+)
+app.add_typer(population, name="population")
+
+
+@command(population)
+def create(*, rules: Population, as_json: Json = False) -> None:
+    """Declare a population: label, public domain, audiences, lifetime ε. Its rules never change; nothing is charged."""
+    from labels_party.files.inputs import population_of
+    from labels_party.work.decisions import COMMAND_LINE
+
+    party, wanted = services(), population_of(rules)
+    found = party.database.write("population.create", lambda c: party.populations.create(c, wanted, COMMAND_LINE))
+
+    def human() -> None:
+        say(f"{found.name}: declared. What its rules rule out for ever:")
+        for sentence in found.ruled_out():
+            say(sentence, indent=2)
+        say(f"labels-party plan --population {found.name} --epsilon E --n N  shows what an ε would give.")
+
+    emit(found.as_json(), as_json, human)
