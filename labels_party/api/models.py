@@ -180,7 +180,10 @@ class PlanClip(BaseModel):
     quantiles: list[str]
     epsilon: str
     domain: dict[str, Any] = Field(description="Where the prior of this plan would put the bounds; the real ones vary.")
-    rank_error: float = Field(description="Labels by which a bound misses its quantile, exceeded once in 20 times.")
+    rank_error: float = Field(
+        description="Labels by which a bound misses its quantile at most, 19 times in 20, beside those between two "
+        "candidates."
+    )
     note: str | None = Field(description="Set where that is more than lie beyond the quantile.")
 
 

@@ -35,6 +35,7 @@ USES = {
     "staircase.py": CHECKED,
     "unbiased.py": PAID,
     "isotonic/antichains.py": PUBLIC,
+    "isotonic/binned_means.py": PUBLIC,
     "isotonic/binned_medians.py": PUBLIC,
     "isotonic/binning.py": PUBLIC,
     "isotonic/constrained.py": PUBLIC,

@@ -24,6 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.numbers import rounded_up
+
 FloatArray = npt.NDArray[np.float64]
 
 DIRECTIONS = 6
@@ -69,8 +71,8 @@ class Belief:
         if self.variance == 0.0:
             return (NOTHING,)
         return (
-            f"labels that no feature tells would say as much by chance, up to {100.0 * self.chance:.2g} % of the time, "
-            "so predictions were kept near the mean",
+            "labels that no feature tells would say as much by chance, up to "
+            f"{rounded_up(100.0 * self.chance, 2):g} % of the time, so predictions were kept near the mean",
         )
 
 

@@ -141,8 +141,7 @@ def _plan_bins(terms: Terms) -> Facts:
     cells = "x".join(map(str, found.shape))
     if isinstance(found, BinnedMedians):
         return MediansFacts(algorithm="medians of cells", cells=cells, rank_error=f"{rounded_up(found.rank_error):.6g}")
-    bound = f"{found.excess_bound:.6g}"
-    return BinsFacts(algorithm="noisy sums of cells", cells=cells, excess_bound=bound)
+    return BinsFacts(algorithm="noisy sums of cells", cells=cells)
 
 
 def _fit_bins(terms: Terms, x: Any, labels: Any) -> MonotoneMap | MonotoneGrid:
@@ -186,9 +185,7 @@ def _surface(terms: Terms) -> SurfacePlan:
 
 def _plan_grid(terms: Terms) -> Facts:
     found = _surface(terms)
-    cells = "x".join(map(str, found.shape))
-    bound = f"{found.excess_bound:.6g}"
-    return GridFacts(algorithm="3", values=found.values, cells=cells, excess_bound=bound)
+    return GridFacts(algorithm="3", values=found.values, cells="x".join(map(str, found.shape)))
 
 
 def _fit_grid(terms: Terms, x: Any, labels: Any) -> MonotoneGrid:

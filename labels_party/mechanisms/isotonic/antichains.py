@@ -150,7 +150,10 @@ def poset_grid(
 
 def poset_excess_bound(grid: LossGrid, poset: Poset, epsilon: Epsilon) -> float:
     """The most by which the expected loss, summed over all examples, exceeds that of the best monotone function with
-    the grid's values, in the loss's own scale: the sum over levels of that of their choices (Lemma 7 of the paper)."""
+    the grid's values, in the loss's own scale: the sum over levels of that of their choices (Lemma 7 of the paper).
+
+    Of values h apart the best such function loses up to n·h²/4 (squared) or n·h/2 (absolute) more than the best of all
+    monotone ones: each of that one's values moves by h/2 at most, and means are the best values of its blocks."""
     parts = shares(epsilon.fraction, levels_of(grid.size), poset.size)
     total, ranges = 0.0, [(0, grid.size - 1)]
     for share in parts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -32,16 +33,23 @@ class BinnedMeans(CellPlan):
         """Of the cells' sums, in 1/UNITS of the range: a label moves one of them by UNITS at most."""
         return LaplaceNoise(UNITS, self.epsilon.fraction)
 
-    @property
-    def excess_bound(self) -> float:
-        """The most by which the expected squared error, summed over all examples, exceeds that of the best monotone
-        map that is constant on cells of n/cells examples each, in squared label units (but for rounding).
+    def excess_bound(self, counts: IntArray) -> float:
+        """The most by which the expected squared error, summed over all examples, exceeds that of the best monotone map
+        that is constant on the cells, in squared label units, where cells have `counts` int64[M] examples each.
 
-        It is Σ of the cells' examples times the variance of the noise in their means: the map f nearest to noisy means
-        ȳ + z, and f* nearest to ȳ, have ‖f − ȳ‖² − ‖f* − ȳ‖² ≤ 2⟨f − f*, z⟩ − ‖f − f*‖² ≤ ‖z‖².
+        Of examples that were *met*: a cell of s scores that were sent, of which few belong to the batch, errs more. So
+        no document says it: who sent the scores may work it out under the assumption that all of them were met.
+
+        The map g nearest to noisy means ȳ + z, and f* nearest to ȳ, have, weighted by the counts, ‖g − ȳ‖² − ‖f* − ȳ‖²
+        ≤ 2⟨g − f*, z⟩ − ‖g − f*‖² ≤ ‖z‖², and E‖z‖² ≤ 2(R/ε)²·Σ 1/count for a range R. A cell without an example
+        counts as one of the middle, of which f* may lie R/2 away. Labels, and g's values, are rounded by R/(2·UNITS)
+        each; on a block where g is constant both roundings move its mean, so that √E‖z‖² grows by √n·R/UNITS at most.
         """
+        weights = np.maximum(counts, 1)
         wide = float(self.domain.value(self.domain.k - 1) - self.domain.value(0))
-        return 2 * (self.count * wide / float(self.epsilon)) ** 2 / self.n
+        noise = 2 * (wide / float(self.epsilon)) ** 2 * float(np.sum(1 / weights))
+        rounding = wide * math.sqrt(float(weights.sum())) / UNITS
+        return (math.sqrt(noise) + rounding) ** 2 + wide**2 / 4 * int(np.sum(counts == 0))
 
     def fit(self, x: AnyInts, y_positions: AnyInts, noise: Noise = discrete_laplace) -> MonotoneMap | MonotoneGrid:
         """As `CellPlan.fit`.

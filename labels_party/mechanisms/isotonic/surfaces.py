@@ -12,7 +12,7 @@ from label_dp.domain import Domain
 from label_dp.maps.monotone_grid import FloatArray, MonotoneGrid
 from label_dp.privacy import Epsilon
 from labels_party.mechanisms.entropy import Uint64Source
-from labels_party.mechanisms.isotonic.antichains import isotonic_poset, poset_excess_bound, poset_grid
+from labels_party.mechanisms.isotonic.antichains import isotonic_poset, poset_grid
 from labels_party.mechanisms.isotonic.cells import Cells
 from labels_party.mechanisms.isotonic.constrained import default_values
 from labels_party.mechanisms.isotonic.posets import Poset
@@ -60,12 +60,6 @@ class SurfacePlan:
         if self.asked is not None:
             return self.asked
         return default_values(self.n, self.epsilon, self.poset.size, self.poset.down_set_count)
-
-    @property
-    def excess_bound(self) -> float:
-        """As `poset_excess_bound`, summed over all examples."""
-        grid = poset_grid(self.domain, self.poset, self.n, self.epsilon, self.loss, self.values)
-        return poset_excess_bound(grid, self.poset, self.epsilon)
 
     def fit(self, x: IntArray, y_positions: AnyInts, source: Uint64Source | None = None) -> MonotoneGrid:
         """A map of two numbers, monotone in both, of small empirical loss; ε-DP in the labels (replace-one; n, both

@@ -107,7 +107,7 @@ def binned(swept: str, shape: str, n: int, epsilon: str, bits: int, runs: int) -
         x, y = examples(shape, n, size, seed)
         plan = BinnedMeans(DOMAIN, (axis_cells(x, size, default_bins(n, asked)),), n, asked)
         found.append(float(np.mean((plan.fit(x, y).apply(x) - y) ** 2)) / LABELS**2 - least(x, y))
-    proved = plan.excess_bound / LABELS**2 / n + 1 / (4 * plan.count)
+    proved = plan.excess_bound(plan.sums(x, y)[1]) / LABELS**2 / n + 1 / (4 * plan.count)
     return row(swept, shape, n, epsilon, bits, "bins", plan.count, found, proved)
 
 

@@ -51,15 +51,15 @@ class MonotoneFacts(Facts):
 
 
 class BinsFacts(Facts):
-    """Cells along each score, and what the map's loss exceeds the best one's by, at most in expectation."""
+    """Cells along each score. How far the map's loss is from the least follows from how many scores each cell has."""
 
     algorithm: Literal["noisy sums of cells"]
     cells: str
-    excess_bound: str
 
 
 class MediansFacts(Facts):
-    """Cells along each score; by how many labels the median of any cell misses half of them, 19 times in 20."""
+    """Cells along each score; by how many labels the median of no cell misses half of them, before medians are made to
+    rise, 19 times in 20."""
 
     algorithm: Literal["medians of cells"]
     cells: str
@@ -89,7 +89,6 @@ class GridFacts(Facts):
     algorithm: Literal["3"]
     values: int
     cells: str
-    excess_bound: str
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from label_dp.domain import Domain
 from label_dp.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
 from label_dp.maps.shapes import MAX_DOWN_SETS, MAX_GRID_CELLS, grid_cells
 from label_dp.privacy import Epsilon
+from labels_party.mechanisms.isotonic.antichains import poset_excess_bound, poset_grid
 from labels_party.mechanisms.isotonic.cells import Cells
 from labels_party.mechanisms.isotonic.posets import Poset
 from labels_party.mechanisms.isotonic.surfaces import SurfacePlan, axis_cells
@@ -153,6 +154,12 @@ def test_what_a_fit_would_refuse_is_refused_before_it_sees_a_label(
 
 
 def test_the_bound_holds_less_for_more_epsilon_and_finer_grids() -> None:
-    bounds = [plan(4, 4, 1000, Epsilon.parse(e), loss="squared", asked=16).excess_bound for e in ("0.5", "1", "2")]
+    def bound(cells: int, epsilon: str) -> float:
+        poset = Poset.grid(cells, cells)
+        return poset_excess_bound(
+            poset_grid(TEN, poset, 1000, Epsilon.parse(epsilon), "squared", 16), poset, Epsilon.parse(epsilon)
+        )
+
+    bounds = [bound(4, epsilon) for epsilon in ("0.5", "1", "2")]
     assert bounds == sorted(bounds, reverse=True)
-    assert plan(8, 8, 1000, loss="squared", asked=16).excess_bound > bounds[1]
+    assert bound(8, "1") > bounds[1]
