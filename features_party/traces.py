@@ -130,7 +130,8 @@ class Traced:
         finally:
             if begun.span is None:
                 begun.span = self.traces.request(method_of(scope), Context(), begun.nanoseconds)
-            route, method = getattr(scope.get("route"), "path", "unknown"), method_of(scope)
+            call = scope.get("route") or scope["state"].get("call")  # of a refused one the latter alone is known
+            route, method = getattr(call, "path", "unknown"), method_of(scope)
             begun.span.update_name(f"{method} {route}")
             begun.span.set_attributes({"http.request.method": method, "http.route": route})
             if begun.status:

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, SecretStr
 
-from label_dp.service.settings import ServiceSettings, settings_of, state_folder
+from label_dp.service.settings import ServiceSettings, listed, settings_of, state_folder
 
 
 class Settings(ServiceSettings):
@@ -70,7 +70,7 @@ class Settings(ServiceSettings):
 
     @property
     def webhook_host_list(self) -> tuple[str, ...]:
-        return tuple(host.strip() for host in self.webhook_hosts.split(",") if host.strip())
+        return listed(self.webhook_hosts)
 
     def keep_kernels(self) -> None:
         """Compiled kernels are kept in the home folder, unless the environment names another place for them."""

@@ -7,10 +7,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-import anyio
 import anyio.from_thread
 import anyio.to_thread
-from anyio.lowlevel import RunVar, current_token
+from anyio.lowlevel import current_token
 from fastapi import Request
 
 from label_dp.errors import InvalidFile
@@ -18,6 +17,7 @@ from label_dp.service.apikeys import Principal
 from label_dp.service.bodies import is_small
 from label_dp.service.gathered import Gathered
 from label_dp.service.idempotency import Claim, IdempotentCall, Reply
+from label_dp.service.threads import Threads
 from labels_party.bootstrap import Services
 from labels_party.labels.chunks import Chunks
 from labels_party.labels.formats import Format, format_of
@@ -30,8 +30,7 @@ SOON = 0.25  # seconds for a body to have come; one that takes longer claims its
 # an owner's apart: what it is refused depends on labels, and takes time
 _together = Gathered[Small, Reply](lambda at, uploads: at[0].add_small(at[1], uploads), lambda small: small.size)
 # of uploads on their way, and of those that came whole, which wait for nobody outside
-_coming: RunVar[anyio.CapacityLimiter] = RunVar("threads of uploads")
-_come: RunVar[anyio.CapacityLimiter] = RunVar("threads of bodies that came whole")
+_coming, _come = Threads("uploads", 32), Threads("bodies that came whole", 32)
 
 
 class Body:
@@ -158,7 +157,9 @@ async def receive(
         await body.gather(None if is_small(request.headers.get("content-length")) else SOON, least=AT_ONCE)
         if inserts and body.ended and kind.text:
             small = _small(ctx, kind, body.held(), call, asked, columns, caller)
-            _, answer = await _together.do((ctx.intake, batch, small.owner), small, _limiter(ctx, _come))
+            _, answer = await _together.do(
+                (ctx.intake, batch, small.owner), small, _come.limiter(ctx.settings.uploads_at_once)
+            )
             return answer
         upload = Upload(ctx, body, kind, call, f"{method}{asked}", columns)
         call.body_mac = upload.mac
@@ -167,7 +168,8 @@ async def receive(
             with upload.claim:
                 return work(upload)
 
-        _, answer = await anyio.to_thread.run_sync(run, limiter=_limiter(ctx, _come if body.ended else _coming))
+        threads = (_come if body.ended else _coming).limiter(ctx.settings.uploads_at_once)
+        _, answer = await anyio.to_thread.run_sync(run, limiter=threads)
     return answer
 
 
@@ -199,13 +201,3 @@ async def _body(request: Request) -> AsyncIterator[Body]:
         yield body
     finally:
         body.close()
-
-
-def _limiter(ctx: Services, of: RunVar[anyio.CapacityLimiter]) -> anyio.CapacityLimiter:
-    """Threads of their own, so that slow uploads never keep other calls waiting; one limiter each per event loop."""
-    try:
-        return of.get()
-    except LookupError:
-        limiter = anyio.CapacityLimiter(ctx.settings.uploads_at_once)
-        of.set(limiter)
-        return limiter

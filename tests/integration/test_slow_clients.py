@@ -25,6 +25,7 @@ import httpx
 import pytest
 
 from label_dp.service.bodies import FREE_BYTES
+from tests.support.serving import free_port
 
 pytestmark = pytest.mark.processes
 
@@ -35,6 +36,8 @@ SERVE = """
 import sys
 from label_dp.service.connection import Connection
 Connection.header_seconds, Connection.rest_seconds, Connection.stall_seconds = 1.0, 1.0, 1.0
+if len(sys.argv) > 1:
+    Connection.header_seconds, Connection.most_connections = 600.0, int(sys.argv[1])
 from labels_party.cli import main
 sys.argv = ["labels-party", "serve", "--port", "0"]
 main()
@@ -68,17 +71,21 @@ class Service:
         return httpx.get(f"http://127.0.0.1:{self.port}/healthz", timeout=5).status_code == 200
 
 
-def start(home: Path, log: Path) -> tuple[subprocess.Popen[str], int]:
-    environment = os.environ | {
-        "LABELS_PARTY_HOME": str(home),
-        "LABELS_PARTY_UPLOAD_IDLE_SECONDS": str(IDLE),
-        "LABELS_PARTY_MAX_BODY_BYTES": str(MOST_BODY),
-        "LABELS_PARTY_UPLOADS_AT_ONCE": "2",
-        "LABELS_PARTY_SHUTDOWN_SECONDS": "3",
-        "LABELS_PARTY_LOG_FORMAT": "json",
-    }
+def start(home: Path, log: Path, *words: str, **more: str) -> tuple[subprocess.Popen[str], int]:
+    environment = (
+        os.environ
+        | more
+        | {
+            "LABELS_PARTY_HOME": str(home),
+            "LABELS_PARTY_UPLOAD_IDLE_SECONDS": str(IDLE),
+            "LABELS_PARTY_MAX_BODY_BYTES": str(MOST_BODY),
+            "LABELS_PARTY_UPLOADS_AT_ONCE": "2",
+            "LABELS_PARTY_SHUTDOWN_SECONDS": "3",
+            "LABELS_PARTY_LOG_FORMAT": "json",
+        }
+    )
     with log.open("w") as errors:
-        process = subprocess.Popen([sys.executable, "-c", SERVE], stderr=errors, env=environment, text=True)
+        process = subprocess.Popen([sys.executable, "-c", SERVE, *words], stderr=errors, env=environment, text=True)
     until = time.monotonic() + 30
     while time.monotonic() < until:
         found = re.search(r"http://127\.0\.0\.1:(\d+)/, every call at", log.read_text())
@@ -305,6 +312,39 @@ def test_a_hundred_stalled_connections_leave_the_service_answering(service: Serv
     finally:
         for connection in stalled:
             connection.close()
+
+
+def test_a_stranger_with_every_connection_keeps_nobody_out(tmp_path: Path) -> None:
+    probes, most = free_port(), 40
+    process, port = start(tmp_path / "home", tmp_path / "log", str(most), LABELS_PARTY_PROBES_PORT=probes)
+    held: list[socket.socket] = []
+    try:
+        for _ in range(5):
+            for number in range(most):
+                held.append(socket.create_connection(("127.0.0.1", port), timeout=10))
+                held[-1].sendall(b"GET /healthz HTTP/1.1\r\nX: " if number % 2 else b"")
+            assert httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=5).status_code == 200
+            for path in ("/healthz", "/readyz"):
+                assert httpx.get(f"http://127.0.0.1:{probes}{path}", timeout=5).status_code == 200
+        assert httpx.get(f"http://127.0.0.1:{probes}/v1/populations", timeout=5).status_code == 404
+        closed = [one for one in held if ended(one)]
+        assert closed == held[: len(closed)]  # those that had waited longest
+        assert most - 3 <= len(held) - len(closed) <= most
+    finally:
+        for one in held:
+            one.close()
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+
+
+def ended(one: socket.socket) -> bool:
+    one.setblocking(False)
+    try:
+        return one.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def test_the_log_is_json_and_names_no_path_and_no_key(service: Service) -> None:

@@ -2,6 +2,7 @@
 
 # annotations are read at once here: the roles in them differ by party
 
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
@@ -11,6 +12,7 @@ from label_dp.errors import NotFound, Unauthenticated
 from label_dp.pages.site import FORM, HEADERS, Site, Visit, page_router, read_form, refused_sign_in, visitor
 from label_dp.service.apikeys import Principal
 from label_dp.service.sessions import HOURS
+from label_dp.service.threads import WRITERS
 
 
 def site_router(*roles: str, home: str) -> APIRouter:
@@ -36,7 +38,7 @@ def site_router(*roles: str, home: str) -> APIRouter:
         await read_form(request, visit)
         back = _path(visit.form.get("next", ""))
         try:
-            token = await run_in_threadpool(site.sessions.open, visit.form.get("key", "").strip() or None)
+            token = await WRITERS.run(partial(site.sessions.open, visit.form.get("key", "").strip() or None))
         except Unauthenticated as error:
             request.app.state.failures.note(error, request.scope)
             told = refused_sign_in(error)

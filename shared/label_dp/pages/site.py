@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import mimetypes
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import resources
 from typing import Any
 
@@ -28,6 +28,7 @@ from label_dp.problems import problem
 from label_dp.service.apikeys import Principal
 from label_dp.service.calls import LARGE_BODY, Takes, refuse_other_roles
 from label_dp.service.sessions import Sessions
+from label_dp.service.threads import LOOKS, Handler, taking_turns
 
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; form-action 'self'; "
@@ -116,8 +117,8 @@ class _SignInFirst(Exception):
 class PageRoute(APIRoute):
     """A route whose refusals are pages, and whose strangers are asked to sign in."""
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
+    def get_route_handler(self) -> Handler:
+        handle = taking_turns(self, super().get_route_handler())
 
         async def shown(request: Request) -> Response:
             site: Site = request.app.state.site
@@ -185,7 +186,7 @@ class Visitor:
     async def __call__(self, request: Request) -> Visit:
         """Raises NotFound (another role), InvalidRequest (no token of this session in a form)."""
         site: Site = request.app.state.site
-        session = await run_in_threadpool(site.sessions.find, request.cookies.get(site.cookie))
+        session = await LOOKS.run(partial(site.sessions.find, request.cookies.get(site.cookie)))
         if session is None:
             raise _SignInFirst
         request.state.caller = session.caller

@@ -6,6 +6,7 @@ bodies; HEAD and OPTIONS; then the routes, which read JSON strictly, and whose r
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -29,8 +30,10 @@ from label_dp.service.logs import event
 from label_dp.service.methods import Methods, known_request
 from label_dp.service.metrics import install_metrics
 from label_dp.service.observing import Look, Observed
+from label_dp.service.probes import Probes
 from label_dp.service.rates import Rates
 from label_dp.service.refusals import install_handlers
+from label_dp.service.threads import LOOKS
 from label_dp.service.worker import Worker
 
 log = logging.getLogger("label_dp.service")
@@ -66,7 +69,8 @@ def application(
     """
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        app.state.probes.loop = asyncio.get_running_loop()
         start()
         yield
         stop()
@@ -99,17 +103,22 @@ def application(
     for router in routers:
         app.include_router(router)
 
+    def ready() -> None:
+        services.database.read("readyz", lambda c: c.execute(sa.select(1)).scalar())
+        if services.settings.worker and not workers[0].alive():
+            raise Unavailable(dead)
+
+    app.state.probes = Probes(ready)
+
     @app.get("/healthz", tags=["service"])
     async def healthz() -> Health:
         """The process answers."""
         return Health(status="ok")
 
     @app.get("/readyz", tags=["service"], responses=problem_responses(503))
-    def readyz() -> Health:
+    async def readyz() -> Health:
         """The database answers and the worker lives."""
-        services.database.read("readyz", lambda c: c.execute(sa.select(1)).scalar())
-        if services.settings.worker and not workers[0].alive():
-            raise Unavailable(dead)
+        await LOOKS.run(ready)
         return Health(status="ready")
 
     return app

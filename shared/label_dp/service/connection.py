@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import os
 import sys
 from http import HTTPStatus
@@ -18,6 +19,7 @@ from label_dp.problems import PROBLEM_JSON, http_problem
 from label_dp.service.asgi import App, Message, Receive, Scope, Send
 from label_dp.service.files import ZERO_COPY
 
+MOST_CONNECTIONS = 500  # below the usual limit of 1024 open files
 HEADER_SECONDS = 15.0
 REST_SECONDS = 5.0  # of a body that was answered before it had come: time to read our answer, but no more
 REST_BYTES = 1 << 22  # of the same
@@ -27,19 +29,28 @@ _ZEROS = bytes(FILE_BYTES)  # stands for them where they are counted
 
 
 class Connection(H11Protocol):
-    """An HTTP/1.1 connection of uvicorn with deadlines."""
+    """An HTTP/1.1 connection of uvicorn with deadlines. One more than the service takes ends the one that has waited
+    longest for headers: whoever only holds connections keeps nobody out."""
 
     header_seconds, rest_seconds, stall_seconds = HEADER_SECONDS, REST_SECONDS, STALL_SECONDS
+    most_connections = MOST_CONNECTIONS
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._headers_due: asyncio.TimerHandle | None = None
         self._reader_due: asyncio.TimerHandle | None = None
+        self.waits_since = math.inf  # of the loop's clock: for headers
         self._rest: int | None = None  # bytes that may still come of a body that was answered
         self.app: App = self._with_files(self.app)
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        if len(self.connections) >= self.most_connections:
+            waiting = [one for one in self.connections if isinstance(one, Connection) and one.waits_since < math.inf]
+            if waiting:
+                longest = min(waiting, key=lambda one: one.waits_since)
+                longest.waits_since = math.inf
+                longest.transport.abort()
         self._wait_for_headers(self.header_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -57,6 +68,7 @@ class Connection(H11Protocol):
         answering = self.cycle is not None and not self.cycle.response_complete
         if answering:
             _cancel(self._headers_due)
+            self.waits_since = math.inf
         if answering or self.conn.their_state is not h11.SEND_BODY:  # the rest has come
             self._rest = None
 
@@ -123,6 +135,7 @@ class Connection(H11Protocol):
 
     def _wait_for_headers(self, seconds: float) -> None:
         _cancel(self._headers_due)
+        self.waits_since = self.loop.time()
         self._headers_due = self.loop.call_later(seconds, self._headers_are_late)
 
     def _headers_are_late(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ WRITER_LOCK = 0x6C6162656C6470  # "labeldp": the advisory lock that makes writer
 ATTEMPTS = 12
 LOCK_SECONDS = 30  # how long a writer waits for its turn before it counts as an attempt, on both engines
 SCRUB_MS = 2000
+WRITERS = 8  # connections of writers that wait for their turn: the others are left to readers
 IDLE_SECONDS = 120  # a process that froze inside a transaction is thrown out: everybody would wait for it
 
 
@@ -105,12 +107,21 @@ class Database:
         self.engine = create_engine(url)
         self.fault = faults
         self.dialect = self.engine.dialect.name
+        self._writers = threading.BoundedSemaphore(WRITERS)
 
     def dispose(self) -> None:
         self.engine.dispose()
 
     def write(self, name: str, work: Callable[[Connection], T]) -> T:
         """Run `work` in one write transaction; retried while the engine says it certainly did not commit."""
+        if not self._writers.acquire(timeout=LOCK_SECONDS):
+            raise Unavailable(f"Too many calls waited to write when '{name}' was due; nothing was changed. Try again.")
+        try:
+            return self._write(name, work)
+        finally:
+            self._writers.release()
+
+    def _write(self, name: str, work: Callable[[Connection], T]) -> T:
         for attempt in range(ATTEMPTS):
             committing = False
             try:

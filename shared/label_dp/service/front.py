@@ -7,6 +7,7 @@ import re
 import secrets
 import time
 from http import HTTPStatus
+from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Any
 
 from starlette.datastructures import MutableHeaders
@@ -20,6 +21,7 @@ from label_dp.service.gathered import Gathered
 from label_dp.service.logs import Sparse, access, coarse_milliseconds, event, log_internal, request_id
 from label_dp.service.rates import Rates
 from label_dp.service.refusals import refusal, respond
+from label_dp.service.threads import LOOKS
 
 if TYPE_CHECKING:
     from prometheus_client import Counter
@@ -29,6 +31,7 @@ log = logging.getLogger("label_dp.http")
 GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 MOST_HEADERS, MOST_HEADER_BYTES = 100, 1 << 15
 IDS_AT_ONCE = 256
+IPV6 = 6
 PROBES = ("/healthz", "/readyz", "/metrics")
 
 
@@ -112,7 +115,7 @@ class Failures:
 
     def note(self, error: Unauthenticated, scope: Scope) -> None:
         self._count(error.reason)
-        address = (scope.get("client") or ("unknown",))[0]
+        address = address_of(scope)
         who = f"key {error.key_id}" if error.key_id else f"address {address}"
         count = self.seen.due(f"{error.reason} {who}")
         if count:
@@ -151,7 +154,7 @@ class Front:
         scope.setdefault("state", {})["call"] = call
         if scope["path"].startswith("/v1/"):
             try:
-                caller = await self.callers.do("", bearer_of(scope))
+                caller = await self.callers.do("", bearer_of(scope), LOOKS.limiter())
                 scope["state"]["caller"] = caller
                 self.rates.take(caller.key_id)
                 if call is not None and call.roles is not None:
@@ -164,6 +167,16 @@ class Front:
                 await refusal(error)(scope, receive, send)
                 return
         await self.app(scope, receive, send)
+
+
+def address_of(scope: Scope) -> str:
+    """The caller's address; of version 6 the network of 64 bits, all of which one caller may have. What a proxy said
+    and is no address is not repeated."""
+    try:
+        found = ip_address((scope.get("client") or ("",))[0])
+    except ValueError:
+        return "unknown"
+    return str(ip_network((found, 64), strict=False)) if found.version == IPV6 else str(found)
 
 
 def bearer_of(scope: Scope) -> str | None:

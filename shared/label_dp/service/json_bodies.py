@@ -8,9 +8,6 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
-import anyio.to_thread
-from anyio import CapacityLimiter
-from anyio.lowlevel import RunVar
 from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter
@@ -21,14 +18,14 @@ from label_dp.errors import TooLarge, UnsupportedMediaType
 from label_dp.schemas.base import Ask
 from label_dp.service.bodies import JSON_TYPE
 from label_dp.service.calls import SMALL_BODY
+from label_dp.service.threads import Handler, Threads, taking_turns
 from label_dp.service.validation import read_value
 
 Model = TypeVar("Model", bound=BaseModel)
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 NOT_JSON = "This call reads JSON: send the header 'Content-Type: application/json'."
-AT_ONCE = 4  # bodies decoded at the same time; other calls keep their threads
-_limiters: RunVar[CapacityLimiter] = RunVar("decoders of JSON")
+DECODERS = Threads("decoders of JSON", 4)  # other calls keep their threads
 
 
 class _Decoded(Request):
@@ -65,8 +62,8 @@ class JsonRoute(APIRoute):
         )
         super().__init__(path, endpoint, **options)
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle, field = super().get_route_handler(), self.body_field
+    def get_route_handler(self) -> Handler:
+        handle, field = taking_turns(self, super().get_route_handler()), self.body_field
         quick: Answer | None = getattr(self.endpoint, "quick_answer", None)
         if quick is not None:
             return _either(quick, handle)
@@ -85,15 +82,13 @@ class JsonRoute(APIRoute):
                 kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
                 if not JSON_TYPE.fullmatch(kind):
                     raise UnsupportedMediaType(NOT_JSON)
-                given.value = await _in_thread(partial(read_value, body, adapter, annotation))
+                given.value = await DECODERS.run(partial(read_value, body, adapter, annotation))
             return await handle(given)
 
         return decoded
 
 
-def _either(
-    quick: Answer, handle: Callable[[Request], Coroutine[Any, Any, Response]]
-) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+def _either(quick: Answer, handle: Handler) -> Handler:
     async def answered(request: Request) -> Response:
         if request.scope["query_string"]:
             return await handle(request)
@@ -129,14 +124,5 @@ async def read_body(request: Request, model: type[Model]) -> Model:
         body += piece
         if len(body) > SMALL_BODY:
             raise TooLarge(f"A JSON body of this call has at most {SMALL_BODY} bytes.")
-    found: Model = await _in_thread(partial(read_value, bytes(body), TypeAdapter(model), model))
+    found: Model = await DECODERS.run(partial(read_value, bytes(body), TypeAdapter(model), model))
     return found
-
-
-async def _in_thread(work: Callable[[], Any]) -> Any:
-    try:
-        limiter = _limiters.get()
-    except LookupError:
-        limiter = CapacityLimiter(AT_ONCE)
-        _limiters.set(limiter)
-    return await anyio.to_thread.run_sync(work, limiter=limiter)

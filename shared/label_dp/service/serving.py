@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from label_dp.errors import InvalidInput
 from label_dp.service.cli import USUALLY
+from label_dp.service.probes import family_of
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from label_dp.service.settings import ServiceSettings
 
-MOST_CONNECTIONS = 500  # below the usual limit of 1024 open files
 KEEP_ALIVE_SECONDS = 30
 MOST_HEADER_BYTES = 1 << 15
 # to make its OpenAPI document takes half a second, once: after the start, and in a thread, so that nobody waits for it
@@ -31,13 +31,13 @@ def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettin
     """
     import uvicorn
 
-    from label_dp.service.connection import Connection
+    from label_dp.service.connection import MOST_CONNECTIONS, Connection
     from label_dp.service.last_words import quiet_python
     from label_dp.service.logs import announce, configure_logging
 
     configure_logging(settings.log_format)
     os.umask(0o077)  # whatever a service writes is its own
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    family = family_of(host)
     try:
         listener = socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, OverflowError) as error:
@@ -45,8 +45,7 @@ def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettin
             f"The {name} cannot listen on {host}, port {port} ({_reason(error)}). Choose another address with --host "
             "or --port."
         ) from None
-    if settings.metrics_port:
-        _serve_metrics(app, host, settings, name)
+    _serve_beside(app, host, settings, name)
     # accepted connections inherit it; asyncio sets it itself only on sockets that name their protocol, and without it
     # an answer waits 40 ms for the acknowledgement of its headers
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -62,6 +61,8 @@ def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettin
         access_log=False,
         server_header=False,
         limit_concurrency=MOST_CONNECTIONS,
+        proxy_headers=bool(settings.proxy_list),  # what others say of themselves is written nowhere
+        forwarded_allow_ips=list(settings.proxy_list),
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=settings.shutdown_seconds,
         h11_max_incomplete_event_size=MOST_HEADER_BYTES,
@@ -77,19 +78,26 @@ def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettin
         server.run(sockets=[listener])
 
 
-def _serve_metrics(app: FastAPI, host: str, settings: ServiceSettings, name: str) -> None:
-    """`/metrics` on a port of its own, from a thread that ends with the process. Raises InvalidInput."""
+def _serve_beside(app: FastAPI, host: str, settings: ServiceSettings, name: str) -> None:
+    """`/metrics` and probes on ports of their own, from threads that end with the process. Raises InvalidInput."""
     from prometheus_client import start_http_server
 
-    port = settings.metrics_port
-    try:
+    def metrics(port: int) -> None:
         start_http_server(port, host, app.state.metrics)
-    except (OSError, OverflowError) as error:
-        setting = f"{settings.party.upper().replace('-', '_')}_METRICS_PORT"
-        raise InvalidInput(
-            f"The {name} cannot serve its metrics on {host}, port {port} ({_reason(error)}). Choose another port with "
-            f"{setting}."
-        ) from None
+
+    def probes(port: int) -> None:
+        app.state.probes.serve(host, port)
+
+    for what, port, begin in (("metrics", settings.metrics_port, metrics), ("probes", settings.probes_port, probes)):
+        try:
+            if port:
+                begin(port)
+        except (OSError, OverflowError) as error:
+            setting = f"{settings.party.upper().replace('-', '_')}_{what.upper()}_PORT"
+            raise InvalidInput(
+                f"The {name} cannot serve its {what} on {host}, port {port} ({_reason(error)}). Choose another port "
+                f"with {setting}."
+            ) from None
 
 
 def _reason(error: OSError | OverflowError) -> str:

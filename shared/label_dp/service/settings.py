@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from difflib import get_close_matches
+from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_origin
 
@@ -60,6 +61,14 @@ class ServiceSettings(BaseSettings):
     metrics_port: int = Field(
         default=0, ge=0, le=65535, description="A port of its own for `/metrics`, which `port` then lacks; 0: none."
     )
+    probes_port: int = Field(
+        default=0, ge=0, le=65535, description="A port of its own for `/healthz` and `/readyz`, beside `port`; 0: none."
+    )
+    proxies: str = Field(
+        default="",
+        description="Addresses or networks of the proxies in front, separated by commas: what their headers say of a "
+        "caller's address and of TLS is believed. Empty: nobody's.",
+    )
     memory_limit_mb: int = Field(
         default_factory=usual_memory_mb,
         ge=LEAST_MEMORY_MB,
@@ -84,6 +93,22 @@ class ServiceSettings(BaseSettings):
         default="", max_length=100, description="Which build this is, such as its commit; shown by `/metrics`."
     )
     log_format: LogFormat = Field(default="plain", description="Lines of the log: plain or json.")
+
+    @field_validator("proxies")
+    @classmethod
+    def _addresses(cls, value: str) -> str:
+        try:
+            for one in listed(value):
+                ip_network(one)
+        except ValueError:  # its text would be quoted
+            raise PydanticCustomError(
+                "addresses", "must be addresses or networks such as 127.0.0.1 or 10.0.0.0/24, separated by commas"
+            ) from None
+        return value
+
+    @property
+    def proxy_list(self) -> tuple[str, ...]:
+        return listed(self.proxies)
 
     @field_validator("*", mode="before")
     @classmethod
@@ -147,6 +172,11 @@ class ServiceSettings(BaseSettings):
         if self.database_url is not None:
             return self.database_url.get_secret_value()
         return f"sqlite:///{self.home.absolute() / f'{self.party}.sqlite'}"
+
+
+def listed(value: str) -> tuple[str, ...]:
+    """What a setting separates by commas."""
+    return tuple(part.strip() for part in value.split(",") if part.strip())
 
 
 def _links(prefix: str, named: dict[str, str]) -> set[str]:

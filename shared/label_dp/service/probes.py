@@ -1,0 +1,79 @@
+"""`/healthz` and `/readyz` on a port of their own, from threads of their own.
+
+Whoever fills the service's connections or its calls does not have it killed as dead. Both still ask the event loop,
+without which nothing else is served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import cast
+
+from label_dp.errors import LabelDPError
+
+SECONDS = 4.0  # of an answer of the loop, and of a probe's own request
+
+
+def family_of(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+class Probes:
+    """`ready` raises LabelDPError where the service is not. `loop`: of the service, once it runs."""
+
+    seconds = SECONDS
+
+    def __init__(self, ready: Callable[[], None]) -> None:
+        self.ready, self.loop = ready, cast("asyncio.AbstractEventLoop | None", None)
+
+    def alive(self) -> bool:
+        """Whether the event loop turns."""
+        if self.loop is None:
+            return False
+        turned = threading.Event()
+        try:
+            self.loop.call_soon_threadsafe(turned.set)
+        except RuntimeError:  # it was closed
+            return False
+        return turned.wait(self.seconds)
+
+    def answer(self, path: str) -> int:
+        """The status of a probe."""
+        if path not in ("/healthz", "/readyz"):
+            return 404
+        if not self.alive():
+            return 503
+        if path == "/readyz":
+            try:
+                self.ready()
+            except (LabelDPError, CancelledError):
+                return 503
+        return 200
+
+    def serve(self, host: str, port: int) -> ThreadingHTTPServer:
+        """Listen from a thread that ends with the process. Raises OSError, OverflowError."""
+        answer = self.answer
+
+        class Handler(BaseHTTPRequestHandler):
+            timeout = SECONDS
+
+            def do_GET(self) -> None:
+                self.send_response(answer(self.path))
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                """Nothing: a probe comes every few seconds."""
+
+        class Server(ThreadingHTTPServer):
+            address_family = family_of(host)
+            daemon_threads = True
+
+        server = Server((host, port), Handler)
+        threading.Thread(target=server.serve_forever, name="probes", daemon=True).start()
+        return server
