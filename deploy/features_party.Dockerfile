@@ -44,7 +44,8 @@ ENV PATH=/opt/label-dp/bin:$PATH \
     OMP_WAIT_POLICY=PASSIVE \
     FEATURES_PARTY_HOME=/var/lib/features-party/home \
     FEATURES_PARTY_HOST=0.0.0.0 \
-    FEATURES_PARTY_PORT=8002
+    FEATURES_PARTY_PORT=8002 \
+    FEATURES_PARTY_PROBES_PORT=9102
 # an image without a working trainer must not be built
 RUN python -c "import onnx, pyarrow.dataset, pyarrow.parquet, scipy.optimize, xgboost"
 # a number, so that an orchestrator can see that it is not root
@@ -67,7 +68,7 @@ FROM base AS service
 VOLUME /var/lib/features-party
 EXPOSE 8002
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
-  CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8002/healthz', timeout=4)"]
+  CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:9102/healthz', timeout=4)"]
 # last, so that another commit builds no layer anew: --build-arg REVISION=$(git rev-parse --short HEAD)
 ARG REVISION=
 LABEL org.opencontainers.image.revision="${REVISION}"

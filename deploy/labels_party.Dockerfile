@@ -44,7 +44,8 @@ ENV PATH=/opt/label-dp/bin:$PATH \
     NUMBA_CACHE_DIR=/var/lib/labels-party/numba \
     LABELS_PARTY_HOME=/var/lib/labels-party/home \
     LABELS_PARTY_HOST=0.0.0.0 \
-    LABELS_PARTY_PORT=8001
+    LABELS_PARTY_PORT=8001 \
+    LABELS_PARTY_PROBES_PORT=9101
 # a number, so that an orchestrator can see that it is not root
 USER 10001:10001
 WORKDIR /var/lib/labels-party
@@ -53,7 +54,7 @@ RUN python -c "import pyarrow.dataset, pyarrow.parquet, opendp.measurements; fro
 VOLUME /var/lib/labels-party
 EXPOSE 8001
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
-  CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8001/healthz', timeout=4)"]
+  CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:9101/healthz', timeout=4)"]
 # last, so that another commit builds no layer anew: --build-arg REVISION=$(git rev-parse --short HEAD)
 ARG REVISION=
 LABEL org.opencontainers.image.revision="${REVISION}"

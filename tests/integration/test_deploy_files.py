@@ -366,7 +366,7 @@ def test_an_image_knows_its_home_port_and_health(party: str, monkeypatch: pytest
         assert environment["NUMBA_CACHE_DIR"].startswith(f"{settings.home.parent}/")
     health = [rest for word, rest in parsed if word == "HEALTHCHECK"]
     assert len(health) == 1
-    assert f"http://127.0.0.1:{PORTS[party]}/healthz" in health[0]
+    assert f"http://127.0.0.1:{settings.probes_port}/healthz" in health[0]
     commands = [rest for word, rest in parsed if word == "CMD"]
     start = yaml.safe_load(commands[-1])
     assert start[0] == party

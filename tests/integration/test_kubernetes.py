@@ -35,6 +35,13 @@ def resources(name: str) -> list[dict[str, Any]]:
     return found
 
 
+def settings_of(party: str) -> list[str]:
+    """The literals of its ConfigMap."""
+    (made,) = kustomization(party)["configMapGenerator"]
+    found: list[str] = made["literals"]
+    return found
+
+
 def pods(name: str) -> list[dict[str, Any]]:
     return [each["spec"]["template"] for each in resources(name) if each["kind"] in ("StatefulSet", "Deployment")]
 
@@ -97,7 +104,7 @@ def test_its_settings_load(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path:
     for pod in pods(name):
         (container,) = pod["spec"]["containers"]
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-        assert ports == {"http": PORTS[party], "metrics": settings.metrics_port}
+        assert ports == {"http": PORTS[party], "metrics": settings.metrics_port, "probes": settings.probes_port}
         scraped = {"prometheus.io/scrape": "true", "prometheus.io/port": str(settings.metrics_port)}
         assert pod["metadata"]["annotations"] == scraped
         mounted = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
@@ -127,6 +134,11 @@ def test_every_pod_is_confined(name: str) -> None:
             kinds = ("startup", "readiness", "liveness")
             probes = {kind: container[f"{kind}Probe"]["httpGet"]["path"] for kind in kinds}
             assert probes == {"startup": "/readyz", "readiness": "/readyz", "liveness": "/healthz"}
+            # a port that no caller fills
+            (port,) = {container[f"{kind}Probe"]["httpGet"]["port"] for kind in kinds}
+            own = {one["name"]: one["containerPort"] for one in container["ports"]}
+            assert f"{prefix(party_of(name))}PROBES_PORT={own[port]}" in settings_of(party_of(name))
+            assert len({own[each] for each in ("http", "metrics", port)}) == 3
 
 
 @pytest.mark.parametrize("name", BASES)
