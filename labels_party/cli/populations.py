@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from label_dp.service.cli import emit, say
+from label_dp.service.cli import emit, say, warn
 from label_dp.service.commands import command
 from label_dp.service.party_commands import Json
 from labels_party.cli.app import app, services
@@ -27,7 +27,11 @@ def create(*, rules: Population, as_json: Json = False) -> None:
     from labels_party.work.decisions import COMMAND_LINE
 
     party, wanted = services(), population_of(rules)
+    others = party.database.read("population.others", lambda c: party.populations.other_labels(c, wanted))
     found = party.database.write("population.create", lambda c: party.populations.create(c, wanted, COMMAND_LINE))
+
+    if others:
+        warn(others)
 
     def human() -> None:
         say(f"{found.name}: declared. What its rules rule out for ever:")

@@ -10,14 +10,30 @@ from label_dp.client.asking import asks, members
 from label_dp.client.conversation import Conversation, Json, Request, ask, delete, entries, get, path, post
 from label_dp.client.declared import call
 from label_dp.client.tables import as_arrow, renamed
-from label_dp.columnar.frames import chunked, length
+from label_dp.columnar.frames import as_table, chunked, length
+from label_dp.errors import RemoteProblem
 from label_dp.schemas.population import Batch, Population, Schedule
 from label_dp.service.cli import progress as bar
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from label_dp.columnar.frames import Frame, Frames
 
 Told = Callable[[int, int | None], None]  # rows sent, and rows in all where that is known
+
+
+def _declared_unit(batch: str, table: pa.Table, others: set[str]) -> Conversation[str | None]:
+    """The column of units that the batch's population declares, where the table has it; None for a key that may send
+    labels only."""
+    if not others < set(table.column_names):  # nothing else there, or one of them is missing
+        return None
+    try:
+        owner = (yield from get(at.BATCH, batch))["population"]
+        column: str | None = (yield from get(at.POPULATION, owner))["unit"]["column"]
+    except RemoteProblem:
+        return None
+    return column if column in table.column_names else None
 
 
 class BatchCalls:
@@ -76,9 +92,12 @@ class BatchCalls:
     def put_examples(
         self, batch: str, examples: Frame, *, id_column: str = "example_id", unit_column: str | None = None
     ) -> Conversation[Json]:
-        """Declare all of the batch's ids at once, before any label."""
-        table = renamed(examples, {"example_id": id_column, "unit": unit_column})
-        return ask(as_arrow("PUT", path(at.EXAMPLES, batch), table))
+        """Declare all of the batch's ids at once, before any label. `unit_column`: for a key that may look, by default
+        the one that the population declares."""
+        table = as_table(examples)
+        unit = unit_column or (yield from _declared_unit(batch, table, {id_column}))
+        table = renamed(table, {"example_id": id_column, "unit": unit})
+        return (yield from ask(as_arrow("PUT", path(at.EXAMPLES, batch), table)))
 
     @call
     def add_labels(
@@ -94,6 +113,8 @@ class BatchCalls:
     ) -> Conversation[int]:
         """Send labels in chunks, each stored as a whole or not at all; returns how many were accepted.
 
+        `unit_column` as in `put_examples`.
+
         `mode="upsert"`: a later record replaces an earlier one, a null label deletes it. `progress` True: a bar on a
         terminal, nothing when piped; a function is called with (rows sent, rows or None).
         """
@@ -101,6 +122,8 @@ class BatchCalls:
         columns = {"example_id": id_column, "label": label_column, "unit": unit_column}
         with bar("sending labels", quiet=progress is not True) as report:
             for chunk in chunked(labels, self.chunk_rows):
+                if not sent and unit_column is None:
+                    columns["unit"] = yield from _declared_unit(batch, as_table(chunk), {id_column, label_column})
                 table = renamed(chunk, columns)
                 where, given = path(at.LABELS, batch), None if mode == "insert" else mode
                 answer = yield from ask(as_arrow("POST", where, table, mode=given))

@@ -85,6 +85,11 @@ def _sealed(services: Services, given: LabelsFile, errand: Errand, progress: Pro
     files = FileBatches(services.populations, services.batches, services.sealer)
     seal = _here(files, given, errand) if services.cluster is None else _on_spark(services, files, given)
     population = services.database.read("population.look", lambda c: services.populations.declared(c, given.population))
+    others = (
+        ""
+        if population.created
+        else services.database.read("population.others", lambda c: services.populations.other_labels(c, population))
+    )
     try:
         sealed_id = seal(population, ACTOR, lambda n: errand.check(population, n), progress)
     except SameExamples as same:
@@ -98,6 +103,8 @@ def _sealed(services: Services, given: LabelsFile, errand: Errand, progress: Pro
             f"In the new population '{population.name}' {NO_ERASURE}. Its rules cannot change; "
             "--missing-label V gives another population such a value."
         )
+    if others:
+        warn(others)
     return (*look(services, sealed_id), "")
 
 

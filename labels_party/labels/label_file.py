@@ -35,7 +35,8 @@ class LabelFile:
     def open(cls, path: Path, columns: Iterable[str], *, names_are_public: bool = False) -> LabelFile:
         """Look at the file's head. Raises InvalidFile (unreadable, empty), InvalidTable (a column is missing).
 
-        Without `names_are_public` no error text names its columns: without a header they are its first row.
+        Without `names_are_public` an error text names its columns only where a wanted one is there: without a header
+        they are its first row.
         """
         import pyarrow as pa
 

@@ -259,6 +259,18 @@ class Populations:
             )
         return found
 
+    def other_labels(self, connection: Connection, population: Population) -> str:
+        """What to say of a population that is new where other label names are in use; empty where none is."""
+        others = sorted({p.label for p in self.list(connection)} - {population.label})
+        if not others or any(p.label == population.label for p in self.list(connection)):
+            return ""
+        names = ", ".join(f"'{name}'" for name in others[:3]) + " and others" * (len(others) > 3)
+        return (
+            f"The label name '{population.label}' is new beside {names}: what "
+            "the same examples spend under different names is not added up. Where it is the same column under another "
+            "name, declare it under the old one."
+        )
+
     def find(self, connection: Connection, name_or_id: str) -> Population | None:
         if not name_or_id.isprintable():  # no database takes NUL or half a surrogate pair, and no name has one
             return None

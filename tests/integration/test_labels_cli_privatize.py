@@ -296,3 +296,28 @@ def test_a_plan_comes_before_anything_exists_and_before_anything_is_charged(
     for wrong in ((), ("--population", "shop", "--domain", "0:10"), ("--population", "shop", "--budget", "2")):
         refused(run("plan", *wrong, *asked), 2, "--domain")
     refused(run("plan", "--domain", "0:10", "--epsilon", "1"), 2, "needs --n")
+
+
+def test_the_same_examples_under_a_renamed_label_column_are_not_charged_afresh_without_a_word(
+    run: Run, labels: Path, home: Path
+) -> None:
+    first = run(*arguments(labels, missing_label="0"))
+    assert "label name" not in first.err
+    renamed = home.parent / "renamed.parquet"
+    pq.write_table(pq.read_table(labels).rename_columns(["example_id", "sale"]), renamed)
+    again = run(*arguments(renamed, "r.parquet", label_column="sale", population="sales", missing_label="0"))
+    assert again.code == 0
+    assert (
+        "warning: The label name 'sale' is new beside 'label': what the same examples spend under different"
+        in again.err
+    )
+    more = arguments(renamed, "s.parquet", label_column="sale", population="sales", missing_label="0")
+    assert "label name" not in run(*more, "--additional-release").err
+
+
+def test_a_wrong_column_is_answered_with_the_columns_there_are(run: Run, labels: Path) -> None:
+    refused(
+        run(*arguments(labels, label_column="price")), 2, "no column 'price'. Its columns are: 'example_id', 'label'."
+    )
+    wrong = arguments(labels, label_column="price", id_column="click")
+    refused(run(*wrong), 2, "It has 2 columns")  # then they may be a first row of values

@@ -45,6 +45,21 @@ def test_a_population_is_ensured_as_often_as_wanted(service: tuple[str, str]) ->
         assert len(party.populations()) == 2
 
 
+def test_the_declared_unit_column_is_sent_where_nobody_names_another(service: tuple[str, str]) -> None:
+    ids, people = ["a", "b", "c"], ["ann", "ann", "bob"]
+    with LabelsPartyClient(*service) as party:
+        units = {"unit_column": "who", "max_examples_per_unit": 1, "missing_label": 0}
+        party.create_population("people", label="spent", domain="0:10", lifetime_epsilon="4", **units)
+        batch = party.open_batch("people", presence="public")["id"]
+        table = pa.table({"example_id": ids, "label": [1, 2, 3], "who": people, "note": ["x"] * 3})
+        assert party.add_labels(batch, table) == 3
+        assert party.seal(batch)["examples_beyond"] == 1
+        listed = party.open_batch("people")["id"]
+        party.put_examples(listed, pa.table({"example_id": ["d"], "who": ["eve"]}))
+        plain = party.open_batch("shop", presence="public")["id"]
+        assert party.add_labels(plain, table.rename_columns(["example_id", "label", "who", "note"])) == 3
+
+
 def as_pandas(table: pa.Table) -> Any:
     return pytest.importorskip("pandas", reason="pandas is not installed").DataFrame(table.to_pydict())
 

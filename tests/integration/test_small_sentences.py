@@ -69,8 +69,10 @@ def test_a_parquet_file_is_told_nothing_of_csv(resting: LabelsParty) -> None:
     batch = batch_of(owner)
     path = f"/v1/batches/{batch}/labels"
     told = owner.post(path, content=parquet(id=["a"], label=[1]), headers=PARQUET).json()["detail"]
+    assert told == "'the upload' has no column 'example_id'. Its columns are: 'id', 'label'."  # one is as it should be
+    told = owner.post(path, content=parquet(c1=["a"], price=[1]), headers=PARQUET).json()["detail"]
     assert told == "'the upload' has no column 'example_id'. It has 2 columns."
-    text = owner.post(path, content=b"id,label\na,1\n", headers=CSV).json()["detail"]
+    text = owner.post(path, content=b"c1,765\na,1\n", headers=CSV).json()["detail"]
     assert "a CSV file's first line must name them" in text
 
 

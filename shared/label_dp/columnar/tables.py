@@ -148,8 +148,9 @@ def _read_csv(
 def require_columns(
     present: Sequence[str], wanted: Sequence[str], shown: str, public: bool = True, *, csv: bool = True
 ) -> None:
-    """Raises InvalidTable naming the missing column and, where names are public, the ones there are. `csv`: whether it
-    is a text whose first line should name them."""
+    """Raises InvalidTable naming the missing column and, where names are public, the ones there are: also where one of
+    the wanted ones is there, since no first row of values has it. `csv`: whether a first line should name them."""
+    public = public or any(column in present for column in wanted)
     for column in wanted:
         if list(present).count(column) != 1:
             separator = separator_of(present[0]) if csv and len(present) == 1 else None
