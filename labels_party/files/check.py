@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -26,6 +27,9 @@ PUBLISHED = (
     "A domain is published with every message. Take this one only if you would have said so without the file; or let a "
     "part of ε buy the bounds inside a wider domain (--clip-epsilon and --clip-quantile)."
 )
+# 1,50 and 1,001.5, (7), 3 €
+ODD_NUMBER = re.compile(r"\W*\d[\d.,'\s]*\W*")
+ODD = "Are they numbers? privatize reads digits, one point and a sign, without separators, currencies and brackets."
 ROUND = tuple(Decimal(d) for d in ("1", "1.5", "2", "3", "4", "5", "6", "8", "10"))
 FINEST = ("0.001", "0.01", "0.05", "0.1", "0.25", "0.5", "1", "5", "10", "50", "100", "500", "1000", "5000", "10000")
 MOST_VALUES = 1000  # of a domain that is suggested
@@ -223,7 +227,8 @@ def _shape(labels: Labels, suggested: str | None, domain: Domain | None) -> list
             return []
         names = labels.names or {}
         said = f"The labels are {len(names)} classes: --domain {suggested}." if suggested else "The labels are classes."
-        return [said, PUBLISHED]
+        odd = [ODD] if sum(bool(ODD_NUMBER.fullmatch(name)) for name in names) > len(names) / 2 else []
+        return [said, *odd, PUBLISHED]
     if not labels.numbers:
         return []
     step = _step(labels)

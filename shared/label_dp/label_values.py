@@ -5,8 +5,8 @@ A label that prints as a value of the domain is that value, and every other labe
 - whole numbers and decimals are compared exactly;
 - a float y of 64, 32 or 16 bits is the value just above it where that lies within 2⁻⁵⁰·|y|, 2⁻²¹·|y| or 2⁻⁸·|y| (4 to
   8 units in the last place of its type), so that 4.99 as float32, ten times 0.1 and 4.35·100 are what they print as;
-- where these bounds exceed an eighth of a step, the type can hardly tell neighbouring values: then a float is the value
-  that its shortest decimal spells, if it spells one;
+- where these bounds exceed an eighth of a step, a float of 32 or 16 bits is the value that rounds to it; of several,
+  which its type cannot tell from each other, the one that its shortest decimal spells, if any;
 - text is the 64-bit float nearest to what it spells, as programs write floats.
 
 No value of the domain lies outside of it, whatever its type: the last one rounded up to a narrow float is the last one.
@@ -44,18 +44,16 @@ def positions(column: Any, numbers: FloatArray, domain: Domain) -> tuple[IntArra
     if exact is not None:
         return _exact_positions(exact, domain)[:2]
     tolerance = _tolerance(_kind(column))
-    if tolerance in NARROW:
-        last = domain.ends[1]
-        with np.errstate(over="ignore"):
-            rounded = float(NARROW[tolerance](last))
-        numbers = np.where(numbers == rounded, min(last, rounded), numbers)
     if tolerance == 0.0 or domain.tells(tolerance):
-        return domain.index(numbers, tolerance)
-    index, outside = domain.index(numbers)
-    if tolerance == DOUBLE:  # the shortest decimal of a float is that float again
+        index, outside = domain.index(numbers, tolerance)
+        if tolerance in NARROW:
+            outside &= ~_rounds_to(domain.values[-1:], numbers, tolerance)
         return index, outside
-    at, printed = _printed(column, numbers, domain)
-    return np.where(printed, at, index), outside & ~printed
+    index, outside = domain.index(numbers)
+    if tolerance == DOUBLE:  # each rounds to itself
+        return index, outside
+    at, same = _rounded(column, numbers, domain)
+    return np.where(same, at, index), outside & ~same
 
 
 def value_positions(column: Any, numbers: FloatArray, domain: Domain) -> IntArray:
@@ -69,7 +67,7 @@ def value_positions(column: Any, numbers: FloatArray, domain: Domain) -> IntArra
     near = tolerance if domain.tells(tolerance) else 0.0
     equal = np.abs(numbers - values[index]) <= np.abs(numbers) * near
     if near < tolerance < DOUBLE:
-        equal |= _printed(column, numbers, domain)[1]
+        equal |= _rounded(column, numbers, domain)[1]
     return np.where(equal, index, -1)
 
 
@@ -112,11 +110,22 @@ def _tolerance(kind: pa.DataType) -> float:
     return HALF if pa.types.is_float16(kind) else SINGLE if pa.types.is_float32(kind) else DOUBLE
 
 
-def _printed(column: Any, numbers: FloatArray, domain: Domain) -> tuple[IntArray, BoolArray]:
-    """Positions of what the shortest decimals of floats spell, and whether it is a value of the domain."""
+def _rounded(column: Any, numbers: FloatArray, domain: Domain) -> tuple[IntArray, BoolArray]:
+    """Positions of the values that round to narrow floats, and whether there is one."""
+    tolerance, values = _tolerance(_kind(column)), domain.values
+    if domain.tells(tolerance / 16):  # a step is two units in the last place or more: no two values round to one float
+        index, _ = domain.index(numbers)
+        above = np.minimum(index + 1, domain.k - 1)
+        up = _rounds_to(values[above], numbers, tolerance)
+        return np.where(up, above, index), up | _rounds_to(values[index], numbers, tolerance)
     spelt = shortest(column, numbers)
     index, _ = domain.index(spelt)
-    return index, domain.values[index] == spelt
+    return index, values[index] == spelt
+
+
+def _rounds_to(values: FloatArray, numbers: FloatArray, tolerance: float) -> BoolArray:
+    with np.errstate(over="ignore"):
+        return np.asarray(values.astype(NARROW[tolerance]) == numbers, bool)
 
 
 @cache

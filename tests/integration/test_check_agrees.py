@@ -166,6 +166,15 @@ def test_without_a_domain_classes_are_those_that_one_can_name(
     assert words in " ".join(looked.out.split())
 
 
+@pytest.mark.parametrize("spelling", ['"{},50"', '"1,{:03d}.5"', "{} €", "{}\u00a0", "({})"])
+def test_without_a_domain_numbers_in_another_spelling_are_asked_about(spelling: str, run: Run, tmp_path: Path) -> None:
+    about = ["--id-column", "example_id", "--label-column", "label"]
+    odd = written(csv(*(spelling.format(i % 90) for i in range(500))), tmp_path)
+    assert "Are they numbers?" in run("check", "--labels", str(odd), *about).out
+    names = written(csv(*("books", "7 days", "b2") * 50), tmp_path)
+    assert "Are they numbers?" not in run("check", "--labels", str(names), *about).out
+
+
 def test_prices_in_narrow_floats_are_seen_as_prices(run: Run, tmp_path: Path) -> None:
     prices = np.random.default_rng(5).integers(0, 4000, 2000) / 100
     file = written(table(prices.astype(np.float32), [f"c{i}" for i in range(2000)]), tmp_path)

@@ -20,7 +20,7 @@ from label_dp.label_values import DOUBLE, HALF, SINGLE, positions, spelled, valu
 
 FLOATS = {np.float64: DOUBLE, np.float32: SINGLE, np.float16: HALF}
 STEPS = ("1", "0.1", "0.01", "0.05", "0.25", "0.3", "0.007", "2.5", "5", "100")
-MOST_VALUES = 400
+MOST_VALUES = 400  # of a domain, which lies up to 100,000 of its steps away from zero
 
 
 @st.composite
@@ -29,7 +29,7 @@ def domains(draw: st.DrawFn) -> Domain:
         cents = sorted(draw(st.sets(st.integers(-5000, 20_000), min_size=1, max_size=12)))
         return Domain.from_values([Decimal(cent) / 100 for cent in cents])
     step, k = Decimal(draw(st.sampled_from(STEPS))), draw(st.integers(2, MOST_VALUES))
-    low = step * draw(st.integers(-500, 500))
+    low = step * draw(st.one_of(st.integers(-500, 500), st.integers(-100_000, 100_000)))
     return Domain.parse(f"{low:f}:{low + step * (k - 1):f}:{step:f}")
 
 
@@ -44,10 +44,15 @@ def located(labels: np.ndarray, domain: Domain) -> tuple[list[int], list[bool]]:
 
 
 def expected(label: np.floating[Any], domain: Domain) -> int:
-    """The rule once more, in fractions: by what the label prints, by what lies just above it, or down."""
+    """The rule once more, in fractions: by what the label prints, by what rounds to it, by what lies just above it, or
+    down."""
     values, printed = exact(domain), Fraction(str(label))
     if printed in values:
         return values.index(printed)
+    with np.errstate(over="ignore"):
+        rounding = [at for at, value in enumerate(domain.values) if type(label)(value) == label]
+    if len(rounding) == 1:
+        return rounding[0]
     doubles = domain.values.tolist()
     tolerance, y = FLOATS[type(label)], Fraction(float(label))
     steps = [(b - a, max(abs(a), abs(b))) for a, b in itertools.pairwise(map(Fraction, doubles))]
