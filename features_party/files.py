@@ -35,6 +35,7 @@ from features_party.tables.feature_files import FeatureFile, decoded_bytes
 from features_party.tables.feature_tables import FeatureTable, read_features
 from features_party.tables.join import NO_CORRECTION, check_correctable, join, list_unmatched
 from features_party.tables.join_spilled import SpilledJoin
+from features_party.tables.unmatched import WATCHED, Limits
 from features_party.training.correction import check_correction
 from label_dp.documents.answer import read_answer
 from label_dp.documents.kinds.calibration import Calibration
@@ -66,7 +67,9 @@ class Files:
                 writable(path, self.force)
 
 
-def join_files(services: Services, files: Files, correction: str, progress: Progress) -> dict[str, Any]:
+def join_files(
+    services: Services, files: Files, correction: str, progress: Progress, limits: Limits = WATCHED
+) -> dict[str, Any]:
     """Write features with labels to `out`, of any size; returns counts and corrections."""
     check_correction(correction)
     files.check()
@@ -80,7 +83,7 @@ def join_files(services: Services, files: Files, correction: str, progress: Prog
         check_one_label(messages)
         check_correctable(messages, correction)
         work.load_messages(messages, correction)
-        joined = work.write(files.out, unmatched=files.unmatched, force=files.force)
+        joined = work.write(files.out, unmatched=files.unmatched, force=files.force, limits=limits)
     return {
         "table": str(files.out),
         "counts": joined.counts.model_dump(),

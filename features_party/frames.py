@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
@@ -26,6 +27,7 @@ from features_party.models.trainer import check_one_label
 from features_party.settings import Settings
 from features_party.tables.feature_tables import FeatureTable, feature_table
 from features_party.tables.join import check_correctable, join, refuse_taken
+from features_party.tables.unmatched import WATCHED
 from features_party.training.correction import check_correction
 from features_party.training.fitting import judged
 from label_dp.columnar.frames import Frame, as_table
@@ -71,7 +73,10 @@ def labeled_frame(
         accepted = party.messages.accept_all(paths_of(messages), key_of(labels_key))
         check_one_label(accepted)
         check_correctable(accepted, correction)
-        found = join(accepted, read, correction).labelled(table)
+        joined = join(accepted, read, correction, WATCHED)
+        if joined.counts.unmatched_warning is not None:
+            warnings.warn(joined.counts.unmatched_warning, stacklevel=2)
+        found = joined.labelled(table)
     return to_kind(found)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from features_party.bootstrap import Services
-from features_party.models.trainer import check_one_label, common_domain, default_loss
+from features_party.models.trainer import check_one_label, common_domain, default_loss, limits_of
 from features_party.receive.accepted import AcceptedMessage
 from features_party.spark.features import SparkFeatures
 from features_party.spark.joined import Corrected, meet
@@ -23,6 +23,7 @@ from features_party.spark.training import (
     source,
 )
 from features_party.tables.join import NO_CORRECTION, check_correctable
+from features_party.tables.unmatched import WATCHED, Limits
 from features_party.training.correction import check_correction
 from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import InvalidInput
@@ -62,7 +63,9 @@ class Errand:
         writable(self.out, self.force)
 
 
-def join_on_spark(services: Services, errand: Errand, correction: str, progress: Progress) -> dict[str, Any]:
+def join_on_spark(
+    services: Services, errand: Errand, correction: str, progress: Progress, limits: Limits = WATCHED
+) -> dict[str, Any]:
     """Write features with labels as a dataset of Parquet files, complete or not at all; as `join_files` otherwise."""
     check_correction(correction)
     errand.check()
@@ -73,7 +76,7 @@ def join_on_spark(services: Services, errand: Errand, correction: str, progress:
         progress("joining", 0.2)
         with replacing(errand.out, errand.force) as temporary:
             temporary.mkdir()
-            parts = meet(cluster, features, corrected, temporary)
+            parts = meet(cluster, features, corrected, temporary, limits=limits)
     return {
         "table": str(errand.out),
         "counts": parts.counts.model_dump(),
@@ -98,7 +101,8 @@ def train_on_spark(services: Services, errand: Errand, learning: Learning, progr
         check_loss(loss, domain)
         corrected = Corrected.of(messages, learning.correction, progress)
         progress("joining", 0.2)
-        parts = meet(cluster, features, corrected, folder, bare=True, without=tuple(learning.exclude))
+        without, allowed = tuple(learning.exclude), limits_of(learning)
+        parts = meet(cluster, features, corrected, folder, bare=True, without=without, limits=allowed)
         settings = services.settings
         limits = {"threads": settings.threads, "memory": settings.table_bytes}
         fit = ClusterFit(cluster, features, corrected, parts, learning, loss, **limits)

@@ -93,6 +93,8 @@ class _Messages(BaseEstimator):
             )
             self.model_ = load_model(Path(folder) / "model").model
             self._threads = party.settings.threads
+        if (said := self.card_["report"]["unmatched_warning"]) is not None:
+            warnings.warn(said, stacklevel=2)
         names = [name for name in table.features.column_names if name not in learning.exclude]
         self.feature_names_in_ = np.array(names, dtype=object)
         self.n_features_in_ = len(names)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from features_party.api.schemas import CLIPPING, AtLabelsParty, Described, EpsilonOut, UnitOut
-from features_party.tables.join import Counts
+from features_party.tables.unmatched import Counts
 from features_party.training.capacity import Capacity
 from features_party.training.intervals import Interval
 from features_party.training.model import MOST_QUANTILES

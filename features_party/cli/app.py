@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from label_dp.errors import InvalidInput
-from label_dp.service.cli import EXPERT_PANEL
+from label_dp.service.cli import EXPERT_PANEL, real
 from label_dp.service.party_commands import commands_of
 
 app, apikey, audit = commands_of(
@@ -56,6 +56,15 @@ CorrectionName = Annotated[
 ]
 Unmatched = Annotated[
     Path | None, typer.Option(help="Write the ids that found no partner to this file (.parquet or .csv).")
+]
+
+
+UNMATCHED = "Where more than this share of the ids of messages has no features,"
+WarnUnmatched = Annotated[
+    float, typer.Option(parser=real("--warn-unmatched", 0, 1), metavar="NUMBER", help=f"{UNMATCHED} it is said aloud.")
+]
+RefuseUnmatched = Annotated[
+    float, typer.Option(parser=real("--refuse-unmatched", 0, 1), metavar="NUMBER", help=f"{UNMATCHED} nothing is made.")
 ]
 
 

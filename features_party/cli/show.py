@@ -50,7 +50,8 @@ def count_rows(counts: dict[str, Any]) -> list[list[str]]:
         "features_without_message": "features without message",
         "ids_in_several_messages": "ids in several messages (each row kept)",
     }
-    return [[text, f"{counts[key]:,}"] for key, text in shown.items()]
+    aloud = [] if counts["unmatched_warning"] is None else [["warning", counts["unmatched_warning"]]]
+    return [[text, f"{counts[key]:,}"] for key, text in shown.items()] + aloud
 
 
 def show_join(data: dict[str, Any]) -> None:

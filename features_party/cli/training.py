@@ -17,7 +17,9 @@ from features_party.cli.app import (
     Master,
     Messages,
     MoreMessages,
+    RefuseUnmatched,
     Unmatched,
+    WarnUnmatched,
     app,
     public_key,
     require_engine,
@@ -41,6 +43,8 @@ def join(
     labels_key: LabelsKey = None,
     correction: CorrectionName = "auto",
     list_unmatched: Unmatched = None,
+    warn_unmatched: WarnUnmatched = 0.25,
+    refuse_unmatched: RefuseUnmatched = 1.0,
     engine: EngineName = "local",
     master: Master = None,
     more: MoreMessages = None,
@@ -50,17 +54,20 @@ def join(
     """Write features with raw_label, corrected_label, noise_variance and release, for training elsewhere."""
     named, key = [*message, *(more or ())], public_key(labels_key)
     require_engine(engine, master)
+    from features_party.tables.unmatched import Limits
+
+    limits = Limits(warn_unmatched, refuse_unmatched)
     with progress("join", as_json) as report:
         if engine == "spark":
             from features_party.on_spark import Errand, join_on_spark
 
             errand = Errand(named, key, features, id_column, out, master, force, list_unmatched)
-            data = join_on_spark(services(), errand, correction, report)
+            data = join_on_spark(services(), errand, correction, report, limits)
         else:
             from features_party.files import Files, join_files
 
             files = Files(named, key, Path(features), id_column, out, list_unmatched, force)
-            data = join_files(services(), files, correction, report)
+            data = join_files(services(), files, correction, report, limits)
 
     def human() -> None:
         from features_party.cli.show import show_join

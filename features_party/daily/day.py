@@ -120,6 +120,7 @@ class Day:
             "trained_rows": card["report"]["matched"],
             "held_out_examples": held.rows,
             "error_estimate": card["report"]["error_estimate"],
+            "unmatched_warning": card["report"]["unmatched_warning"],
             "epsilon": card["epsilon"],
             "seconds": card["seconds"],
         }

@@ -60,4 +60,5 @@ def _part(table: FeatureTable, rows: np.ndarray[tuple[int], np.dtype[np.bool_]])
     import pyarrow as pa
 
     mask: pa.Array = pa.array(rows)
-    return FeatureTable(table.ids.filter(mask), table.features.filter(mask), table.id_column)
+    aside = table.ids.filter(pa.array(~rows))
+    return FeatureTable(table.ids.filter(mask), table.features.filter(mask), table.id_column, aside)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from features_party.receive.accepted import AcceptedMessage
 from features_party.receive.summaries import described
-from features_party.tables.join import Counts
+from features_party.tables.unmatched import Counts
 from features_party.training.class_metrics import ClassMetrics
 from features_party.training.classes import class_names
 from features_party.training.correction import Correction
@@ -107,6 +107,7 @@ def build_card(
     """All members of `card.json` besides its format and the digest of the model. `estimate`: or a sentence why there
     is none; `seconds` is how long it took."""
     first = joined.messages[0].manifest
+    aloud = [] if joined.counts.unmatched_warning is None else [joined.counts.unmatched_warning]
     messages = [
         of_message(m.manifest, m.digest) | {"correction": c.as_json()}
         for m, c in zip(joined.messages, joined.corrections, strict=True)
@@ -146,7 +147,7 @@ def build_card(
             "error_estimate": estimate.as_card() if isinstance(estimate, ErrorEstimate | ClassMetrics) else None,
             "error_estimate_why": _why(estimate),
         },
-        "notes": [*([REHEARSED] if joined.messages[0].rehearsed else []), *model.notes],
+        "notes": [*([REHEARSED] if joined.messages[0].rehearsed else []), *aloud, *model.notes],
     }
 
 

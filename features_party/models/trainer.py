@@ -18,6 +18,7 @@ from features_party.receive.accepted import AcceptedMessage
 from features_party.steps import FIT, JOIN, Steps
 from features_party.tables.feature_tables import FeatureTable
 from features_party.tables.join import Joined, join
+from features_party.tables.unmatched import Limits
 from features_party.training.cells import CellLikelihood
 from features_party.training.class_likelihood import ClassLikelihood
 from features_party.training.class_metrics import ClassMetrics, indicators_of, judge_classes, told_indicators
@@ -56,6 +57,10 @@ HIDDEN = (
     "none: with this channel E[corrected label | label] differs from the label, so privatized labels do not show a "
     "model's true error"
 )
+
+
+def limits_of(learning: Learning) -> Limits:
+    return Limits(learning.warn_unmatched, learning.refuse_unmatched)
 
 
 def check_learning(learning: Learning) -> None:
@@ -102,7 +107,7 @@ class Trainer:
         warm = None if earlier is None else warm_of(earlier, learning.model, loss)
         report("joining", 0.0)
         with self.steps.step(JOIN):
-            joined = join(messages, table, learning.correction)
+            joined = join(messages, table, learning.correction, limits_of(learning))
         comparable = all(c.comparable for c in joined.corrections)
         channels = [m.manifest.read_channel() for m in messages]
         domain = common_domain(messages)

@@ -16,8 +16,9 @@ from features_party.receive.accepted import AcceptedMessage
 from features_party.spark.executor.blocks import BLOCK, FEATURES, HASH, MESSAGES, Blocks
 from features_party.spark.executor.meeting import BIN, MESSAGE, Meeting
 from features_party.spark.features import SparkFeatures
-from features_party.tables.join import Counts, correct_message, label_columns, refuse_nothing_matched, split_key
+from features_party.tables.join import correct_message, label_columns, refuse_nothing_matched, split_key
 from features_party.tables.label_columns import LabelColumns
+from features_party.tables.unmatched import WATCHED, Counts, Limits, judged
 from features_party.training.correction import Correction
 from label_dp.errors import Unavailable
 from label_dp.service.cli import Progress
@@ -83,6 +84,7 @@ def meet(
     *,
     bare: bool = False,
     without: tuple[str, ...] = (),
+    limits: Limits = WATCHED,
 ) -> Parts:
     """Write the join to `folder`, which every worker sees; see `Meeting` for its rows.
 
@@ -119,6 +121,7 @@ def meet(
         features_without_message=features.rows - whole["examples"],
         ids_in_several_messages=whole["several"],
     )
+    counts = judged(counts, limits)
     written = [record for record in records if record["name"]]
     paths = []
     for number, record in enumerate(sorted(written, key=lambda one: int(one["part"]))):

@@ -24,7 +24,7 @@ from features_party.spark.executor.meeting import FIRST
 from features_party.spark.features import SparkFeatures
 from features_party.spark.joined import Corrected, Parts
 from features_party.spark.trees import grown, require_estimator
-from features_party.tables.join import Counts
+from features_party.tables.unmatched import Counts
 from features_party.training.capacity import Capacity
 from features_party.training.correction import Correction
 from features_party.training.effects import FOLDS, Effects, fit_effects

@@ -31,11 +31,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FeatureTable:
-    """n examples: `ids` string[n], distinct; `features` has the remaining columns in file order."""
+    """n examples: `ids` string[n], distinct; `features` has the remaining columns in file order. `aside`: ids of
+    examples that were held out, whose features are not missed."""
 
     ids: pa.Array
     features: pa.Table
     id_column: str
+    aside: pa.Array | None = None
 
     @property
     def rows(self) -> int:

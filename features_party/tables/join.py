@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict
 
 from features_party.receive.accepted import AcceptedMessage
 from features_party.tables.buckets import IdHash
 from features_party.tables.feature_tables import FeatureTable
 from features_party.tables.label_columns import LabelColumns
 from features_party.tables.output import write_table
+from features_party.tables.unmatched import SILENT, Counts, Limits, Unmatched, judged
 from features_party.training.correction import Correction, correct
 from features_party.training.draws import Draws
 from label_dp.errors import InvalidInput, InvalidTable
@@ -28,20 +28,6 @@ if TYPE_CHECKING:
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-
-
-class Counts(BaseModel):
-    """All about ids, which are public; each row of an id in several messages is kept."""
-
-    model_config = ConfigDict(frozen=True)
-
-    messages: int
-    message_rows: int
-    feature_rows: int
-    matched: int
-    message_ids_without_features: int
-    features_without_message: int
-    ids_in_several_messages: int
 
 
 ADDED = ("raw_label", "corrected_label", "noise_variance", "release")
@@ -147,8 +133,11 @@ def split_key(messages: Sequence[AcceptedMessage]) -> bytes:
     return hashlib.sha256("\n".join(sorted(message.release for message in messages)).encode()).digest()
 
 
-def join(messages: list[AcceptedMessage], table: FeatureTable, correction: str = "auto") -> Joined:
-    """Join and correct, each message by its own channel. Raises InvalidTable where no id at all meets."""
+def join(
+    messages: list[AcceptedMessage], table: FeatureTable, correction: str = "auto", limits: Limits = SILENT
+) -> Joined:
+    """Join and correct, each message by its own channel. Raises InvalidTable where no id at all meets, or where more
+    ids of messages meet nothing than `limits` allow."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -171,6 +160,8 @@ def join(messages: list[AcceptedMessage], table: FeatureTable, correction: str =
         missing.append(ids.filter(pa.array(~here)))
     position, number_of, bin_of = (np.concatenate(column) for column in zip(*parts, strict=True))
     lonely = pc.unique(pa.concat_arrays([part.cast(pa.large_string()) for part in missing]))
+    if table.aside is not None:
+        lonely = lonely.filter(pc.invert(pc.is_in(lonely, value_set=table.aside.cast(lonely.type))))
     counts = Counts(
         messages=len(messages),
         message_rows=rows,
@@ -182,10 +173,11 @@ def join(messages: list[AcceptedMessage], table: FeatureTable, correction: str =
     )
     if not len(position):
         refuse_nothing_matched(rows, table.rows)
+    unmatched = (lonely, table.ids.filter(pa.array(used == 0)))
+    counts = judged(counts, limits, lambda: Unmatched.of(*unmatched).reason())
     order = np.argsort(position, kind="stable")
     position, number_of, bin_of = position[order], number_of[order], bin_of[order]
     labels = label_columns(messages, corrections)
-    unmatched = (lonely, table.ids.filter(pa.array(used == 0)))
     return Joined(
         table=table,
         messages=tuple(messages),

@@ -21,7 +21,6 @@ from features_party.receive.accepted import AcceptedMessage
 from features_party.tables.buckets import Buckets, IdHash
 from features_party.tables.feature_files import FeatureFile
 from features_party.tables.join import (
-    Counts,
     correct_message,
     label_columns,
     refuse_nothing_matched,
@@ -29,6 +28,7 @@ from features_party.tables.join import (
 )
 from features_party.tables.output import writing
 from features_party.tables.ranges import Ranges
+from features_party.tables.unmatched import SILENT, Counts, Limits, Unmatched, judged
 from features_party.training.correction import Correction
 from label_dp.ahead import ahead
 from label_dp.columnar.tables import canonical_ids, duplicate_rows
@@ -54,26 +54,14 @@ class JoinedFile:
 
 @dataclass
 class _Met:
-    """What met of feature rows and outputs; message rows without features, each id once; how many ids these are."""
+    """What met of feature rows and outputs; message rows without features, each id once; how many examples met, how
+    many of them several outputs; a sample of what met nothing."""
 
     matches: Ranges
     lonely: Ranges
-
-
-@dataclass
-class _Seen:
-    """Of the rows that were read in order so far: those that met, their examples, and examples with several of them."""
-
-    rows: int = 0
     examples: int = 0
     repeated: int = 0
-
-    def count(self, row: IntArray) -> None:
-        """`row` int64[·], rising: the next ones, with all of an example's."""
-        first = np.flatnonzero(np.diff(row, prepend=-1))
-        self.rows += len(row)
-        self.examples += len(first)
-        self.repeated += int(np.count_nonzero(np.diff(first, append=len(row)) > 1))
+    unmatched: Unmatched = field(default_factory=Unmatched)
 
 
 @dataclass
@@ -142,29 +130,35 @@ class SpilledJoin:
             self._corrections.append(correct_message(message, correction, occurrences))
         self._outputs.flush()
 
-    def write(self, out: Path, *, unmatched: Path | None = None, force: bool = False) -> JoinedFile:
+    def write(
+        self, out: Path, *, unmatched: Path | None = None, force: bool = False, limits: Limits = SILENT
+    ) -> JoinedFile:
         """Write the feature file's columns with those of ADDED, in its order; rows of one id in that of the messages.
         `unmatched`: the ids that did not meet, in columns example_id and missing_in (features or messages).
 
-        Raises InvalidTable where no id at all meets, InvalidInput, InvalidFile as `writing`.
+        Raises InvalidTable where no id at all meets, or more ids of messages meet nothing than `limits` allow,
+        InvalidInput, InvalidFile as `writing`.
         """
         met = self._meet()
         if not met.matches.count:
             refuse_nothing_matched(self.message_rows, self.feature_rows)
+        counts = judged(self._counts(met), limits, met.unmatched.reason)
         with nullcontext() if unmatched is None else _listing(unmatched, force=force) as listed:
             if listed is not None:
                 self._list_lonely(met.lonely, listed)
-            seen = self._write(out, met.matches, listed, force=force)
-        counts = Counts(
+            self._write(out, met.matches, listed, force=force)
+        return JoinedFile(counts, tuple(self._corrections))
+
+    def _counts(self, met: _Met) -> Counts:
+        return Counts(
             messages=len(self._messages),
             message_rows=self.message_rows,
             feature_rows=self.feature_rows,
-            matched=seen.rows,
+            matched=met.matches.count,
             message_ids_without_features=met.lonely.count,
-            features_without_message=self.feature_rows - seen.examples,
-            ids_in_several_messages=seen.repeated,
+            features_without_message=self.feature_rows - met.examples,
+            ids_in_several_messages=met.repeated,
         )
-        return JoinedFile(counts, tuple(self._corrections))
 
     def _bits(self, size: int) -> int:
         return max(size // self.bucket_bytes, 0).bit_length()
@@ -191,18 +185,22 @@ class SpilledJoin:
         codes = pa.concat_arrays([ids, others]).dictionary_encode().indices.to_numpy()[len(ids) :]
         found = codes < len(ids)
         met.matches.add(row[codes[found]], output[found])
+        often = np.bincount(codes[found], minlength=len(ids))
+        met.examples += int(np.count_nonzero(often))
+        met.repeated += int(np.count_nonzero(often > 1))
+        met.unmatched.add_features(ids.filter(pa.array(often == 0)))
         lonely = np.flatnonzero(~found)
-        first = np.unique(codes[lonely], return_index=True)[1]
-        met.lonely.add(at[lonely[first]], np.zeros(len(first), np.int64))
+        lonely = lonely[np.unique(codes[lonely], return_index=True)[1]]
+        met.unmatched.add_messages(others.take(pa.array(lonely)))
+        met.lonely.add(at[lonely], np.zeros(len(lonely), np.int64))
 
-    def _write(self, out: Path, matches: Ranges, listed: Listed | None, *, force: bool) -> _Seen:
+    def _write(self, out: Path, matches: Ranges, listed: Listed | None, *, force: bool) -> None:
         import pyarrow as pa
 
-        labels, seen, start = label_columns(self._messages, self._corrections), _Seen(), 0
+        labels, start = label_columns(self._messages, self._corrections), 0
         with writing(out, pa.schema([*self.features.schema, *labels.fields()]), force=force) as writer:
             for batch in ahead(self.features.batches()):
                 row, index = matches.up_to(start + batch.num_rows)
-                seen.count(row)
                 rows, start = row - start, start + batch.num_rows
                 if listed is not None:
                     ids = canonical_ids(batch[self.features.id_column], self.features.id_column)
@@ -214,7 +212,6 @@ class SpilledJoin:
                 if batch.num_rows:
                     writer.write(batch)
                 self.progress("writing", 0.4 + 0.6 * start / self.feature_rows)
-        return seen
 
     def _list_lonely(self, lonely: Ranges, listed: Listed) -> None:
         start = 0

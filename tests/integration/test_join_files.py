@@ -88,6 +88,7 @@ def test_every_column_type_survives_and_every_id_is_counted(shell: Shell, parts:
         "message_ids_without_features": 50,
         "features_without_message": 0,
         "ids_in_several_messages": 50,
+        "unmatched_warning": None,
     }
     out = pq.read_table(shell.folder / "out.parquet")
     assert out.schema.names[: len(features.schema)] == features.schema.names

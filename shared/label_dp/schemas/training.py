@@ -6,8 +6,19 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from label_dp.numbers import BadSpelling, real_of
 from label_dp.schemas.base import NO_OPTION, Ask, Word, whole
 
+
+def _share(text: str) -> float:
+    try:
+        return float(real_of(text))
+    except BadSpelling:
+        raise ValueError("a number from 0 to 1") from None
+
+
+SHARE = Word(read=_share)
+UNMATCHED = "Where more than this share of the ids of messages has no features,"
 OF_FILES = Word(NO_OPTION, "`train` takes files and makes a folder")
 
 
@@ -34,6 +45,12 @@ class Learning(Ask):
         default=[], max_length=10_000, description="Columns to treat as categories (text already is)."
     )
     exclude: list[str] = Field(default=[], max_length=10_000, description="Columns to leave out.")
+    warn_unmatched: Annotated[float, SHARE] = Field(
+        default=0.25, ge=0, le=1, description=f"{UNMATCHED} it is said aloud."
+    )
+    refuse_unmatched: Annotated[float, SHARE] = Field(
+        default=1.0, ge=0, le=1, description=f"{UNMATCHED} nothing is made."
+    )
     warm_start: str | None = Field(
         default=None,
         min_length=1,

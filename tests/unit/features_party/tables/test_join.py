@@ -48,6 +48,7 @@ def test_counts_and_values(sender: Sender, tmp_path: Path) -> None:
         "message_ids_without_features": 1,
         "features_without_message": 2,
         "ids_in_several_messages": 0,
+        "unmatched_warning": None,
     }
     table = joined.labelled(joined.table.whole).to_pydict()
     assert table["id"] == ["c", "a"]  # as in the feature table
