@@ -139,6 +139,7 @@ class Replayed:
             "closed": _moment(event),
             "seal_at": None,
             "schedule_problem": None,
+            "set_aside": 0,
             "seal_order": int(connection.execute(query).scalar_one()) + 1,
             "n": details.get("n"),
             "id_prefix": details.get("id_prefix"),

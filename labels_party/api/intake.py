@@ -226,9 +226,10 @@ async def add_labels(
     """Add labels to an open batch: all rows or none.
 
     With `mode=insert` a second record of an id is refused whatever it says, also after a deletion. A key of role
-    `ingest` is not told of that, or it would learn which ids have a label: its upload is answered alike and set aside
-    as a whole, and the batch's owner decides of it before the seal. With `mode=upsert` a later record replaces an
-    earlier one, and the label null deletes it. The id stays in the batch either way.
+    `ingest` is not told of that, or it would learn which ids have a label: where any upload before had one of its ids,
+    its upload is answered alike and set aside as a whole, and the batch's owner decides of it before the seal. With
+    `mode=upsert` a later record replaces an earlier one, and the label null deletes it. The id stays in the batch
+    either way.
     """
 
     return Accepted(**await _labels(request, ctx, caller, columns, mode, key))
@@ -263,7 +264,7 @@ def discard_batch(batch: str, request: Request, ctx: Ctx, caller: Owner, key: Id
 
 @router.get("/batches/{batch}/set-aside", tags=["batches"])
 def list_set_aside(batch: str, ctx: Ctx, _: Owner) -> list[SetAsideOut]:
-    """Uploads of keys of role `ingest` in which an id had a record already; those that wait for a decision first."""
+    """Uploads of keys of role `ingest` with an id that an upload before had; those that wait for a decision first."""
     return [SetAsideOut(**upload) for upload in ctx.set_aside.listed(batch)]
 
 

@@ -87,7 +87,7 @@ class SetAsideOut(BaseModel):
     decided: str | None
     decided_by: str | None
     decided_by_name: str | None = None
-    examples: list[str] = Field(default=[], description="Some of its ids that had a record already.")
+    examples: list[str] = Field(default=[], description="While it waits, some of its ids that have a record.")
 
 
 class Listed(BaseModel):

@@ -11,7 +11,7 @@ from label_dp.service.party_commands import Json
 from labels_party.cli.app import app, services
 
 set_aside = typer.Typer(
-    help="Uploads of ingest keys in which an id had a record already; their batch does not seal before you decided.",
+    help="Uploads of ingest keys with an id that one before had; their batch does not seal before you decided.",
     no_args_is_help=True,
 )
 app.add_typer(set_aside, name="set-aside", rich_help_panel=ADMINISTRATION)
@@ -29,7 +29,7 @@ def list_(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show who sent what and when, and some ids that had a record already."""
+    """Show who sent what and when, and some ids that have a record."""
     aside = services(existing=True).set_aside
     batches = aside.waiting() if batch is None else [batch]
     found = [u for b in batches for u in aside.listed(b) if batch is not None or u["decision"] is None]
@@ -40,7 +40,7 @@ def list_(
             had = ", ".join(u["examples"][:3]) + ("…" if len(u["examples"]) > 3 else "")
             sent_by, decision = u["sent_by_name"] or u["sent_by"], u["decision"] or "waits"
             rows.append([u["id"], u["batch"], sent_by, u["received"], f"{u['rows']:,}", decision, had])
-        columns = ["id", "batch", "sent by", "received", "rows", "decision", "had a record"]
+        columns = ["id", "batch", "sent by", "received", "rows", "decision", "have a record"]
         table("Uploads set aside", columns, rows)
 
     emit(found, as_json, human)

@@ -140,7 +140,7 @@ class BatchCalls:
 
     @call
     def set_aside(self, batch: str) -> Conversation[list[Json]]:
-        """Uploads of ingest keys that wait for the owner's decision: an id in each had a record already."""
+        """Uploads of ingest keys that wait for the owner's decision: an upload before had an id of each."""
         return entries(at.SET_ASIDE, batch)
 
     @call

@@ -31,7 +31,7 @@ class Arrival:
     ) -> None:
         self.submission, self._findings = submission, Findings()
         key = digest_key(secrets_, submission.batch.label)
-        self.digests = Compared(submission, known, self._findings, key, spill, kept)
+        self.digests = Compared(submission, known, self._findings, vault, key, spill, kept)
         self.objects = Objects(submission, vault)
 
     def __enter__(self) -> Arrival:

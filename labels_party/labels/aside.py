@@ -1,14 +1,19 @@
-"""Uploads that are set aside: inserts, of keys that may send labels only, of ids some of which had a record already.
+"""Uploads that are set aside: inserts, of keys that may send labels only, with an id that an upload before had.
 
-Such a key must not learn which ids have a label, so it is answered as if nothing were the matter. All of its upload is
-kept beside the batch and nothing of it counts; the batch does not seal until its owner has decided of each. What is
-here depends on labels: it is shown to the owner, and is no audit event, since exports of those are shown to others.
+Such a key must not learn which ids have a label, so it is answered as if nothing were the matter, and what it can
+measure is the same: its upload is stored, its digests are written, compared and merged as of any other, and a mark says
+that nothing of it counts. An id is taken for such keys once any upload had it, also one that was set aside or dropped:
+else one bit would become as many as an upload has rows. For the owner an id is taken where an upload that counts has
+it. The batch does not seal until its owner has decided of each. What is here depends on labels: it is shown to the
+owner, and is no audit event, since exports of those are shown to others.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
-import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,24 +27,23 @@ from label_dp.service.database import Database
 from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import (
-    ASIDE,
+    DROP,
     LABELS,
+    REPLACE,
     RUNS,
     UPSERT,
     Batches,
     Segment,
-    StaleBatch,
     require_open,
     timestamp,
 )
 from labels_party.labels.changes import commit, until_current
 from labels_party.labels.digests import siphash128
-from labels_party.labels.runs import EMPTY, Run, among, contains, only, sort_run
+from labels_party.labels.runs import Run, beyond, contains, merge, sort_run, within
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.secrets import Secrets
-from labels_party.storage.tables import api_keys, segments, set_aside
+from labels_party.storage.tables import api_keys, batches, set_aside
 
-DROP, REPLACE = "drop", "replace"
 SHOWN_IDS, SHOWN_UPLOADS, RETRIES = 20, 100, 20
 
 
@@ -51,17 +55,51 @@ class UploadsSetAside(Conflict):
 
     def __init__(self, batch: str, count: int) -> None:
         super().__init__(
-            f"Uploads of batch '{batch}' are set aside ({count}): an id in each had a record already, which its sender "
-            f"was not told. Look at them (labels-party set-aside list {batch}, or GET /v1/batches/{batch}/set-aside), "
-            "drop each or let it replace what was there, then seal again."
+            f"Uploads of batch '{batch}' are set aside ({count}): an id in each was in an upload before, which its "
+            f"sender was not told. Look at them (labels-party set-aside list {batch}, or GET "
+            f"/v1/batches/{batch}/set-aside), drop each or let it replace what was there, then seal again."
         )
 
 
-def note_aside(connection: Connection, batch: str, stored: Segment, run: str, caller: str, now: dt.datetime) -> None:
-    """In the transaction that names such an upload's object and the run of its digests."""
-    row: dict[str, object] = {"id": "upl_" + secrets.token_hex(12), "batch": batch, "sent_by": f"apikey:{caller}"}
-    row |= {"received": timestamp(now), "key": stored.key, "start": stored.start, "run": run}
-    connection.execute(sa.insert(set_aside).values(**row, rows=stored.rows))
+@dataclass(frozen=True)
+class Insert:
+    """One of a key that may send labels only: its rows in an object, and whether it is set `aside`."""
+
+    rows: int
+    start: int
+    caller: str
+    aside: bool
+
+
+def note_inserts(connection: Connection, batch: str, key: str, inserts: Iterable[Insert], now: dt.datetime) -> None:
+    """In the transaction that names the object `key` they lie in: a row each, as long whatever its mark is."""
+    about = {"batch": batch, "received": timestamp(now), "key": key}
+    # from the object's random name, so that rows of one transaction lie beside each other
+    name = "upl_" + key.rpartition("-")[2].partition(".")[0]
+    rows = [
+        about | {"id": f"{name}{i.start:08x}", "sent_by": f"apikey:{i.caller}", "rows": i.rows, "start": i.start,
+                 "aside": i.aside}
+        for i in inserts
+    ]  # fmt: skip
+    if rows:
+        connection.execute(sa.insert(set_aside), rows)
+
+
+def forget_counted(connection: Connection, batch: str) -> bool:
+    """In the transaction that seals: whose mark is not set needs no row any more. Returns whether others are left."""
+    mine = set_aside.c.batch == batch
+    connection.execute(sa.delete(set_aside).where(mine, ~set_aside.c.aside))
+    return connection.execute(sa.select(set_aside.c.id).where(mine).limit(1)).first() is not None
+
+
+def digests_of(vault: LabelVault, uploads: Iterable[Any], key: bytes) -> list[Run]:
+    """The digests of uploads, segments or rows of `set_aside`, under `key`, from the ids that are stored."""
+    found: list[Run] = []
+    for upload in uploads:
+        parts = [siphash128(c.column(0), key) for c in vault.scan(upload.key, upload.start, upload.rows)]
+        low, high = (np.concatenate(halves) for halves in zip(*parts, strict=True))
+        found.append(sort_run(low, high)[0])
+    return found
 
 
 class SetAside:
@@ -71,45 +109,37 @@ class SetAside:
         self.database, self.batches, self.vault, self.secrets = database, batches, vault, secrets_
 
     def listed(self, batch_id: str) -> list[dict[str, Any]]:
-        """What waits first, then what was decided, at most SHOWN_UPLOADS; of what waits some ids that had a record.
+        """What waits first, then what was decided, at most SHOWN_UPLOADS; of what waits some ids that have a record.
 
         Raises NotFound.
         """
 
-        def look(connection: Connection) -> tuple[str, list[Any], list[str], dict[str, str]]:
+        def look(connection: Connection) -> tuple[str, list[Any], list[Segment], list[Segment], dict[str, str]]:
             batch, _ = self.batches.get(connection, batch_id)
             t = set_aside
             order = (t.c.decision.is_not(None), t.c.received, t.c.id)
-            rows = connection.execute(sa.select(t).where(t.c.batch == batch_id).order_by(*order).limit(SHOWN_UPLOADS))
-            return batch.label, list(rows), self._taken(connection, batch_id), names_of(connection, api_keys)
+            query = sa.select(t).where(t.c.batch == batch_id, t.c.aside).order_by(*order).limit(SHOWN_UPLOADS)
+            runs = self.batches.segments(connection, batch_id, RUNS, LABELS)
+            held_back = self.batches.held_back(connection, batch_id)
+            return batch.label, list(connection.execute(query)), runs, held_back, names_of(connection, api_keys)
 
-        label, rows, taken, names = self.database.read("aside.list", look)
-        return [with_names(self._described(row, label, taken), names) for row in rows]
+        label, rows, runs, held_back, names = self.database.read("aside.list", look)
+        examples = self._examples([row for row in rows if row.decision is None], label, runs, held_back)
+        return [with_names(_shown(row) | {"examples": examples.get(row.id, [])}, names) for row in rows]
 
     def waiting(self) -> list[str]:
         """The batches of which an upload waits for a decision."""
-        query = sa.select(set_aside.c.batch).where(set_aside.c.decision.is_(None)).distinct()
-        return self.database.read(
-            "aside.waiting", lambda c: list(c.execute(query.order_by(set_aside.c.batch)).scalars())
-        )
+        query = sa.select(batches.c.id).where(batches.c.set_aside > 0).order_by(batches.c.id)
+        return self.database.read("aside.waiting", lambda c: list(c.execute(query).scalars()))
 
     def decide(self, batch_id: str, upload: str, decision: str, actor: str, call: IdempotentCall = NO_KEY) -> Reply:
-        """`drop`: nothing of it counts, ever. `replace`: as if it came now, with `mode=upsert`.
+        """`drop`: nothing of it counts, ever. `replace`: as if it came now, with `mode=upsert`. Its digests stay where
+        they are: what later uploads are compared with must not tell what was decided.
 
         Raises NotFound, Conflict (sealed, or decided already), InvalidInput.
         """
         if decision not in (DROP, REPLACE):
             raise InvalidInput(f"A decision is '{DROP}' or '{REPLACE}'.")
-        busy = "Too many uploads to the same batch at once; try again."
-        return until_current(lambda: self._attempt(batch_id, upload, decision, actor, call), RETRIES, busy)
-
-    def _attempt(self, batch_id: str, upload: str, decision: str, actor: str, call: IdempotentCall) -> Reply:
-        replaces = decision == REPLACE
-        run_key = f"{batch_id}/{LABELS}-{secrets.token_hex(8)}.run"
-        taken, fresh = self._fresh(batch_id, upload) if replaces else ([], EMPTY)
-        added = len(fresh[0])
-        if added:
-            self.vault.put_run(run_key, *fresh)
 
         def effect(connection: Connection) -> tuple[Reply, list[str]]:
             batch, _ = self.batches.get(connection, batch_id)
@@ -117,76 +147,42 @@ class SetAside:
             row = self._row(connection, batch_id, upload)
             if row.decision is not None:
                 raise Conflict(f"It was decided already to {row.decision} upload '{upload}'.")
-            if replaces and self._taken(connection, batch_id) != taken:
-                raise StaleBatch("An upload came meanwhile.")
-            self.batches.bump(connection, batch)
-            s, t = segments, set_aside
-            its = sa.and_(s.c.kind == ASIDE, s.c.key == row.key, s.c.start == row.start)
-            connection.execute(sa.delete(s).where(s.c.batch == batch_id, its | (s.c.key == row.run)))
-            if replaces:
+            self.batches.bump(connection, batch, -1)
+            if decision == REPLACE:
                 self.batches.add_segment(connection, batch_id, LABELS, row.key, row.rows, mode=UPSERT, start=row.start)
-            # of uploads that waited together: the object goes with the last of them
-            others = connection.execute(sa.select(s.c.number).where(s.c.key == row.key).limit(1)).first()
-            if added:
-                self.batches.add_segment(connection, batch_id, RUNS, run_key, added, LABELS)
             values = {"decision": decision, "decided": timestamp(self.batches.clock()), "decided_by": actor}
-            connection.execute(sa.update(t).where(t.c.id == upload).values(**values))
-            shown = _shown(self._row(connection, batch_id, upload))
-            return (200, shown), [key for key in (row.run, "" if others else row.key) if key]
+            connection.execute(sa.update(set_aside).where(set_aside.c.id == upload).values(**values))
+            return (200, _shown(self._row(connection, batch_id, upload))), []
 
-        return commit(self.database, self.vault, "aside.decide", call, effect, [run_key])
-
-    def _fresh(self, batch_id: str, upload: str) -> tuple[list[str], Run]:
-        """The runs of the batch's records, and the digests of the upload that none of them holds."""
-
-        def look(connection: Connection) -> tuple[str, Any, list[str]]:
-            label = self.batches.get(connection, batch_id)[0].label
-            return label, self._row(connection, batch_id, upload), self._taken(connection, batch_id)
-
-        label, row, taken = self.database.read("aside.look", look)
-        if row.decision is not None:  # as the transaction will say
-            return taken, EMPTY
-        run = self.vault.run(row.run) if row.run else self._digests(row, label)
-        return taken, only(run, ~among(run, [self.vault.run(key) for key in taken]))
+        busy = "Too many uploads to the same batch at once; try again."
+        return until_current(lambda: commit(self.database, self.vault, "aside.decide", call, effect, []), RETRIES, busy)
 
     # --- parts --------------------------------------------------------------------------------------------
 
     @staticmethod
     def _row(connection: Connection, batch_id: str, upload: str) -> Any:
         t = set_aside
-        query = sa.select(t).where(t.c.batch == batch_id, t.c.id == upload)
+        query = sa.select(t).where(t.c.batch == batch_id, t.c.id == upload, t.c.aside)
         row = upload.isprintable() and connection.execute(query).first()
         if not row:
             raise NotFound(f"There is no upload '{upload}' set aside for batch '{batch_id}'.")
         return row
 
-    def _digests(self, row: Any, label: str) -> Run:
-        """Of a small upload."""
-        parts = [
-            siphash128(chunk.column(0), digest_key(self.secrets, label))
-            for chunk in self.vault.scan(row.key, row.start, row.rows)
-        ]
-        low, high = (np.concatenate(halves) for halves in zip(*parts, strict=True))
-        return sort_run(low, high)[0]
-
-    def _taken(self, connection: Connection, batch_id: str) -> list[str]:
-        return [s.key for s in self.batches.segments(connection, batch_id, RUNS, LABELS)]
-
-    def _described(self, row: Any, label: str, taken: list[str]) -> dict[str, Any]:
-        examples: list[str] = []
-        if row.decision is None:
-            try:
-                found = [self.vault.run(key) for key in taken]
+    def _examples(
+        self, waiting: list[Any], label: str, runs: list[Segment], held_back: list[Segment]
+    ) -> dict[str, list[str]]:
+        """Of each upload that waits, some of its ids that have a record."""
+        key, examples = digest_key(self.secrets, label), dict[str, list[str]]()
+        with contextlib.suppress(FileNotFoundError):  # merged away, or sealed, meanwhile: the next look tells
+            asked = merge(digests_of(self.vault, waiting, key))
+            back = within(digests_of(self.vault, held_back, key), asked)
+            taken = beyond(within((self.vault.run(s.key) for s in runs), asked), back)
+            for row in waiting:
+                shown = examples[row.id] = list[str]()
                 for chunk in self.vault.scan(row.key, row.start, row.rows):
-                    low, high = siphash128(chunk.column(0), digest_key(self.secrets, label))
-                    marks = np.logical_or.reduce([contains(run, low, high) for run in found])
-                    rows = np.flatnonzero(marks)[: SHOWN_IDS - len(examples)]
-                    examples += [chunk.column(0)[int(i)].as_py() for i in rows]
-                    if len(examples) >= SHOWN_IDS:
-                        break
-            except FileNotFoundError:  # merged away, or decided, meanwhile: the next look tells
-                examples = []
-        return _shown(row) | {"examples": examples}
+                    found = np.flatnonzero(contains(taken, *siphash128(chunk.column(0), key)))
+                    shown += [chunk.column(0)[int(i)].as_py() for i in found[: SHOWN_IDS - len(shown)]]
+        return examples
 
 
 def _shown(row: Any) -> dict[str, Any]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import secrets
 import unicodedata
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -26,13 +27,9 @@ MEMBERS = "members"  # which examples belong to which unit (`members.py`)
 FEATURES, PREDICTOR = "features", "predictor"  # the owner's own table, and what predictors learned
 HISTORY = "history"  # a run of the digests of several sealed batches
 ERASED = "erased"  # replaced objects, noted until they are deleted
-ASIDE = "aside"  # uploads that wait for the owner's decision; nothing of them counts
-PASSED = "passed"  # a run of such an upload once runs beside it were merged: no upload is looked at with it
 DAY, LONGEST_PREFIX = "{day}", 200  # in a prefix of ids: the UTC day on which the batch is opened; in characters
 INSERT, UPSERT, DELETE = "insert", "upsert", "delete"  # modes of uploads of labels
-
-_WAITING = sa.select(sa.func.count()).where(set_aside.c.batch == batches.c.id, set_aside.c.decision.is_(None))
-_COUNTED = sa.select(batches, _WAITING.scalar_subquery().label("set_aside"))
+DROP, REPLACE = "drop", "replace"  # what an owner decides of an upload that was set aside
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,7 @@ class Batch:
     closed: str | None = None
     id_prefix: str | None = None
     merged_into: str | None = None  # see `history.py`
-    set_aside: int = 0  # uploads that wait for the owner's decision; counted, not stored
+    set_aside: int = 0  # uploads that wait for the owner's decision
 
     def beyond(self, population: Population) -> str:
         """What the bound on units takes from it, as a sentence; empty where nothing."""
@@ -97,6 +94,14 @@ class Segment:
     of: str = ""
     mode: str = INSERT
     start: int = 0  # the first of its rows in the object `key`
+
+    def without(self, gaps: Iterable[tuple[int, int]]) -> Iterator[Segment]:
+        """The parts of it beside `gaps`, each its first row in the object and how many, in their order."""
+        at, end = self.start, self.start + self.rows
+        for start, rows in (*gaps, (end, 0)):
+            if start > at:
+                yield replace(self, start=at, rows=start - at)
+            at = start + rows
 
 
 def label_scope(label: str) -> str:
@@ -159,14 +164,14 @@ class Batches:
 
     def get(self, connection: Connection, batch: str) -> tuple[Batch, Population]:
         # what is not printable is no id, and not every database takes it as a parameter
-        row = batch.isprintable() and connection.execute(_COUNTED.where(batches.c.id == batch)).first()
+        row = batch.isprintable() and connection.execute(sa.select(batches).where(batches.c.id == batch)).first()
         if not row:
             raise NotFound(f"There is no batch '{batch}'.")
         found = Batch(**row._mapping)
         return found, self.populations.get(connection, found.population)
 
     def of_population(self, connection: Connection, population: str) -> list[Batch]:
-        query = _COUNTED.where(batches.c.population == population).order_by(batches.c.created, batches.c.id)
+        query = sa.select(batches).where(batches.c.population == population).order_by(batches.c.created, batches.c.id)
         return [Batch(**row._mapping) for row in connection.execute(query)]
 
     def segments(self, connection: Connection, batch: str, kind: str, of: str | None = None) -> list[Segment]:
@@ -176,6 +181,22 @@ class Batches:
         if of is not None:
             query = query.where(segments.c.of == of)
         return [Segment(r.kind, r.number, r.key, r.rows, r.of, r.mode, r.start) for r in connection.execute(query)]
+
+    def records(self, connection: Connection, batch: str) -> list[Segment]:
+        """The labels that count, in their order: all that were uploaded but inserts that were set aside."""
+        t, gaps = set_aside, defaultdict[str, list[tuple[int, int]]](list)
+        query = sa.select(t.c.key, t.c.start, t.c.rows).where(t.c.batch == batch, t.c.aside).order_by(t.c.start)
+        for key, start, rows in connection.execute(query):
+            gaps[key].append((start, rows))
+        uploads = self.segments(connection, batch, LABELS)  # an upsert counts, also one of what was set aside
+        return [part for s in uploads for part in (s.without(gaps[s.key]) if s.mode == INSERT else (s,))]
+
+    def held_back(self, connection: Connection, batch: str) -> list[Segment]:
+        """Inserts that were set aside and did not replace anything: their digests are among those of the batch."""
+        t = set_aside
+        replaced = t.c.decision.is_not_distinct_from(REPLACE)
+        query = sa.select(t.c.key, t.c.rows, t.c.start).where(t.c.batch == batch, t.c.aside, ~replaced)
+        return [Segment(LABELS, 0, r.key, r.rows, start=r.start) for r in connection.execute(query.order_by(t.c.id))]
 
     def add_segment(
         self,
@@ -243,14 +264,15 @@ class Batches:
         sealed = {"state": SEALED, "sealed": timestamp(self.clock())} | values
         connection.execute(sa.update(batches).where(batches.c.id == batch.id).values(**sealed))
 
-    def bump(self, connection: Connection, batch: Batch) -> None:
-        """Note an accepted upload. Raises Conflict if the batch is not as the caller last saw it."""
+    def bump(self, connection: Connection, batch: Batch, waiting: int = 0) -> None:
+        """Note an accepted upload, and how many more wait for the owner's decision. Raises Conflict if the batch is not
+        as the caller last saw it."""
         t = batches
         changed = connection.execute(
             sa.update(t)
             .where(t.c.id == batch.id, t.c.version == batch.version, t.c.state == "open")
             # what refused a scheduled seal may be mended now
-            .values(version=batch.version + 1, schedule_problem=None)
+            .values(version=batch.version + 1, schedule_problem=None, set_aside=t.c.set_aside + waiting)
         ).rowcount
         if changed != 1:
             raise StaleBatch(f"Batch '{batch.id}' changed meanwhile.")

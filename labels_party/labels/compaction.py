@@ -11,17 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from label_dp.errors import LabelDPError
 from label_dp.service.database import Database
 from label_dp.service.logs import event, log_internal
-from labels_party.labels.batches import ASIDE, LABELS, PASSED, RUNS, Batches, Segment
+from labels_party.labels.batches import LABELS, RUNS, Batches, Segment
 from labels_party.labels.runs import merge, total
 from labels_party.labels.upload_runs import BUFFER, merged_pieces, spilled
 from labels_party.labels.vault import LabelVault
-from labels_party.storage.tables import segments, set_aside
 
 log = logging.getLogger("label_dp.labels")
 FACTOR = 8  # runs of about one size that are merged into one: of n, about 8·log₈ n stay
@@ -40,9 +38,6 @@ class Tiers(Protocol):
     def runs(self, connection: Connection) -> list[Segment]:
         """Those there are now."""
 
-    def counts(self, run: Segment) -> bool:
-        """Whether its digests belong into the merged run."""
-
     def replace(self, connection: Connection, chosen: list[Segment], key: str, rows: int) -> list[str]:
         """Name the run `key` instead of those that were merged, if all of them are still there; returns the keys that
         nothing names then, `key` itself if it was too late."""
@@ -50,8 +45,7 @@ class Tiers(Protocol):
 
 @dataclass(frozen=True)
 class UploadTiers:
-    """The runs of the uploads of a batch. One of an upload that was set aside is merged away as if it counted: how many
-    an upload is looked at with must not tell whose ids had a record."""
+    """The runs of the uploads of a batch: every digest as often as it was sent, whether or not the upload counts."""
 
     batches: Batches
     batch: str
@@ -64,28 +58,19 @@ class UploadTiers:
         return f"{self.batch}/{LABELS}-{secrets.token_hex(8)}.run"
 
     def runs(self, connection: Connection) -> list[Segment]:
-        return upload_runs(self.batches, connection, self.batch)
-
-    def counts(self, run: Segment) -> bool:
-        return run.of == LABELS
+        return self.batches.segments(connection, self.batch, RUNS, LABELS)
 
     def replace(self, connection: Connection, chosen: list[Segment], key: str, rows: int) -> list[str]:
         keys = {segment.key for segment in chosen}
         if not {segment.key for segment in self.runs(connection)} >= keys:
             return [key]
-        waiting = sa.select(set_aside.c.run).where(set_aside.c.batch == self.batch, set_aside.c.decision.is_(None))
-        kept = keys & set(connection.execute(waiting).scalars())  # their digests are needed for the decision
-        self.batches.drop_segments(connection, self.batch, RUNS, [s.number for s in chosen if s.key not in kept])
-        later = sa.and_(segments.c.batch == self.batch, segments.c.key.in_(kept))
-        connection.execute(sa.update(segments).where(later).values(of=PASSED))
-        of = LABELS if any(map(self.counts, chosen)) else ASIDE
-        self.batches.add_segment(connection, self.batch, RUNS, key, rows, of)
-        return sorted(keys - kept)
+        self.batches.drop_segments(connection, self.batch, RUNS, [s.number for s in chosen])
+        self.batches.add_segment(connection, self.batch, RUNS, key, rows, LABELS)
+        return sorted(keys)
 
 
 class Compaction:
-    """Merges on threads of its own, one at a time: how long one takes depends on which uploads count,
-    and who sends them must not wait longer where an upload does (see `aside.py`)."""
+    """Merges on threads of its own, one at a time."""
 
     def __init__(self, database: Database, vault: LabelVault, spill: Path) -> None:
         self.database, self.vault, self.spill = database, vault, spill
@@ -143,7 +128,7 @@ class Compaction:
 
     def _merge(self, tiers: Tiers, chosen: list[Segment]) -> bool:
         key, rows = tiers.key(), sum(s.rows for s in chosen)
-        runs = [self.vault.run(s.key) for s in chosen if tiers.counts(s)]
+        runs = [self.vault.run(s.key) for s in chosen]
         try:
             if rows <= BUFFER:
                 self.vault.put_run(key, *merge(runs))
@@ -159,11 +144,6 @@ class Compaction:
         for each in unused:
             self.vault.delete(each)
         return key not in unused
-
-
-def upload_runs(batches: Batches, connection: Connection, batch: str) -> list[Segment]:
-    """What an upload to a batch is looked at with: of the uploads before it, set aside or not."""
-    return [run for of in (LABELS, ASIDE) for run in batches.segments(connection, batch, RUNS, of)]
 
 
 def _by_size(runs: list[Segment]) -> list[list[Segment]]:

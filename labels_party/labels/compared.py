@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,14 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from label_dp.errors import Conflict, DuplicateId, InvalidFile, InvalidRows
+from labels_party.labels.aside import digests_of
 from labels_party.labels.batches import ID_LIST, INSERT
 from labels_party.labels.checked import Rows
 from labels_party.labels.chunks import TWICE, Findings
 from labels_party.labels.digests import siphash128
 from labels_party.labels.known import Known
-from labels_party.labels.runs import EMPTY, Marks, Run, among, contains, only
+from labels_party.labels.runs import EMPTY, Marks, Run, among, beyond, contains, members, only, within
 from labels_party.labels.submission import Submission
 from labels_party.labels.upload_runs import UploadRuns
+from labels_party.labels.vault import LabelVault
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,20 +29,22 @@ TAKEN = "has a record already; a second one is refused whatever it says, except 
 
 
 class Compared:
-    """The digests of one upload. `run` holds each once at the end; `aside`: some had a record, which only the owner is
-    told."""
+    """The digests of one upload. `run` holds each once at the end. An owner's insert is refused where an id has a
+    record; another's is set `aside` where any upload had one of its ids, with the same work whichever it is."""
 
     def __init__(
         self,
         submission: Submission,
         known: Known,
         findings: Findings,
+        vault: LabelVault,
         key: bytes,
         spill: Path,
         kept: int | None = None,
     ) -> None:
         """`kept`: digests that may wait in memory."""
-        self.submission, self.known, self.findings, self.key = submission, known, findings, key
+        self.submission, self.known, self.findings = submission, known, findings
+        self.vault, self.key = vault, key
         self.run: Run = EMPTY
         self.rows, self.aside = 0, False
         self._runs, self._taken = UploadRuns(spill, lambda ids, out: siphash128(ids, key, out), kept), Findings()
@@ -78,9 +82,8 @@ class Compared:
                 self.findings.total = max(self.findings.total, self._runs.again)
         if self.findings:
             raise self.findings.error()
-        if self._taken and self.submission.owner:
+        if self._taken:
             raise _duplicates(self._taken)
-        self.aside = bool(self._taken)
 
     def compare_again(self, known: Known) -> None:
         """With what came to the batch since. Raises DuplicateId, InvalidRows, Conflict."""
@@ -89,18 +92,11 @@ class Compared:
             if strange.any():
                 raise self._found(strange, UNKNOWN).error()
         if self.submission.mode == INSERT:
-            new = [run for key, run in known.taken.items() if key not in self.known.taken]
-            taken = among(self.run, new)
-            if taken.any() and self.submission.owner:
+            taken = self._held(self.run, known, self.known.taken.keys())
+            if self.submission.owner and taken.any():
                 raise _duplicates(self._found(taken, TAKEN))
             self.aside |= bool(taken.any())
         self.known = known
-
-    def fresh(self) -> Run:
-        """The digests that no run of the batch holds yet: a batch's runs hold every id once."""
-        if self.submission.mode == INSERT:
-            return self.run
-        return only(self.run, ~among(self.run, self.known.taken.values()))
 
     # --- parts --------------------------------------------------------------------------------------------
 
@@ -115,7 +111,21 @@ class Compared:
         if self.known.batch.presence == ID_LIST:
             self.findings.add_rows(rows[~among(run, self.known.listed.values())], field, UNKNOWN)
         if self.submission.mode == INSERT:
-            self._taken.add_rows(rows[among(run, self.known.taken.values())], field, TAKEN)
+            taken = self._held(run, self.known)
+            if self.submission.owner:
+                self._taken.add_rows(rows[taken], field, TAKEN)
+            self.aside |= bool(taken.any())
+
+    def _held(self, run: Run, known: Known, seen: Container[str] = ()) -> Marks:
+        """bool[n]: which digests of an insert's `run` an upload has that counts, or, for who is no owner, any upload;
+        but for the runs that were `seen`."""
+        marks = among(run, (found for key, found in known.taken.items() if key not in seen))
+        if not (self.submission.owner and known.held_back and marks.any()):
+            return marks
+        asked = only(run, marks)
+        back = digests_of(self.vault, known.held_back, self.key)
+        marks[marks] = members(beyond(within(known.taken.values(), asked), within(back, asked)), asked)
+        return marks
 
     def _found(self, marks: Marks, rule: str) -> Findings:
         rows = self._rows_of(only(self.run, marks))

@@ -102,9 +102,6 @@ class HistoryTiers:
     def runs(self, connection: Connection) -> list[Segment]:
         return self.history.runs(connection, self.batch)
 
-    def counts(self, run: Segment) -> bool:
-        return True
-
     def replace(self, connection: Connection, chosen: list[Segment], key: str, rows: int) -> list[str]:
         keys = [segment.key for segment in chosen]
         if not {segment.key for segment in self.runs(connection)} >= set(keys):

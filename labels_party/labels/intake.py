@@ -118,7 +118,8 @@ class Intake:
         if earlier is not None:
             return earlier
         lost = "A part of the batch is lost; see the service's log."
-        known = until_current(lambda: look(self.database, self.batches, self.vault, batch_id), RETRIES, lost)
+        seen = partial(look, self.database, self.batches, self.vault, batch_id, owner=owner)
+        known = until_current(seen, RETRIES, lost)
         require_sendable(known.batch, self.batches.clock(), owner=owner)
         submission = Submission(known.batch, known.population, mode, owner=owner)
         runs: list[Segment] = []

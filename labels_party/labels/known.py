@@ -8,7 +8,7 @@ from sqlalchemy.engine import Connection
 
 from label_dp.errors import Conflict
 from label_dp.service.database import Database
-from labels_party.labels.batches import ASIDE, EXAMPLES, ID_LIST, LABELS, RUNS, Batch, Batches, Segment
+from labels_party.labels.batches import EXAMPLES, ID_LIST, LABELS, RUNS, Batch, Batches, Segment
 from labels_party.labels.runs import Run
 from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Population
@@ -16,13 +16,13 @@ from labels_party.ledger.populations import Population
 
 @dataclass(frozen=True)
 class Known:
-    """Runs of listed ids and of ids with records, by vault key."""
+    """Runs of listed ids and of ids that an upload had, by vault key."""
 
     batch: Batch
     population: Population
     listed: dict[str, Run] = field(default_factory=dict)
     taken: dict[str, Run] = field(default_factory=dict)
-    aside: dict[str, Run] = field(default_factory=dict)  # opened alike, and compared with nothing
+    held_back: tuple[Segment, ...] = ()  # uploads that do not count though `taken` has their digests; for an owner
 
     def require_list(self) -> None:
         """Raises Conflict where labels came before the list of ids."""
@@ -30,20 +30,23 @@ class Known:
             raise Conflict(f"Batch '{self.batch.id}' has no list of example ids yet; send it before any label.")
 
 
-def look(database: Database, batches: Batches, vault: LabelVault, batch_id: str, before: Known | None = None) -> Known:
+def look(
+    database: Database, batches: Batches, vault: LabelVault, batch_id: str, before: Known | None = None, *, owner: bool
+) -> Known:
     """The batch and its runs, those of `before` not opened again. Raises NotFound, and FileNotFoundError where a run
     was merged away meanwhile."""
 
     def read(connection: Connection) -> tuple[Batch, Population, list[Segment], list[Segment], list[Segment]]:
         batch, population = batches.get(connection, batch_id)
         listed = batches.segments(connection, batch_id, RUNS, EXAMPLES) if batch.presence == ID_LIST else []
-        taken, aside = (batches.segments(connection, batch_id, RUNS, kind) for kind in (LABELS, ASIDE))
-        return batch, population, listed, taken, aside
+        taken = batches.segments(connection, batch_id, RUNS, LABELS)
+        # nobody else's call may depend on what was set aside
+        return batch, population, listed, taken, batches.held_back(connection, batch_id) if owner else []
 
-    batch, population, listed, taken, aside = database.read("labels.look", read)
-    old = {} if before is None else before.listed | before.taken | before.aside
+    batch, population, listed, taken, held_back = database.read("labels.look", read)
+    old = {} if before is None else before.listed | before.taken
 
     def opened(found: list[Segment]) -> dict[str, Run]:
         return {s.key: old[s.key] if s.key in old else vault.run(s.key) for s in found}
 
-    return Known(batch, population, opened(listed), opened(taken), opened(aside))
+    return Known(batch, population, opened(listed), opened(taken), tuple(held_back))

@@ -10,12 +10,12 @@ from label_dp.errors import Conflict
 from label_dp.service.database import Database
 from label_dp.service.idempotency import IdempotentCall, Reply
 from labels_party.labels.arrival import Arrival
-from labels_party.labels.aside import note_aside
+from labels_party.labels.aside import Insert, note_inserts
 from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import (
-    ASIDE,
     EXAMPLES,
     ID_LIST,
+    INSERT,
     LABELS,
     RUNS,
     Batch,
@@ -26,10 +26,9 @@ from labels_party.labels.batches import (
     require_sendable,
 )
 from labels_party.labels.changes import commit
-from labels_party.labels.compaction import upload_runs
 from labels_party.labels.fingerprint import same_examples
 from labels_party.labels.known import Known, look
-from labels_party.labels.runs import Run, among
+from labels_party.labels.runs import EMPTY, Marks, Run, among
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.secrets import Secrets
 
@@ -50,47 +49,49 @@ class Recorder:
         try:
             return self._labels(arrival, call, runs)
         except (StaleBatch, FileNotFoundError):
-            now = look(self.database, self.batches, self.vault, submission.batch.id, digests.known)
-            require_sendable(now.batch, self.batches.clock(), owner=submission.owner)
+            batch_id, owner = submission.batch.id, submission.owner
+            now = look(self.database, self.batches, self.vault, batch_id, digests.known, owner=owner)
+            require_sendable(now.batch, self.batches.clock(), owner=owner)
             digests.compare_again(now)
             raise
 
     def _labels(self, arrival: Arrival, call: IdempotentCall, runs: list[Segment]) -> Reply:
         submission, digests, stored = arrival.submission, arrival.digests, arrival.objects.stored
-        batch_id, kind = submission.batch.id, ASIDE if digests.aside else LABELS
-        run = digests.fresh()
+        batch_id, owner, inserts = submission.batch.id, submission.owner, submission.mode == INSERT
         run_key = _run_key(stored[0].key)
-        if len(run[0]):
-            self.vault.put_run(run_key, *run)
+        self.vault.put_run(run_key, *digests.run)  # whatever counts, and whichever of its ids came before
 
         def effect(connection: Connection) -> tuple[Reply, list[str]]:
             now, _ = self.batches.get(connection, batch_id)
-            require_sendable(now, self.batches.clock(), owner=submission.owner)
-            runs[:] = self.check_new_runs(connection, digests.known, digests.run, aside=digests.aside)
-            self.batches.bump(connection, now)
+            require_sendable(now, self.batches.clock(), owner=owner)
+            runs[:], came = self.compare_new(connection, digests.known, digests.run if inserts else EMPTY)
+            if owner and came.any():
+                raise StaleBatch("A record of one of these ids came meanwhile.")
+            aside = inserts and not owner and (digests.aside or bool(came.any()))
+            self.batches.bump(connection, now, int(aside))
             for found in stored:
-                self.batches.add_segment(connection, batch_id, kind, found.key, found.rows, mode=found.mode)
-            if len(run[0]):
-                self.batches.add_segment(connection, batch_id, RUNS, run_key, len(run[0]), kind)
-            if digests.aside:
-                note_aside(connection, batch_id, stored[0], run_key, call.caller, self.batches.clock())
+                self.batches.add_segment(connection, batch_id, LABELS, found.key, found.rows, mode=found.mode)
+            self.batches.add_segment(connection, batch_id, RUNS, run_key, len(digests.run[0]), LABELS)
+            if inserts and not owner:
+                noted = Insert(stored[0].rows, 0, call.caller, aside)
+                note_inserts(connection, batch_id, stored[0].key, [noted], self.batches.clock())
             return (200, {"batch": batch_id, "accepted": digests.rows}), []
 
         return commit(self.database, self.vault, "labels.store", call, effect, [run_key], [s.key for s in stored])
 
-    def check_new_runs(self, connection: Connection, known: Known, run: Run, *, aside: bool = False) -> list[Segment]:
-        """The runs of uploads, those set aside too, inside the transaction, so that of two uploads with one id only one
-        is taken: none that was not `known` has a digest of `run`, unless it is set `aside`. Raises StaleBatch."""
+    def compare_new(self, connection: Connection, known: Known, run: Run) -> tuple[list[Segment], Marks]:
+        """Inside the transaction, so that of two uploads with one id only one counts: the runs of the batch, and which
+        digests of `run` are in those that were not `known`. Raises StaleBatch."""
         listed = self.batches.segments(connection, known.batch.id, RUNS, EXAMPLES)
         if known.batch.presence == ID_LIST and any(s.key not in known.listed for s in listed):
             raise StaleBatch("Another list of ids came meanwhile.")
+        if known.held_back and set(known.held_back) - set(self.batches.held_back(connection, known.batch.id)):
+            raise StaleBatch("An upload that was set aside counts meanwhile.")
         runs = self.batches.segments(connection, known.batch.id, RUNS, LABELS)
         new = [s for s in runs if s.key not in known.taken]
-        if sum(s.rows for s in new) > CHECKED_INSIDE or (new and len(run[0]) > CHECKED_INSIDE):
+        if len(run[0]) and (sum(s.rows for s in new) > CHECKED_INSIDE or (new and len(run[0]) > CHECKED_INSIDE)):
             raise StaleBatch("Many labels came meanwhile.")
-        if not aside and among(run, (self.vault.run(s.key) for s in new)).any():
-            raise StaleBatch("A record of one of these ids came meanwhile.")
-        return upload_runs(self.batches, connection, known.batch.id)
+        return runs, among(run, (self.vault.run(s.key) for s in new) if len(run[0]) else ())
 
     # --- lists of examples --------------------------------------------------------------------------------
 

@@ -76,21 +76,17 @@ def repeated(run: Run) -> Marks:
 
 
 def members(run: Run, asked: Run) -> Marks:
-    """bool[m]: which digests of the run `asked` occur in `run`."""
+    """bool[m]: which digests of the run `asked` occur in `run`, with work that does not depend on which do."""
     found = np.zeros(len(asked[0]), dtype=bool)
+    if not len(run[0]):
+        return found
     if kernels.worth(len(asked[0])):
         from labels_party.labels.kernels import mark_members
 
         mark_members(*run, *asked, found)
         return found
-    run_low, run_high = run
-    low, high = asked
-    left = np.searchsorted(run_high, high, side="left")
-    right = np.searchsorted(run_high, high, side="right")
-    single = np.flatnonzero(right - left == 1)
-    found[single] = run_low[left[single]] == low[single]
-    for i in np.flatnonzero(right - left > 1):
-        found[i] = bool(np.any(run_low[left[i] : right[i]] == low[i]))
+    at = locate(run, asked)
+    found[:] = (run[1][at] == asked[1]) & (run[0][at] == asked[0])
     return found
 
 
@@ -108,13 +104,41 @@ def only(run: Run, marks: Marks) -> Run:
 
 
 def locate(run: Run, asked: Run) -> npt.NDArray[np.int64]:
-    """int64[m]: where the digests of the run `asked`, all of which occur in `run`, lie in it."""
-    at = np.searchsorted(run[1], asked[1], side="left")
-    wrong = np.flatnonzero(run[0][at] != asked[0])
-    while wrong.size:  # 64-bit collisions: the digest is one of the next
-        at[wrong] += 1
-        wrong = wrong[run[0][at[wrong]] != asked[0][wrong]]
+    """int64[m]: the first place in `run` of each digest of the run `asked`; of one that does not occur, any place."""
+    last = len(run[0]) - 1
+    at = np.minimum(np.searchsorted(run[1], asked[1], side="left"), last)
+
+    behind = np.arange(len(at))
+    while behind.size:  # once, but for 64-bit collisions, of which there are hardly any
+        here = at[behind]
+        ahead = (run[1][here] == asked[1][behind]) & (run[0][here] < asked[0][behind]) & (here < last)
+        behind = behind[ahead]
+        at[behind] += 1
     return at
+
+
+def beyond(runs: list[Run], others: list[Run]) -> Run:
+    """The digests that `runs` hold more often than `others` do, each once. What `others` hold, `runs` hold as well."""
+    whole, taken = merge(runs), merge(others)
+    if len(taken[0]):
+        shared = only(whole, members(taken, whole))
+        as_often = _times(shared) <= _times(taken)
+        whole = only(whole, ~members(only(_each(taken), as_often), whole))
+    return _each(whole)
+
+
+def within(runs: Iterable[Run], asked: Run) -> list[Run]:
+    """What each of the runs has of the digests `asked`, as often."""
+    return [only(run, members(asked, run)) for run in runs]
+
+
+def _each(run: Run) -> Run:
+    return only(run, ~repeated(run))
+
+
+def _times(run: Run) -> npt.NDArray[np.int64]:
+    """How often each digest of a run occurs in it."""
+    return np.diff(np.append(np.flatnonzero(~repeated(run)), len(run[0])))
 
 
 def contains(run: Run, low: U64, high: U64) -> Marks:

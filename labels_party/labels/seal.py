@@ -25,10 +25,9 @@ from label_dp.audit.events import BATCH_SEALED, Event, Subject
 from label_dp.errors import Conflict
 from label_dp.service.database import Database
 from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
-from labels_party.labels.aside import UploadsSetAside
+from labels_party.labels.aside import UploadsSetAside, digests_of, forget_counted
 from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import (
-    ASIDE,
     EXAMPLES,
     ID_LIST,
     LABELS,
@@ -50,7 +49,7 @@ from labels_party.labels.disjoint import Disjoint, SameExamples, Seen
 from labels_party.labels.erased import blanked, blanked_units, count_blanked
 from labels_party.labels.history import History, HistoryTiers
 from labels_party.labels.lost import carry_lost
-from labels_party.labels.runs import Run, merge, page_out, run_parts
+from labels_party.labels.runs import Run, beyond, merge, page_out, run_parts
 from labels_party.labels.sorting import SHOWN_IDS, Examples, Excess, IncompleteLabels, LabelSort, resolved
 from labels_party.labels.units import Tally, TooManyExamples, Units
 from labels_party.labels.vault import LabelVault
@@ -145,10 +144,10 @@ class Sealer:
         earlier, found = self.database.read("seal.look", lambda c: (call.earlier(c), self._look(c, batch_id)))
         if earlier is not None:
             return earlier
-        batch, population, segments, runs = found
+        batch, population, segments, runs, held_back = found
         require_open(batch)
-        if segments[ASIDE]:
-            raise UploadsSetAside(batch_id, len(segments[ASIDE]))
+        if batch.set_aside:
+            raise UploadsSetAside(batch_id, batch.set_aside)
         if not segments[LABELS] and not (batch.presence == ID_LIST and segments[EXAMPLES] and population.missing_label):
             raise Conflict(f"Batch '{batch_id}' has no labels yet; send them before sealing.")
         if batch.presence == ID_LIST and not segments[EXAMPLES]:
@@ -156,7 +155,7 @@ class Sealer:
                 f"Batch '{batch_id}' has no list of example ids; send it, or open a batch whose presence is public."
             )
         examples = Examples(segments[EXAMPLES] if batch.presence == ID_LIST else [], segments[LABELS])
-        sealed = self.prepare(batch, population, examples, [self.vault.run(s.key) for s in runs])
+        sealed = self.prepare(batch, population, examples, self._digests(batch, runs, held_back))
         self.database.fault("seal.prepared")
         return self.record("seal.store", sealed, actor, call, guard)
 
@@ -288,8 +287,8 @@ class Sealer:
         for key, rows in sealed.objects:
             self.batches.add_segment(connection, batch.id, SEALED, key, rows)
         self.batches.add_segment(connection, batch.id, RUNS, sealed.run_key, sealed.rows, SEALED)
-        if sealed.erased:
-            self.batches.retire_uploads(connection, batch.id)  # erased labels may be among them
+        if forget_counted(connection, batch.id) or sealed.erased:
+            self.batches.retire_uploads(connection, batch.id)  # erased or dropped labels may be among them
         if sealed.tally is not None:
             self.batches.add_segment(connection, batch.id, UNITS, sealed.units_key, sealed.units)
             self.batches.add_segment(connection, batch.id, MEMBERS, sealed.members_key, sealed.rows)
@@ -302,11 +301,23 @@ class Sealer:
 
     def _look(
         self, connection: Connection, batch_id: str
-    ) -> tuple[Batch, Population, dict[str, list[Segment]], list[Segment]]:
+    ) -> tuple[Batch, Population, dict[str, list[Segment]], list[Segment], list[Segment]]:
         batch, population = self.batches.get(connection, batch_id)
-        found = {kind: self.batches.segments(connection, batch_id, kind) for kind in (EXAMPLES, LABELS, ASIDE)}
+        examples = self.batches.segments(connection, batch_id, EXAMPLES)
+        records = self.batches.records(connection, batch_id)
         runs = self.batches.segments(connection, batch_id, RUNS, EXAMPLES if batch.presence == ID_LIST else LABELS)
-        return batch, population, found, runs
+        held_back = [] if batch.presence == ID_LIST else self.batches.held_back(connection, batch_id)
+        return batch, population, {EXAMPLES: examples, LABELS: records}, runs, held_back
+
+    def _digests(self, batch: Batch, runs: list[Segment], held_back: list[Segment]) -> list[Run]:
+        """Of every example once; uploads had them as often as they were sent."""
+        found = [self.vault.run(s.key) for s in runs]
+        if batch.presence == ID_LIST:
+            return found
+        each = beyond(found, digests_of(self.vault, held_back, digest_key(self.secrets, batch.label)))
+        for run in found:
+            page_out(run)
+        return [each]
 
 
 class _Size:

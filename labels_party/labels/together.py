@@ -1,8 +1,8 @@
 """Small uploads of one batch that wait at the same time: one object, one run of digests and one transaction for all.
 
 Each is answered once that transaction is durable, as if it had come alone. What a key that may send labels only can
-measure does not depend on which ids have a record: an upload of it that is set aside lies in the same object, behind
-those that count, and costs the same writes (invariant 8).
+measure does not depend on which ids have a record: whether an upload of it is set aside is a mark in a row that each
+has, and nothing else (invariant 8).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from sqlalchemy.engine import Connection
 
 from label_dp.errors import LabelDPError
 from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply, earlier_of, remember
-from labels_party.labels.aside import note_aside
+from labels_party.labels.aside import Insert, note_inserts
 from labels_party.labels.at_rest import digest_key
-from labels_party.labels.batches import ASIDE, ID_LIST, INSERT, LABELS, RUNS, Segment, StaleBatch, require_sendable
+from labels_party.labels.batches import ID_LIST, INSERT, LABELS, RUNS, Segment, StaleBatch, require_sendable
 from labels_party.labels.changes import commit
 from labels_party.labels.checked import checked
 from labels_party.labels.chunks import Chunks, Findings, sliced
@@ -29,7 +29,7 @@ from labels_party.labels.columns import label_rows, label_schema
 from labels_party.labels.digests import siphash128
 from labels_party.labels.known import Known, look
 from labels_party.labels.recorded import Recorder
-from labels_party.labels.runs import Run, among, only, repeated, sort_run
+from labels_party.labels.runs import Marks, Run, among, only, repeated, sort_run
 from labels_party.labels.submission import Submission
 
 if TYPE_CHECKING:
@@ -58,6 +58,42 @@ class _Read:
     positions: npt.NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class _Group:
+    """Small uploads that may be stored together, the digests of all their rows, and of which upload each is."""
+
+    read: list[_Read]
+    run: Run
+    of: npt.NDArray[np.int64]
+
+    def only(self, chosen: Marks) -> _Group:
+        """Some of the uploads."""
+        rows, number = chosen[self.of], np.cumsum(chosen) - 1
+        read = [one for one, stays in zip(self.read, chosen, strict=True) if stays]
+        return _Group(read, only(self.run, rows), number[self.of[rows]])
+
+    def having(self, marks: Marks) -> Marks:
+        """bool[uploads]: which have one of the marked digests."""
+        return np.bincount(self.of[marks], minlength=len(self.read)) > 0
+
+    @property
+    def owners(self) -> Marks:
+        """bool[uploads]: which an owner sends."""
+        return np.array([one.upload.owner for one in self.read], np.bool_)
+
+    @property
+    def again(self) -> Marks:
+        """Digests that an upload before has."""
+        return repeated(self.run)
+
+    @property
+    def twice(self) -> Marks:
+        """Digests that the same upload has before."""
+        marks = self.again
+        marks[1:] &= self.of[1:] == self.of[:-1]
+        return marks
+
+
 class Together:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
@@ -68,17 +104,17 @@ class Together:
         before. None: for the caller to take alone, which says what is wrong with it. `runs` gets the batch's runs of
         before. Raises StaleBatch or FileNotFoundError, and then nothing is stored."""
         recorder = self.recorder
-        known = look(recorder.database, recorder.batches, recorder.vault, batch_id, self._known.get(batch_id))
+        before = self._known.get(batch_id)
+        known = look(recorder.database, recorder.batches, recorder.vault, batch_id, before, owner=False)
         self._known = {batch_id: known}
         answers, new = recorder.database.read("labels.seen", lambda c: self._earlier(c, uploads))
         read = self._read(known, {i: uploads[i] for i in new if self._may(known, uploads[i])})
         if read:
-            counted, aside, run = self._judged(known, list(read.values()))
-            places = list(read)
-            taken = [places[at] for at in (*counted, *aside)]
-            self._store(known, [read[i] for i in taken], len(counted), run, runs)
-            for i in taken:
-                answers[i] = _reply(known, read[i])
+            group, aside = self._judged(known, list(read.values()))
+            self._store(known, group, aside, runs)
+            taken = {id(one) for one in group.read}
+            for i, one in read.items():
+                answers[i] = _reply(known, one) if id(one) in taken else None
         return answers
 
     # --- parts --------------------------------------------------------------------------------------------
@@ -123,75 +159,61 @@ class Together:
                     found[i] = _Read(uploads[i], *part)
         return found
 
-    def _judged(self, known: Known, read: list[_Read]) -> tuple[list[int], list[int], Run]:
-        """Which count, which are set aside, and the digests of those that count. Others are in neither list: one that
-        names an id twice or an unlisted one, and an owner's that has an id with a record."""
+    def _judged(self, known: Known, read: list[_Read]) -> tuple[_Group, Marks]:
+        """Those to store, and which of them are set aside: another upload had an id before. Left out are one that names
+        an id twice or an unlisted one, and an owner's with such an id, which may be refused."""
         import pyarrow as pa
 
-        sizes = [len(one.ids) for one in read]
         key = digest_key(self.recorder.secrets, known.batch.label)
         run, order = sort_run(*siphash128(pa.concat_arrays([one.ids for one in read]), key))
-        again = repeated(run)
-        group = np.cumsum(~again) - 1  # rows of one id
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))  # where a row went
-        theirs = np.split(place, np.cumsum(sizes)[:-1])
-        odd = np.zeros(len(order), dtype=bool)
+        group = _Group(read, run, np.repeat(np.arange(len(read)), [len(one.ids) for one in read])[order])
+        odd = group.twice
         if known.batch.presence == ID_LIST:
-            odd = ~among(run, known.listed.values())
-        taken = among(run, known.taken.values())
-        held = np.zeros(int(group[-1]) + 1, dtype=bool)  # ids that an upload before has
-        counted: list[int] = []
-        aside: list[int] = []
-        for at, (one, rows) in enumerate(zip(read, theirs, strict=True)):
-            mine = group[rows]
-            if odd[rows].any() or (again.any() and len(np.unique(mine)) < len(mine)):
-                continue
-            if not (taken[rows].any() or held[mine].any()):
-                counted.append(at)
-                held[mine] = True
-            elif not one.upload.owner:
-                aside.append(at)
-        return counted, aside, only(run, ~again & held[group])
+            odd |= ~among(run, known.listed.values())
+        group = group.only(~group.having(odd))
+        taken = among(group.run, known.taken.values())
+        refused = group.having(taken | group.again) & group.owners
+        taken = taken[~refused[group.of]]
+        group = group.only(~refused)
+        return group, group.having(taken | group.again)
 
-    def _store(self, known: Known, read: list[_Read], counted: int, run: Run, runs: list[Segment]) -> None:
-        """The first `counted` count, the others are set aside."""
-        if not read:
+    def _store(self, known: Known, group: _Group, aside: Marks, runs: list[Segment]) -> None:
+        if not group.read:
             return
         import pyarrow as pa
 
-        recorder, batch_id = self.recorder, known.batch.id
+        recorder, batch_id, read = self.recorder, known.batch.id, group.read
         name = f"{batch_id}/{LABELS}-{secrets.token_hex(8)}"
         key, run_key = f"{name}.parquet", f"{name}.run"
         ids, positions = pa.concat_arrays([one.ids for one in read]), np.concatenate([one.positions for one in read])
         rows = label_rows(ids, positions)
-        ends = np.cumsum([len(one.ids) for one in read]).tolist()
-        behind = ends[counted - 1] if counted else 0
+        starts = np.cumsum([0, *(len(one.ids) for one in read)]).tolist()
 
         def effect(connection: Connection) -> tuple[Reply, list[str]]:
             now, _ = recorder.batches.get(connection, batch_id)
             if any(earlier_of(connection, [one.upload.call for one in read])):
                 raise StaleBatch("One of these calls was answered meanwhile.")
-            for owner in sorted({one.upload.owner for one in read}):
+            for owner in sorted(set(group.owners.tolist())):
                 require_sendable(now, recorder.batches.clock(), owner=owner)
-            runs[:] = recorder.check_new_runs(connection, known, run)
-            recorder.batches.bump(connection, now)
-            if counted:
-                recorder.batches.add_segment(connection, batch_id, LABELS, key, behind)
-            # named whether or not any of them counts, with the rows that were sent: what is deleted, what the next look
-            # opens and what is merged with it must not tell
-            kind = LABELS if counted else ASIDE
-            recorder.batches.add_segment(connection, batch_id, RUNS, run_key, len(ids), kind)
-            for at in range(counted, len(read)):
-                stored = Segment(ASIDE, 0, key, len(read[at].ids), start=ends[at] - len(read[at].ids))
-                recorder.batches.add_segment(connection, batch_id, ASIDE, key, stored.rows, start=stored.start)
-                note_aside(connection, batch_id, stored, "", read[at].upload.call.caller, recorder.batches.clock())
+            runs[:], came = recorder.compare_new(connection, known, group.run)
+            late = aside | group.having(came)
+            if (late & group.owners).any():
+                raise StaleBatch("A record of one of these ids came meanwhile.")
+            recorder.batches.bump(connection, now, int(late.sum()))
+            recorder.batches.add_segment(connection, batch_id, LABELS, key, len(ids))
+            recorder.batches.add_segment(connection, batch_id, RUNS, run_key, len(ids), LABELS)
+            noted = [
+                Insert(len(one.ids), start, one.upload.call.caller, bool(mark))
+                for one, start, mark in zip(read, starts[:-1], late, strict=True)
+                if not one.upload.owner
+            ]
+            note_inserts(connection, batch_id, key, noted, recorder.batches.clock())
             remember(connection, [(one.upload.call, _reply(known, one)) for one in read])
             return (200, {}), []
 
         try:
             recorder.vault.put(key, [rows], label_schema())
-            recorder.vault.put_run(run_key, *run)
+            recorder.vault.put_run(run_key, *group.run)
             recorder.database.fault("upload.received")
         except BaseException:
             recorder.vault.delete(key)

@@ -20,7 +20,7 @@ from label_dp.errors import Conflict, InvalidInput
 from label_dp.service.apikeys import names_of
 from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.labels.at_rest import digest_key
-from labels_party.labels.batches import EXAMPLES, ID_LIST, LABELS, MEMBERS, Batch, StaleBatch
+from labels_party.labels.batches import EXAMPLES, ID_LIST, MEMBERS, Batch, StaleBatch
 from labels_party.labels.changes import until_current
 from labels_party.labels.erased import run_of, text_of
 from labels_party.labels.erasures import AT_ONCE, MOST_IDS, REQUESTED, RETRIES, SHOWN, Erasures
@@ -136,8 +136,9 @@ class UnitErasures:
 
     def _examples(self, connection: Connection, batch: Batch) -> Examples:
         """What an open batch holds; units come with the list where there is one."""
-        listed, labels = (self.batches.segments(connection, batch.id, kind) for kind in (EXAMPLES, LABELS))
-        return Examples(listed if batch.presence == ID_LIST else [], [] if batch.presence == ID_LIST else labels)
+        if batch.presence == ID_LIST:
+            return Examples(self.batches.segments(connection, batch.id, EXAMPLES), [])
+        return Examples([], self.batches.records(connection, batch.id))
 
     def _sealed(self, members: list[Any]) -> Iterator[Pairs]:
         for segment in members:

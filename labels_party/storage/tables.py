@@ -87,6 +87,8 @@ batches = sa.Table(
     sa.Column("id_prefix", sa.String(200)),
     # once its digests are in a merged run: the batch whose segment names that run (`labels/history.py`)
     sa.Column("merged_into", sa.String(40)),
+    # uploads that wait for the owner's decision
+    sa.Column("set_aside", sa.Integer, nullable=False, server_default="0"),
     sa.UniqueConstraint("label", "seal_order"),
 )
 
@@ -115,8 +117,9 @@ segments = sa.Table(
 
 idempotency = idempotency_table(metadata)
 
-# inserts of keys that may send labels only, in which an id had a record already: the batch's owner decides of each. It
-# depends on labels, so that it is no audit event: an export of those is shown to others
+# every insert of a key that may send labels only, until the seal: whether it is set aside is a mark in its row, so that
+# as much is written either way. The batch's owner decides of those that are. They depend on labels, so that this is no
+# audit event: an export of those is shown to others
 set_aside = sa.Table(
     "set_aside",
     metadata,
@@ -125,10 +128,9 @@ set_aside = sa.Table(
     sa.Column("sent_by", sa.String(60), nullable=False),
     sa.Column("received", sa.String(20), nullable=False),
     sa.Column("rows", sa.BigInteger, nullable=False),
-    # of its object, its first row there, and the run of its digests, which a small upload does without
-    sa.Column("key", sa.String(300), nullable=False),
+    sa.Column("key", sa.String(300), nullable=False),  # of its object, and its first row there
     sa.Column("start", sa.BigInteger, nullable=False, server_default="0"),
-    sa.Column("run", sa.String(300), nullable=False),
+    sa.Column("aside", sa.Boolean, nullable=False),
     sa.Column("decision", sa.String(10)),
     sa.Column("decided", sa.String(20)),
     sa.Column("decided_by", sa.String(60)),

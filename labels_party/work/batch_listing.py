@@ -15,7 +15,7 @@ from label_dp.privacy import Epsilon, delta_string
 from label_dp.service.paging import Listing, Page, select_page
 from labels_party.labels.batches import Batches
 from labels_party.labels.standing import PUBLISHED
-from labels_party.storage.tables import audit_events, batches, populations, set_aside
+from labels_party.storage.tables import audit_events, batches, populations
 from labels_party.storage.tables import work as t
 from labels_party.work.given import DAY, names, require_day, within
 from labels_party.work.kind import ANSWERS, RELEASES
@@ -48,12 +48,11 @@ def listed(connection: Connection, found: Batches, wanted: WantedBatches, page: 
     `page` None: the first thousand. Raises NotFound (population), InvalidInput (a malformed cursor).
     """
     b, p = batches.c, populations.c
-    waiting = sa.select(sa.func.count()).where(set_aside.c.batch == b.id, set_aside.c.decision.is_(None))
     query: sa.Select[Any] = (
         sa.select(
             *(b[name] for name in COLUMNS),
             *(b.n.label("examples"), b.examples_beyond, b.schedule_problem, b.scheduled_release, b.release_template),
-            waiting.scalar_subquery().label("set_aside"),
+            b.set_aside,
             *(p.id.label("population"), p.name.label("population_name"), p.label),
             *(p.lifetime_nano, p.lifetime_delta_atto, p.retention_days),
         )

@@ -12,7 +12,7 @@ from label_dp.audit.store import net
 from label_dp.privacy import Epsilon, delta_string
 from labels_party.labels.standing import PUBLISHED
 from labels_party.ledger.populations import Population
-from labels_party.storage.tables import audit_events, batches, populations, set_aside
+from labels_party.storage.tables import audit_events, batches, populations
 from labels_party.storage.tables import work as t
 from labels_party.work.kind import RELEASES
 
@@ -75,13 +75,8 @@ def _summary(
 def stuck(connection: Connection, limit: int) -> list[dict[str, Any]]:
     """Batches with uploads to decide of, or whose schedule was refused. For the owner alone: both depend on labels."""
     b = batches.c
-    waiting = sa.select(sa.func.count()).where(set_aside.c.batch == b.id, set_aside.c.decision.is_(None))
-    aside = b.id.in_(sa.select(set_aside.c.batch).where(set_aside.c.decision.is_(None)))
-    query = sa.select(b.id, b.schedule_problem, waiting.scalar_subquery().label("set_aside"), populations.c.name)
-    query = query.join(populations, populations.c.id == b.population)
     # a JSON column compares with SQL's null alone
-    refused = b.schedule_problem.is_not(sa.null())
-    return [
-        dict(r._mapping)
-        for r in connection.execute(query.where(sa.or_(aside, refused)).order_by(b.created, b.id).limit(limit))
-    ]
+    hindered = sa.or_(b.set_aside > 0, b.schedule_problem.is_not(sa.null()))
+    query = sa.select(b.id, b.schedule_problem, b.set_aside, populations.c.name)
+    query = query.join(populations, populations.c.id == b.population).where(hindered)
+    return [dict(r._mapping) for r in connection.execute(query.order_by(b.created, b.id).limit(limit))]

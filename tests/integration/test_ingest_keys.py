@@ -166,15 +166,34 @@ def test_what_waits_hinders_nobody_else_and_leaves_nothing_behind(shop: Shop) ->
     shop.send(shop.other, {"b": 1})
     for _ in range(3):
         shop.send(shop.backend, {"a": 5, "b": 6})
-    assert shop.send(shop.other, {"a": 2}).json()["accepted"] == 1  # an id that only waits has no record
+    assert shop.send(shop.owner, {"a": 2}).json()["accepted"] == 1  # an id that only waits has no record
     assert len(shop.waiting()) == 3
     for upload in shop.waiting():
         assert shop.decide(upload["id"], "drop").status_code == 200
     assert shop.sealed() == {"a": 2, "b": 1}
     s = shop.party.services
-    segments = s.database.read("t", lambda c: [k.key for kind in ("labels", "sealed", "runs", "aside")
+    s.erasures.finish()
+    segments = s.database.read("t", lambda c: [k.key for kind in ("labels", "sealed", "runs", "erased")
                                                for k in s.batches.segments(c, shop.batch, kind)])  # fmt: skip
     assert sorted(s.vault.keys(f"{shop.batch}/")) == sorted(segments)
+    # what was dropped is in no file any more
+    assert s.database.read("t", lambda c: s.batches.segments(c, shop.batch, LABELS)) == []
+
+
+def test_an_id_that_another_key_sent_is_taken_for_such_keys_whatever_became_of_it(shop: Shop) -> None:
+    """Else an upload would count where the one before it was set aside, and one bit become as many as it has rows."""
+    shop.send(shop.other, {"x": 1})
+    for labels in ({"x": 2, "a": 2}, {"a": 3, "b": 3}, {"b": 4, "c": 4}):
+        assert shop.send(shop.backend, labels).json()["accepted"] == 2
+    assert sorted((u["rows"], u["examples"]) for u in shop.waiting()) == [(2, []), (2, []), (2, ["x"])]
+    for upload in shop.waiting():
+        assert shop.decide(upload["id"], "drop").status_code == 200
+    assert shop.send(shop.backend, {"c": 5}).json()["accepted"] == 1
+    (upload,) = shop.waiting()
+    assert shop.send(shop.owner, {"b": 6}).json()["accepted"] == 1
+    assert shop.decide(upload["id"], "replace").status_code == 200
+    assert shop.send(shop.owner, {"c": 7}).json()["code"] == "duplicate-id"
+    assert shop.sealed() == {"x": 1, "b": 6, "c": 5}
 
 
 def test_a_batch_that_is_discarded_takes_what_waits_with_it(shop: Shop) -> None:

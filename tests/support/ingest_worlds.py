@@ -105,12 +105,16 @@ def _call(rng: random.Random) -> dict[str, Any]:
 
 
 @contextmanager
-def two_worlds(folder: Path, rules: Rules, labelled: tuple[list[str], list[str]]) -> Iterator[list[World]]:
+def two_worlds(
+    folder: Path, rules: Rules, labelled: tuple[list[str], list[str]], objects: tuple[str, str] = ("", "")
+) -> Iterator[list[World]]:
+    """`objects`: where each has its objects."""
     with ExitStack() as stack:
         worlds = []
-        for number, ids in enumerate(labelled):
+        for number, (ids, where) in enumerate(zip(labelled, objects, strict=True)):
             clock = FakeClock()
-            party = stack.enter_context(LabelsParty(folder / str(number), clock=clock, worker=False))
+            home = folder / str(number)
+            party = stack.enter_context(LabelsParty(home, clock=clock, worker=False, objects=where))
             worlds.append(World(party, clock, rules, ids))
         yield worlds
 

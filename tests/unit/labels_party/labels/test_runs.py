@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labels_party.labels.runs import Run, contains, merge, run_parts, sort_run
+from labels_party.labels.runs import Run, beyond, contains, merge, run_parts, sort_run, within
 
 # few different halves, so that 64-bit collisions are the rule
 HALF = st.sampled_from([0, 1, 2, 2**63, 2**64 - 1])
@@ -45,8 +47,8 @@ def test_the_order_that_sorted_it_is_given(digests: set[tuple[int, int]]) -> Non
     assert high[order].tolist() == sorted_high.tolist()
 
 
-@given(SETS, st.lists(DIGEST, max_size=20))
-def test_membership_is_that_of_a_set(digests: set[tuple[int, int]], asked: list[tuple[int, int]]) -> None:
+@given(st.lists(DIGEST, max_size=20), st.lists(DIGEST, max_size=20))
+def test_membership_is_that_of_a_set(digests: list[tuple[int, int]], asked: list[tuple[int, int]]) -> None:
     low, high = (np.array([p[i] for p in asked], np.uint64) for i in (0, 1))
     assert contains(run_of(digests), low, high).tolist() == [p in digests for p in asked]
 
@@ -78,6 +80,18 @@ def test_merging_is_union_whatever_the_order(sets: list[set[tuple[int, int]]]) -
 def test_equal_sets_and_only_they_have_equal_bytes(a: set[tuple[int, int]], b: set[tuple[int, int]]) -> None:
     assert (run_bytes(run_of(a)) == run_bytes(run_of(b))) == (a == b)
     assert len(run_bytes(run_of(a))) == 16 * len(a)
+
+
+@given(st.lists(st.tuples(st.lists(DIGEST, max_size=6), st.integers(0, 6)), max_size=5), st.sets(DIGEST))
+def test_what_counts_is_what_is_held_more_often_than_held_back(
+    uploads: list[tuple[list[tuple[int, int]], int]], asked: set[tuple[int, int]]
+) -> None:
+    """Each upload is a run, some of whose digests are held back."""
+    runs, held_back = [run_of(sent) for sent, _ in uploads], [run_of(sent[:back]) for sent, back in uploads]
+    sent, back = (Counter(p for run in found for p in pairs_of(run)) for found in (runs, held_back))
+    assert pairs_of(beyond(runs, held_back)) == sorted(sent - back, key=lambda p: (p[1], p[0]))
+    some = run_of(asked)
+    assert set(pairs_of(beyond(within(runs, some), within(held_back, some)))) == (sent - back).keys() & asked
 
 
 def test_many_digests_without_collisions() -> None:

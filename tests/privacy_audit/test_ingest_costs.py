@@ -1,0 +1,238 @@
+"""What an ingest key's calls cost does not depend on which ids have a record, over any sequence of its calls.
+
+Two worlds have as many records, of other ids, which other systems sent. One sequence of calls goes to both. Each call
+must write and read the same bytes, with the same calls of the folder or the store and the same statements to the
+database, the merge that it sets off included. Durations of what is compared most are held to a tenth by a signed-rank
+test (Wilcoxon 1945), which errs with probability 10⁻⁶. The controls are what the work was like before.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy.stats import wilcoxon
+
+from label_dp.errors import InvalidRows
+from labels_party.labels import recorded, together
+from labels_party.labels.compared import Compared
+from labels_party.labels.intake import Intake
+from labels_party.labels.runs import EMPTY, among, only
+from labels_party.labels.together import Together
+from tests.support import object_store
+from tests.support.call_costs import Costs
+from tests.support.ingest_worlds import IDS, Rules, World, steps, two_worlds
+from tests.support.labels import LabelsParty
+
+Step = dict[str, Any]
+LABELLED = (IDS[:3], IDS[5:])
+HIDDEN = IDS[0]  # has a record in the first world alone
+SHOP = {"name": "shop", "label": "r", "domain": "0:10", "lifetime_epsilon": "3"}
+
+
+@pytest.fixture(params=["folder", "store"])
+def objects(request: pytest.FixtureRequest) -> tuple[str, str]:
+    if request.param == "folder":
+        return "", ""
+    request.getfixturevalue("bucket")
+    server: object_store.Server = request.getfixturevalue("s3_server")
+    return server.room().url, server.room().url
+
+
+def call(ids: list[str], mode: str = "insert", media: str = "application/json") -> Step:
+    """One of each way in: small texts wait together, tables do not."""
+    deletes = mode == "delete"
+    labels = {} if deletes else {"label": [0] * len(ids)}
+    body = json.dumps({"example_id": ids} | labels).encode()
+    if media != "application/json":
+        table = pa.table({"example_id": ids} | labels)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        body = sink.getvalue().to_pybytes()
+    step = {"what": "call", "path": "labels", "media": media, "body": body, "key": None}
+    return step | ({"method": "DELETE", "params": {}} if deletes else {"method": "POST", "params": {"mode": mode}})
+
+
+def chain(media: str) -> list[Step]:
+    """One bit would become many: the first upload has the id, and each that follows has one of the first's."""
+    links = [f"link-{n}" for n in range(8)]
+    found = [call([HIDDEN, *links], media=media)]
+    found += [call([link, *(f"{link}-{i}" for i in range(40))], media=media) for link in links]
+    found += [call([f"fresh-{n}"], media=media) for n in range(2)]
+    found += [call([HIDDEN], mode, media) for mode in ("delete", "upsert", "insert", "delete")]
+    found += [call([IDS[1]], "delete", media), call([IDS[2]], "upsert", media), call(IDS[1:3], media=media)]
+    return [*found, call(["link-0-0", "more", "more"], media=media), call(["last"], media=media)]
+
+
+def differing(worlds: list[World], calls: list[Step]) -> list[tuple[Step, Any]]:
+    """The calls that cost something else in one world than in the other, and what."""
+    costs = [Costs(world.party) for world in worlds]
+    found = []
+    for step in calls:
+        seen = []
+        for world, cost in zip(worlds, costs, strict=True):
+            cost.taken()
+            answer = world.do(step)
+            world.party.services.intake.compaction.wait()
+            seen.append((answer, cost.taken()))
+        (one, wrote), (other, also) = seen
+        if step["what"] == "call":
+            assert one == other
+            assert wrote.total() > 10
+            if wrote != also:
+                found.append((step, (wrote - also, also - wrote)))
+    return found
+
+
+@pytest.mark.parametrize("media", ["application/json", "application/vnd.apache.arrow.stream"])
+def test_a_chain_of_uploads_costs_the_same_whichever_ids_have_a_record(
+    media: str, objects: tuple[str, str], tmp_path: Path
+) -> None:
+    with two_worlds(tmp_path, Rules("public", "0", scheduled=False), LABELLED, objects) as worlds:
+        assert differing(worlds, chain(media)) == []
+
+
+@pytest.mark.parametrize("rules", [Rules("public", "0", scheduled=True), Rules("id-list", None, scheduled=False)])
+def test_any_sequence_costs_the_same_whichever_ids_have_a_record(
+    rules: Rules, objects: tuple[str, str], tmp_path: Path
+) -> None:
+    for seed in range(3):
+        with two_worlds(tmp_path / str(seed), rules, LABELLED, objects) as worlds:
+            assert differing(worlds, list(steps(random.Random(f"{rules} {seed}"), 24))) == []
+
+
+def without_digests_together(patch: pytest.MonkeyPatch) -> None:
+    """Small uploads that are set aside leave no digests."""
+    judged = Together._judged
+
+    def plant(self: Together, *args: Any) -> Any:
+        group, aside = judged(self, *args)
+        counts = ~aside[group.of]
+        return replace(group, run=only(group.run, counts), of=group.of[counts]), aside
+
+    patch.setattr(Together, "_judged", plant)
+
+
+def without_digests(patch: pytest.MonkeyPatch) -> None:
+    """A large upload that is set aside leaves none."""
+    finish = Compared.finish
+
+    def plant(self: Compared, ids: Any) -> None:
+        finish(self, ids)
+        self.run = EMPTY if self.aside else self.run
+
+    patch.setattr(Compared, "finish", plant)
+
+
+def only_fresh(patch: pytest.MonkeyPatch) -> None:
+    """Of an upsert or a deletion only those digests are written that no upload had."""
+    finish = Compared.finish
+
+    def plant(self: Compared, ids: Any) -> None:
+        finish(self, ids)
+        if self.submission.mode != "insert":
+            self.run = only(self.run, ~among(self.run, self.known.taken.values()))
+
+    patch.setattr(Compared, "finish", plant)
+
+
+def rows_of_some(patch: pytest.MonkeyPatch) -> None:
+    """Only an upload that is set aside has a row."""
+    for module in (together, recorded):
+        note = module.note_inserts
+        patch.setattr(module, "note_inserts", lambda c, b, k, found, now, note=note: note(
+            c, b, k, [one for one in found if one.aside], now))  # fmt: skip
+
+
+def repeated_where_taken(patch: pytest.MonkeyPatch) -> None:
+    """An upload of an id with a record is looked at a second time."""
+    attempt = Intake.add_small
+
+    def plant(self: Intake, batch: str, uploads: Any) -> Any:
+        found = attempt(self, batch, uploads)
+        known = self.together._known[batch]
+        if known.batch.set_aside:
+            self.database.read("again", lambda c: self.batches.get(c, batch))
+        return found
+
+    patch.setattr(Intake, "add_small", plant)
+
+
+PLANTS = {
+    "without digests, together": without_digests_together,
+    "without digests": without_digests,
+    "only fresh digests": only_fresh,
+    "rows of some": rows_of_some,
+    "looked at again": repeated_where_taken,
+}
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_control_what_told_before_is_found(
+    plant: str, objects: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    PLANTS[plant](monkeypatch)
+    alone = plant in ("without digests", "only fresh digests")
+    media = "application/vnd.apache.arrow.stream" if alone else "application/json"
+    with two_worlds(tmp_path, Rules("public", "0", scheduled=False), LABELLED, objects) as worlds:
+        assert differing(worlds, chain(media)) != []
+
+
+# --- durations -------------------------------------------------------------------------------------------------
+
+LINKS, ROWS, PAIRS, ALLOWED, ALPHA = 32, 6_000, 60, 0.1, 1e-6
+
+
+def labels(ids: list[str]) -> pa.Table:
+    return pa.table({"example_id": ids, "label": [3.0] * len(ids)})
+
+
+def chance(party: LabelsParty) -> float:
+    """How probable the durations of a refused call are, after a chain with many rows, if they differ by no more than
+    ALLOWED between a batch where the first upload's id has a record and one where it has none."""
+    intake, links = party.services.intake, [f"link-{n}" for n in range(LINKS)]
+    intake.compaction.close()  # so that many runs stay, and comparing is much of the time
+    rows = {link: [f"{link}-{i}" for i in range(ROWS)] for link in links}
+    probe = labels([*rows["link-0"], "link-0-0"])  # one id twice: nothing is stored, so that it can be repeated
+    population = party.client().post("/v1/populations", json=SHOP).json()["id"]
+    opened: list[str] = []
+    for sent in (HIDDEN, "other"):
+        batch = party.client().post(f"/v1/populations/{population}/batches", json={"presence": "public"}).json()["id"]
+        for ids in ([sent], [HIDDEN, *links], *([link, *rows[link]] for link in links)):
+            intake.add_labels(batch, labels(ids), owner=False)
+        opened.append(batch)
+
+    def clocked(batch: str) -> float:
+        start = time.perf_counter()
+        with pytest.raises(InvalidRows):
+            intake.add_labels(batch, probe, owner=False)
+        return time.perf_counter() - start
+
+    rng = random.Random(1)
+    took: list[tuple[float, float]] = []
+    for _ in range(PAIRS):
+        pair = {which: min(clocked(opened[which]) for _ in range(2)) for which in rng.sample((0, 1), 2)}
+        took.append((pair[0], pair[1]))
+    found = np.array(took)
+    differences = found[:, 1] - found[:, 0]
+    beyond = differences - np.sign(np.median(differences)) * ALLOWED * np.median(found)
+    if np.median(beyond) * np.median(differences) <= 0:
+        return 1.0
+    return float(wilcoxon(beyond, method="approx").pvalue)
+
+
+def test_a_call_takes_as_long_whichever_ids_have_a_record(party: LabelsParty) -> None:
+    assert chance(party) > ALPHA
+
+
+def test_control_a_longer_call_is_found(party: LabelsParty, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_digests(monkeypatch)
+    assert chance(party) < ALPHA
