@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from features_party.models.calibrating import (
     with_true_labels,
     write_scores,
 )
-from features_party.models.evaluation import categories, evaluate_on_messages, model_scores, require_own_predictions
+from features_party.models.evaluation import evaluate_on_messages, model_scores, require_own_predictions
 from features_party.models.folder import SavedModel, load_model
 from features_party.models.plots import save_diagram
 from features_party.models.trainer import check_one_label
@@ -74,7 +75,7 @@ def join_files(
     check_correction(correction)
     files.check()
     progress("looking at the features", 0.0)
-    file = FeatureFile.open(files.features, files.id_column)
+    file = FeatureFile.open(files.features, files.id_column, typed=files.out.suffix.lower() != ".csv")
     folder = services.home.incoming(services.home.spill)
     with SpilledJoin.open(file, folder, progress, memory_mb=services.settings.memory_limit_mb) as work:
         work.load_features()
@@ -107,14 +108,14 @@ def evaluate_files(
     """The error of a saved model on hold-out messages, which are accounted for like any other."""
     saved = load_model(model)
     progress("reading features", 0.0)
-    table = read_for_training(services.settings, features, id_column, tuple(categories(saved)))
+    table = read_for_training(services.settings, features, id_column, None)
     messages = services.messages.accept_all(named, key)
     progress("joining and predicting", 0.5)
     return evaluate_on_messages(saved, messages, table, threads=services.settings.threads)
 
 
 def read_for_training(
-    settings: Settings, features: Path, id_column: str, text: tuple[str, ...], *, narrow: bool = False
+    settings: Settings, features: Path, id_column: str, text: Sequence[str] | None, *, narrow: bool = False
 ) -> FeatureTable:
     """The whole table in memory; `text` and `narrow` as in `read_features`.
 
@@ -222,7 +223,7 @@ def _scored(services: Services, job: AskJob, progress: Progress) -> Scored:
         return Scored(columns.table.ids, tuple(columns.scores.values()))
     saved = services.models.named(job.model)
     require_own_predictions(saved)
-    table = read_features(job.file, job.id_column, text=categories(saved))
+    table = read_features(job.file, job.id_column, text=None)
     progress("predicting", 0.15)
     return model_scores(saved, table, threads=services.settings.threads)
 
@@ -343,7 +344,7 @@ def _labelled(services: Services, job: CalibrateJob, saved: SavedModel, progress
     if job.label_column is not None:
         return with_true_labels(saved, job.examples, job.label_column, threads=threads)
     progress("joining", 0.5)
-    table = read_for_training(services.settings, job.examples, str(job.id_column), tuple(categories(saved)))
+    table = read_for_training(services.settings, job.examples, str(job.id_column), None)
     return with_messages(saved, services.messages.accept_all(job.messages, job.labels_key), table, threads=threads)
 
 

@@ -30,8 +30,9 @@ from features_party.tables.join import check_correctable, join, refuse_taken
 from features_party.tables.unmatched import WATCHED
 from features_party.training.correction import check_correction
 from features_party.training.fitting import judged
+from label_dp.columnar.csv_types import exact_types, with_types
 from label_dp.columnar.frames import Frame, as_table
-from label_dp.columnar.tables import require_columns
+from label_dp.columnar.tables import is_parquet, require_columns
 from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import InvalidInput
 from label_dp.installing import pip_install
@@ -64,8 +65,10 @@ def labeled_frame(
     to_kind = _converter(as_)
     with closing(bootstrap(settings)) as party:
         if isinstance(features, str | os.PathLike):
-            read = read_for_training(party.settings, Path(features), id_column, ())
+            read = read_for_training(party.settings, Path(features), id_column, None)
             table = read.whole
+            if not is_parquet(Path(features)):
+                table = with_types(table, exact_types([table], read.features.column_names))
         else:
             table = as_table(features)
             read = feature_table(table, id_column)

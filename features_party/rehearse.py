@@ -130,7 +130,7 @@ def _sorted_ids(features: Path, id_column: str) -> pa.Array:
 
     parts = [part.cast(pa.large_string()) for part in FeatureFile.open(features, id_column).ids()]
     if not parts:
-        raise InvalidTable(f"'{features}' has a header but no rows.")
+        raise InvalidTable(f"'{features}' has no rows.")
     ids = pa.concat_arrays(parts)
     refuse_duplicates(ids, id_column)
     return ids.take(pc.sort_indices(ids.cast(pa.large_binary())))

@@ -26,7 +26,7 @@ from features_party.models.calibrating import calibrated, register_calibrated
 from features_party.models.card_reading import reading_card
 from features_party.models.card_text import card_markdown
 from features_party.models.compare import MOST, compare
-from features_party.models.evaluation import categories, likeliest, model_scores, require_own_predictions
+from features_party.models.evaluation import likeliest, model_scores, require_own_predictions
 from features_party.models.export import FORMATS, export
 from features_party.models.rows import read_rows
 from features_party.receive.asking import (
@@ -35,6 +35,7 @@ from features_party.receive.asking import (
     require_allowance,
 )
 from features_party.training.classes import class_names
+from features_party.training.column_cells import Holds
 from features_party.training.encoding import Column
 from label_dp.documents.answer import Answer
 from label_dp.schemas.numbers import PLAIN
@@ -46,13 +47,20 @@ from label_dp.service.links import LINK_DOCS, PagedEitherWay, with_link
 router = JsonRouter(prefix="/v1/models", tags=["models"], responses=PROBLEM_RESPONSES)
 
 MARKDOWN = "text/markdown"
-ACCEPTS = {
+ACCEPTS: dict[Holds, str] = {
+    "text": "a text",
+    "whole": "a whole number: 3, 3.0 and the text 3 are the same",
     "number": "a number",
-    "category": "a text; whole numbers and true or false count as their text",
+    "boolean": "true or false; 1 and 0, and the texts true and True, are the same",
     "date": "an ISO 8601 date, such as 2024-06-01",
-    "timestamp": "an ISO 8601 time, such as 2024-06-01T12:00:00 (UTC, or with its offset)",
+    "time": "an ISO 8601 time without a zone, such as 2024-06-01T12:00:00",
+    "zoned time": "an ISO 8601 time with its zone, such as 2024-06-01T12:00:00Z",
 }
-EXAMPLES: dict[str, Any] = {"number": 1.5, "date": "2024-06-01", "timestamp": "2024-06-01T12:00:00"}
+EXAMPLES: dict[Holds, Any] = {
+    "date": "2024-06-01",
+    "time": "2024-06-01T12:00:00",
+    "zoned time": "2024-06-01T12:00:00Z",
+}
 CARD_DOCS: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The card, as JSON or, where `Accept` prefers it, as Markdown.",
@@ -158,15 +166,22 @@ def get_schema(
         columns=[_described(column, categories) for column in schema.columns],
         left_out=[LeftOut(name=name, why=why) for name, why in schema.left_out],
         most_rows=MOST_ROWS,
-        example={c.name: EXAMPLES.get(c.kind, c.vocabulary[0] if c.vocabulary else None) for c in schema.columns},
+        example={c.name: _example(c) for c in schema.columns},
     )
+
+
+def _example(column: Column) -> Any:
+    if column.kind == "category":
+        return column.vocabulary[0] if column.vocabulary else None
+    return EXAMPLES.get(column.holds, 1.5)
 
 
 def _described(column: Column, most: int) -> SchemaColumn:
     described = SchemaColumn(
         name=column.name,
         kind=column.kind,
-        accepts=ACCEPTS[column.kind] + ", or null",
+        holds=column.holds,
+        accepts=ACCEPTS[column.holds] + ", or null",
         missing="the model treats null as a value of its own, as it did with gaps in training",
     )
     if column.kind == "category":
@@ -224,7 +239,7 @@ def ask_for_calibration(model: str, body: AskCalibrationIn, ctx: Ctx, _: Trainer
     require_own_predictions(saved)
     with labels_service(ctx, body.url, body.api_key) as service:
         require_allowance(service, body.batch)
-        table = ctx.feature_tables.open(body.feature_table, categories(saved))
+        table = ctx.feature_tables.open(body.feature_table, None)
         scored = model_scores(saved, table, threads=ctx.settings.threads)
         asked = ask_calibration(service, body.batch, scored, body)
     return AskedOut(**asked, batch=body.batch, scores=table.rows)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from features_party.api.schemas import CLIPPING, AtLabelsParty, Described, EpsilonOut, UnitOut
 from features_party.tables.unmatched import Counts
 from features_party.training.capacity import Capacity
+from features_party.training.column_cells import Holds, Kind
 from features_party.training.intervals import Interval
 from features_party.training.model import MOST_QUANTILES
 from features_party.training.probabilities import Calibration as ProbabilityCalibration
@@ -287,7 +288,8 @@ class Comparison(BaseModel):
 
 class SchemaColumn(BaseModel):
     name: str
-    kind: Literal["number", "category", "date", "timestamp"]
+    kind: Kind
+    holds: Holds = Field(description="What its cells held in training: cells of another spelling become these.")
     accepts: str
     missing: str = Field(description="What becomes of null.")
     categories: list[str] | None = Field(default=None, description="Most frequent first; up to the limit asked for.")
@@ -315,7 +317,7 @@ class PredictIn(Ask):
     model_config = whole({"rows": [{"age": 41, "country": "UK"}, {"age": None, "country": "FR"}]})
 
     rows: list[dict[str, Cell]] = Field(
-        min_length=1, max_length=MOST_ROWS, examples=[[{"age": 41, "country": "UK"}, {"age": None, "country": "FR"}]]
+        max_length=MOST_ROWS, examples=[[{"age": 41, "country": "UK"}, {"age": None, "country": "FR"}]]
     )
     unknown_categories: Literal["encode", "refuse"] = Field(
         default="encode", description="A category that training did not see: encoded as missing, or refused."

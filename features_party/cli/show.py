@@ -124,6 +124,8 @@ def show_evaluation(data: dict[str, Any]) -> None:
             rows.append([text, str(data.get(f"{name}_why") or data.get("mse_why") or "not for negative labels")])
     if "auc" in data or of_classes(data):
         rows += probability_rows(data)
+    for column, cells in data["unknown_categories"].items():
+        rows.append([f"categories of {column}", f"{cells:,} cells hold one that training did not see: missing"])
     rows += [["labels", "clipped to the model's domain"]] if data.get("labels_clipped") else []
     rows += [["note", note] for note in data.get("notes", ())]
     table("Evaluation", ["", ""], rows)

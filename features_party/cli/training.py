@@ -26,7 +26,7 @@ from features_party.cli.app import (
     services,
 )
 from label_dp.errors import InvalidInput
-from label_dp.service.cli import echo, emit, progress, real
+from label_dp.service.cli import echo, emit, progress, real, warn
 from label_dp.service.commands import command
 from label_dp.service.party_commands import Force, Json
 
@@ -192,11 +192,14 @@ def predict(
     """Predict every row of a file; of classes the likeliest, and a column with the probability of each. Quantiles of
     the label are columns too, for models that know them."""
     from features_party.bootstrap import reader
-    from features_party.models.evaluation import predict_file
+    from features_party.models.evaluation import predict_file, unknown_text
     from features_party.models.folder import load_model
     from features_party.training.model import ends_of
 
     asked = [*(quantile or []), *(() if interval is None else ends_of(interval))]
     saved, threads = load_model(model), reader()[0].threads
-    rows = predict_file(saved, features, id_column, out, quantiles=asked, threads=threads, force=force)
-    emit({"predictions": str(out), "rows": rows}, as_json, lambda: echo(f"{out}: {rows:,} predictions"))
+    found = predict_file(saved, features, id_column, out, quantiles=asked, threads=threads, force=force)
+    for column, cells in found.unknown_categories.items():
+        warn(unknown_text(column, cells, found.rows))
+    told = {"predictions": str(out), "rows": found.rows, "unknown_categories": found.unknown_categories}
+    emit(told, as_json, lambda: echo(f"{out}: {found.rows:,} predictions"))

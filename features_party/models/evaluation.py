@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +15,13 @@ from features_party.models.folder import SavedModel
 from features_party.models.trainer import check_one_label
 from features_party.receive.accepted import AcceptedMessage
 from features_party.receive.asking import Scored
-from features_party.tables.feature_files import FeatureFile
+from features_party.tables.feature_files import FeatureFile, rows_from
 from features_party.tables.feature_tables import FeatureTable
 from features_party.tables.join import join
 from features_party.tables.output import writing
 from features_party.training.class_metrics import class_members, judge_classes, told_indicators
 from features_party.training.classes import class_names, named_or_numbers
+from features_party.training.column_cells import categories, numbers
 from features_party.training.holdout import estimate_on_rows, identify
 from features_party.training.model import TrainedModel
 from features_party.training.probabilities import judge, probability_members
@@ -49,10 +52,12 @@ def evaluate(
     table, labels = true_labels(saved, examples, label_column)
     if clip and saved.model.bounds is not None:
         labels = np.clip(labels, *saved.model.bounds)
-    predictions = saved.model.predict(table, threads=threads)
+    encoded = saved.model.schema.encode(table)
+    predictions = saved.model.predict_encoded(encoded, threads=threads)
+    about = {"labels_clipped": clip, "unknown_categories": encoded.unknown_cells}
     if saved.model.classes is not None:
         members = _class_metrics(saved.model, saved.model.classes, predictions, labels)
-        return members | {"rows": len(labels), "labels_clipped": clip}
+        return members | {"rows": len(labels), **about}
     constant = saved.model.mean
     poisson = None
     if labels.min() >= 0:
@@ -63,7 +68,7 @@ def evaluate(
         "mae": float(np.mean(np.abs(predictions - labels))),
         "poisson": poisson,
         "constant_mse": float(np.mean((constant - labels) ** 2)),
-        "labels_clipped": clip,
+        **about,
         **_probability_metrics(saved, predictions, labels),
     }
 
@@ -119,7 +124,8 @@ def evaluate_on_messages(
         raise InvalidTable(
             f"Only {joined.counts.matched} rows of features and messages met; an estimate needs {MIN_ROWS} or more."
         )
-    predictions = saved.model.predict(joined.features(), threads=threads)
+    encoded = saved.model.schema.encode(joined.features())
+    predictions = saved.model.predict_encoded(encoded, threads=threads)
     if classes is None:
         rows = joined.message, joined.bins, joined.position
         found = estimate_on_rows(predictions, saved.model.mean, channels, *rows, priors=priors).as_json()
@@ -135,24 +141,22 @@ def evaluate_on_messages(
         for m in messages
         if (m.manifest.population.id, m.manifest.batch) in trained_on
     ]
-    return found | {"messages": [m.release for m in messages], **joined.counts.model_dump(), "notes": notes}
-
-
-def categories(saved: SavedModel) -> list[str]:
-    return [column.name for column in saved.model.schema.categories]
+    about = {"messages": [m.release for m in messages], "unknown_categories": encoded.unknown_cells, "notes": notes}
+    return found | joined.counts.model_dump() | about
 
 
 def true_labels(saved: SavedModel, examples: Path, label_column: str) -> tuple[pa.Table, FloatArray]:
     """The rows of a file and their true labels float64[n], of named classes their codes (−1: another name). Raises
     InvalidTable, InvalidRows."""
-    table = read_table(examples, text_columns=categories(saved))
+    table = read_table(examples, text_columns=None)
     require_columns(table.column_names, [label_column], str(examples))
     if table.num_rows == 0:
-        raise InvalidTable(f"'{examples}' has a header but no rows.")
+        raise InvalidTable(f"'{examples}' has no rows.")
     domain = saved.model.classes or _domain(saved)
     if domain is not None and domain.names:
         codes = {name: float(at) for at, name in enumerate(domain.names)}
-        return table, np.array([codes.get(str(name), -1.0) for name in table[label_column].to_pylist()])
+        names = categories(table[label_column], label_column, "text").to_pylist()
+        return table, np.array([codes.get(name, -1.0) for name in names])
     labels = finite(table[label_column], label_column, "true label")
     if domain is None:
         return table, labels
@@ -162,15 +166,10 @@ def true_labels(saved: SavedModel, examples: Path, label_column: str) -> tuple[p
 
 def finite(column: Any, name: str, what: str) -> FloatArray:
     """A column of finite numbers float64[n]. Raises InvalidTable, InvalidRows."""
-    import pyarrow as pa
-
-    try:
-        found = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
-    except pa.ArrowException:
-        raise InvalidTable(f"The {what.split()[-1]} column '{name}' does not hold numbers.") from None
+    rule = f"a {what} must be a finite number"
+    found = np.asarray(numbers(column, name, rule).to_numpy(zero_copy_only=False), dtype=np.float64)
     bad = np.flatnonzero(~np.isfinite(found))
     if len(bad):
-        rule = f"a {what} must be a finite number"
         raise InvalidRows([RowProblem(int(row), name, rule) for row in bad[: InvalidRows.shown]], len(bad))
     return found
 
@@ -189,6 +188,20 @@ def require_own_predictions(saved: SavedModel) -> None:
         raise InvalidInput("This model is calibrated already; ask with the one it was made from.")
 
 
+@dataclass(frozen=True)
+class Predicted:
+    """How many rows were predicted, and how many cells of a column held a category that training did not see."""
+
+    rows: int
+    unknown_categories: dict[str, int]
+
+
+def unknown_text(column: str, cells: int, rows: int) -> str:
+    """The sentence about unknown categories of a column."""
+    hold = "cell holds a category" if cells == 1 else "cells hold categories"
+    return f"column '{column}': {cells:,} of {rows:,} {hold} that training did not see; they count as missing."
+
+
 def predict_file(
     saved: SavedModel,
     features: Path,
@@ -198,51 +211,42 @@ def predict_file(
     quantiles: Sequence[float] = (),
     threads: int = 1,
     force: bool = False,
-) -> int:
-    """Write id and `prediction` for every row of a feature file, in its order; returns the rows. Of classes the
-    likeliest, and a column `probability_…` for each; a column `quantile_…` for each of `quantiles`. Raises InvalidTable
-    where the id column has the name of one, InvalidInput for a model that knows no quantiles."""
+) -> Predicted:
+    """Write id and `prediction` for every row of a feature file, in its order. Of classes the likeliest, and a column
+    `probability_…` for each; a column `quantile_…` for each of `quantiles`. Raises InvalidTable where the id column has
+    the name of one, InvalidInput for a model that knows no quantiles."""
     writable(out, force)
-    file = FeatureFile.open(features, id_column, text=categories(saved))
-    rows = _distinct_ids(file)
-    pieces = (_predicted(saved, piece, id_column, quantiles, threads) for piece in _pieces(saved, file))
-    first = next(pieces)
-    with writing(out, first.schema, force=force) as writer:
-        writer.write(first)
-        for piece in pieces:
-            writer.write(piece)
-    return rows
+    file = FeatureFile.open(features, id_column)
+    rows, unknown, start = _distinct_ids(file), Counter[str](), 0
+    nothing = file.schema.empty_table()
+    with writing(out, _predicted(saved, nothing, id_column, quantiles, threads)[0].schema, force=force) as writer:
+        for piece in file.batches():
+            with rows_from(start):
+                table, cells = _predicted(saved, piece, id_column, quantiles, threads)
+            unknown.update(cells)
+            start += piece.num_rows
+            writer.write(table)
+    return Predicted(rows, dict(unknown))
 
 
 def _distinct_ids(file: FeatureFile) -> int:
-    """How many they are. Raises InvalidTable (none), InvalidRows (one is bad, or occurs twice)."""
+    """How many they are. Raises InvalidRows (one is bad, or occurs twice)."""
     import pyarrow as pa
 
-    parts = [ids.cast(pa.large_string()) for ids in file.ids()]
-    if not parts:
-        raise InvalidTable(f"'{file.path}' has a header but no rows.")
-    ids = pa.concat_arrays(parts)
+    ids = pa.chunked_array([part.cast(pa.large_string()) for part in file.ids()], pa.large_string()).combine_chunks()
     refuse_duplicates(ids, file.id_column)
     return len(ids)
 
 
-def _pieces(saved: SavedModel, file: FeatureFile) -> Iterator[pa.Table]:
-    """The rows as few at a time as lie in memory; all at once where a category came as floats, since whether these are
-    whole numbers is a question about all rows."""
-    import pyarrow as pa
-
-    kinds = [file.schema.field(name).type for name in categories(saved) if name in file.schema.names]
-    floats = any(pa.types.is_floating(k.value_type if pa.types.is_dictionary(k) else k) for k in kinds)
-    yield from [pa.concat_tables(file.batches())] if floats else file.batches()
-
-
 def _predicted(
     saved: SavedModel, table: pa.Table, id_column: str, quantiles: Sequence[float], threads: int
-) -> pa.Table:
+) -> tuple[pa.Table, dict[str, int]]:
+    """The predictions, and the unknown cells by column."""
     import pyarrow as pa
 
-    ids, features = canonical_ids(table[id_column], id_column), table.drop_columns([id_column])
-    predictions = saved.model.predict(features, threads=threads)
+    ids = canonical_ids(table[id_column], id_column)
+    encoded = saved.model.schema.encode(table.drop_columns([id_column]))
+    predictions = saved.model.predict_encoded(encoded, threads=threads)
     name = "prediction" if id_column != "prediction" else "predicted_label"
     columns: dict[str, Any] = {name: predictions}
     if saved.model.classes is not None:
@@ -250,12 +254,12 @@ def _predicted(
         for at, one in enumerate(class_names(saved.model.classes)):
             columns[f"probability_{one}"] = predictions[:, at]
     if quantiles:
-        found = saved.model.predict_quantiles(features, quantiles, threads=threads)
+        found = saved.model.quantiles_encoded(encoded, quantiles, threads=threads)
         columns |= {f"quantile_{one:.12g}": found[:, at] for at, one in enumerate(quantiles)}
     if id_column in columns:
         raise InvalidTable(f"The id column '{id_column}' has the name of a column of predictions; rename it.")
     as_given = table[id_column] if pa.types.is_integer(table[id_column].type) else ids.cast(pa.string())
-    return pa.table({id_column: as_given, **columns})
+    return pa.table({id_column: as_given, **columns}), encoded.unknown_cells
 
 
 def likeliest(classes: Domain, predictions: FloatArray) -> npt.NDArray[Any]:

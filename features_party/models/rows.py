@@ -6,9 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
+from features_party.training.column_cells import WANTED, categories, printed, times
 from features_party.training.encoding import Column, Encoded, FeatureSchema
 from label_dp.errors import InvalidRows, InvalidTable, RowProblem
 
@@ -17,11 +15,6 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 SHOWN_COLUMNS = 1000
-WANTED = {
-    "number": "a number or null is expected here",
-    "date": "an ISO 8601 date such as 2024-06-01, or null, is expected here",
-    "timestamp": "an ISO 8601 time such as 2024-06-01T12:00:00, or null, is expected here",
-}
 TOO_LARGE = "the number is beyond the range of a float"
 UNKNOWN = "this category did not occur in training"
 
@@ -47,23 +40,17 @@ def read_rows(schema: FeatureSchema, rows: list[Row], *, refuse_unknown: bool, i
     if problems:
         raise InvalidRows(problems, len(problems))
     encoded = schema.encode(pa.table(arrays))
-    given = {name: np.asarray(a.is_valid().to_numpy(zero_copy_only=False), dtype=bool) for name, a in arrays.items()}
-    unknown: dict[str, npt.NDArray[np.bool_]] = {
-        column.name: given[column.name] & (encoded.codes[:, at] < 0) for at, column in enumerate(schema.categories)
-    }
-    if refuse_unknown and any(cells.any() for cells in unknown.values()):
-        problems = [RowProblem(int(r), name, UNKNOWN) for name, cells in unknown.items() for r in np.flatnonzero(cells)]
+    if refuse_unknown and encoded.unknown:
+        problems = [RowProblem(int(r), name, UNKNOWN) for name, found in encoded.unknown.items() for r in found]
         problems.sort(key=lambda p: p.row)
         raise InvalidRows(problems, len(problems))
-    return Read(
-        encoded,
-        {name: int(cells.sum()) for name, cells in unknown.items() if cells.any()},
-        {name: int((~there).sum()) for name, there in given.items() if not there.all()},
-    )
+    return Read(encoded, encoded.unknown_cells, {name: a.null_count for name, a in arrays.items() if a.null_count})
 
 
 def _check_columns(schema: FeatureSchema, rows: list[Row], ignore_unexpected: bool) -> None:
-    keys = set(rows[0]).union(*rows)
+    if not rows:
+        return
+    keys = set().union(*rows)
     wanted = [column.name for column in schema.columns]
     lacking = [name for name in wanted if name not in keys]
     if lacking:
@@ -94,16 +81,16 @@ def _array(column: Column, cells: list[Any], problems: list[RowProblem]) -> pa.A
     import pyarrow as pa
 
     if column.kind == "category":
-        return pa.array([_text(cell) for cell in cells], pa.string())
+        return categories(pa.array([_text(cell) for cell in cells], pa.string()), column.name, column.holds)
     if column.kind == "number":
         return pa.array([_number(cell, row, column.name, problems) for row, cell in enumerate(cells)], pa.float64())
-    kind = pa.date32() if column.kind == "date" else pa.timestamp("us")
-    if all(cell is None or (isinstance(cell, str) and not _zoned(cell)) for cell in cells):
-        try:
-            return pa.array(cells, pa.string()).cast(pa.timestamp("us")).cast(kind, safe=False)
-        except pa.ArrowException:
-            pass  # one by one, to say which
-    return pa.array([_time(cell, row, column, kind, problems) for row, cell in enumerate(cells)], kind)
+    # what is no text is no time either
+    texts = pa.array([cell if cell is None or isinstance(cell, str) else "no time" for cell in cells], pa.string())
+    try:
+        return times(texts, column.name, column.holds)
+    except InvalidRows as error:
+        problems += error.problems
+        return pa.nulls(len(cells), pa.timestamp("us"))
 
 
 def _number(cell: Any, row: int, name: str, problems: list[RowProblem]) -> float | None:
@@ -121,31 +108,11 @@ def _number(cell: Any, row: int, name: str, problems: list[RowProblem]) -> float
     return value
 
 
-def _time(cell: Any, row: int, column: Column, kind: pa.DataType, problems: list[RowProblem]) -> Any:
-    import pyarrow as pa
-
-    if cell is None:
-        return None
-    try:
-        if not isinstance(cell, str):
-            raise TypeError
-        stamp = pa.scalar(cell, pa.string()).cast(pa.timestamp("us", "UTC") if _zoned(cell) else pa.timestamp("us"))
-        return stamp.cast(pa.timestamp("us")).cast(kind, safe=False).as_py()
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        problems.append(RowProblem(row, column.name, WANTED[column.kind]))
-        return None
-
-
-def _zoned(text: str) -> bool:
-    time = text[10:]
-    return time.endswith(("Z", "z")) or "+" in time or "-" in time
-
-
 def _text(cell: Any) -> str | None:
     if cell is None or isinstance(cell, str):
         return cell
     if isinstance(cell, bool):
         return "true" if cell else "false"
-    if isinstance(cell, float) and cell.is_integer():
-        return str(int(cell))
+    if isinstance(cell, float):
+        return printed(cell)
     return str(cell)

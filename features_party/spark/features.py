@@ -54,7 +54,7 @@ class SparkFeatures:
             )
         n = cluster.collect(lambda spark: spark.read.parquet(url).selectExpr("count(*) as n"))[0]["n"]
         if not n:
-            raise InvalidTable(f"'{url}' has a header but no rows.")
+            raise InvalidTable(f"'{url}' has no rows.")
         return cls(url, id_column, columns, int(n))
 
     def frame(self, spark: SparkSession, without: tuple[str, ...], *more: Any) -> DataFrame:

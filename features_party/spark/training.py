@@ -26,6 +26,7 @@ from features_party.spark.joined import Corrected, Parts
 from features_party.spark.trees import grown, require_estimator
 from features_party.tables.unmatched import Counts
 from features_party.training.capacity import Capacity
+from features_party.training.column_cells import holds_of
 from features_party.training.correction import Correction
 from features_party.training.effects import FOLDS, Effects, fit_effects
 from features_party.training.encoding import MAX_VOCABULARY, Counted, FeatureSchema
@@ -180,16 +181,15 @@ class ClusterFit:
     # --- features -----------------------------------------------------------------------------------------
 
     def _schema(self) -> FeatureSchema:
-        import pyarrow as pa
         import pyarrow.parquet as pq
 
         own = set(self.features.columns) - {self.features.id_column}
         types = {f.name: f.type for f in pq.read_schema(self.parts.paths[0]) if f.name in own}
         for name in self.learning.categorical:
-            if name in types and pa.types.is_floating(types[name]):
+            if name in types and holds_of(types[name], name) in ("number", "time", "zoned time"):
                 raise InvalidTable(
-                    f"On Spark a category holds text or whole numbers, and the column '{name}' holds {types[name]}; "
-                    "store it as one of these, or leave --engine spark out."
+                    f"On Spark a category holds text, whole numbers, booleans or dates, and the column '{name}' holds "
+                    f"{types[name]}; store it as one of these, or leave --engine spark out."
                 )
         categorical = [name for name in self.learning.categorical if name not in self.learning.exclude]
         return FeatureSchema.of_columns(types, self.parts.examples, self._counted, categorical=categorical)
@@ -201,7 +201,7 @@ class ClusterFit:
             from pyspark.sql.functions import col
 
             column = col(f"`{name}`").cast("string").alias("value")
-            rows = spark.read.parquet(*paths).where(FIRST).select(column).where("value is not null")
+            rows = spark.read.parquet(*paths).where(FIRST).select(column).where("value <> ''")
             return rows.repartition(4 * parts, "value").groupBy("value").count()
 
         parts = self.cluster.parallelism

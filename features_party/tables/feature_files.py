@@ -1,34 +1,34 @@
-"""A file of features read piece by piece, for what must not depend on its size. Column types are those of the file.
+"""A file of features read piece by piece, for what must not depend on its size. No cell changes on its way.
 
-Parquet keeps its Arrow types. A CSV file has none: they are inferred from all of its rows, as when it is read whole.
+Parquet keeps its Arrow types. The cells of a CSV file are text, or get types that print as what stands there.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from label_dp.columnar.csv_text import header_of
+from label_dp.columnar.csv_types import as_text, exact_types, with_types
 from label_dp.columnar.rows import Expands, ParquetRows, table_bytes
 from label_dp.columnar.tables import PARQUET_MAGIC, canonical_ids, refuse_wide, require_columns, unreadable
 from label_dp.columnar.thrift import LyingFile
-from label_dp.errors import InvalidFile, InvalidRows, InvalidTable, RowProblem
+from label_dp.errors import InvalidFile, InvalidRows, InvalidTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCH_ROWS = 1 << 16
 CSV_BLOCK = 1 << 23
-_COLUMN = re.compile(r"In CSV column #(\d+): ")
 
 
 @dataclass(frozen=True)
 class FeatureFile:
-    """n rows with an id column; `schema` has all columns in file order. The ids of a CSV stay text."""
+    """n rows with an id column; `schema` has all columns in file order."""
 
     path: Path
     id_column: str
@@ -36,8 +36,12 @@ class FeatureFile:
     csv: bool
 
     @classmethod
-    def open(cls, path: Path, id_column: str, *, text: Sequence[str] = ()) -> FeatureFile:
-        """Look at the columns (for a CSV, at all rows). Raises InvalidFile, InvalidTable."""
+    def open(cls, path: Path, id_column: str, *, typed: bool = False) -> FeatureFile:
+        """Look at the columns. `typed`: those of a CSV besides the ids get the `exact_types` of all rows. Raises
+        InvalidFile, InvalidTable."""
+        import pyarrow as pa
+
+        names: list[str] = []
         with _readable(path):
             with path.open("rb") as file:
                 magic = file.read(4)
@@ -46,12 +50,17 @@ class FeatureFile:
                 csv = magic != PARQUET_MAGIC
                 if csv:
                     refuse_wide(file, str(path))
-            schema = _csv_schema(path, [id_column, *text]) if csv else _parquet_schema(path)
+                    names = header_of(file)
+            schema = _csv_schema(path, names) if csv else _parquet_schema(path)
         require_columns(schema.names, [id_column], str(path))
         twice = next((name for name, times in Counter(schema.names).items() if times > 1), None)
         if twice is not None:
             raise InvalidTable(f"'{path}' has more than one column '{twice}'; rename or drop one.")
-        return cls(path, id_column, schema, csv)
+        found = cls(path, id_column, schema, csv)
+        if not (csv and typed):
+            return found
+        types = exact_types(found.batches(), [name for name in names if name != id_column])
+        return replace(found, schema=pa.schema([(name, types.get(name, pa.string())) for name in names]))
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """The rows in file order, some 10⁵ at a time. Raises InvalidFile."""
@@ -64,11 +73,9 @@ class FeatureFile:
         """Their canonical ids, batch by batch. Raises InvalidRows for null, empty or overlong ones, InvalidTable."""
         start = 0
         for batch in self.batches([self.id_column]):
-            try:
-                yield canonical_ids(batch[self.id_column], self.id_column)
-            except InvalidRows as error:
-                moved = [RowProblem(p.row + start, p.field, p.rule) for p in error.problems]
-                raise InvalidRows(moved, error.total) from None
+            with rows_from(start):
+                ids = canonical_ids(batch[self.id_column], self.id_column)
+            yield ids
             start += batch.num_rows
 
     def id_bytes(self) -> int:
@@ -85,9 +92,19 @@ class FeatureFile:
     def _csv_batches(self, columns: Sequence[str] | None) -> Iterator[pa.Table]:
         import pyarrow as pa
 
-        types = {field.name: field.type for field in self.schema}
-        for batch in _open_csv(self.path, types, columns):
-            yield pa.Table.from_batches([batch])
+        names = self.schema.names if columns is None else columns
+        types = {name: self.schema.field(name).type for name in names}
+        for batch in _open_csv(self.path, self.schema.names, columns):
+            yield with_types(pa.Table.from_batches([batch]), types)
+
+
+@contextmanager
+def rows_from(start: int) -> Iterator[None]:
+    """Errors of a piece whose first row is row `start` of its file name the rows of the file."""
+    try:
+        yield
+    except InvalidRows as error:
+        raise InvalidRows([replace(p, row=p.row + start) for p in error.problems], error.total) from None
 
 
 def first_column(path: Path) -> str:
@@ -96,7 +113,7 @@ def first_column(path: Path) -> str:
         with path.open("rb") as file:
             if file.read(4) == PARQUET_MAGIC:
                 return str(_parquet_schema(path).names[0])
-        with _open_csv(path, {}) as reader:
+        with _open_csv(path, ()) as reader:
             return str(reader.schema.names[0])
 
 
@@ -131,43 +148,20 @@ def _parquet_schema(path: Path) -> pa.Schema:
         return rows.schema.remove_metadata()
 
 
-def _csv_schema(path: Path, text: Sequence[str]) -> pa.Schema:
-    """Names and types by Arrow's order of inference; a type that some later row breaks gives way to the next one."""
-    import pyarrow as pa
-
-    order = [pa.null(), pa.int64(), pa.bool_(), pa.date32(), pa.time32("s"), pa.timestamp("s"), pa.timestamp("ns")]
-    order += [pa.timestamp("s", "UTC"), pa.timestamp("ns", "UTC"), pa.float64(), pa.string()]
-    with _open_csv(path, dict.fromkeys(text, pa.string())) as reader:
-        first = reader.schema
-    types = {field.name: field.type for field in first}
-    while True:
-        try:
-            with _open_csv(path, types) as reader:
-                for _ in reader:
-                    pass
-                return reader.schema
-        except pa.ArrowInvalid as error:
-            found = _COLUMN.search(str(error))
-            if found is None:
-                raise
-            field = first.field(int(found[1]))
-            current = types[field.name]
-            if pa.types.is_string(current):
-                raise
-            types[field.name] = order[order.index(current) + 1] if current in order else pa.string()
+def _csv_schema(path: Path, names: Sequence[str]) -> pa.Schema:
+    with _open_csv(path, names) as reader:
+        return reader.schema
 
 
-def _open_csv(path: Path, types: dict[str, Any], columns: Sequence[str] | None = None) -> Any:
+def _open_csv(path: Path, names: Sequence[str], columns: Sequence[str] | None = None) -> Any:
+    """Batches of text columns, of `columns` alone where they are given."""
     from pyarrow import csv
 
+    convert = as_text(names)
+    convert.include_columns = list(columns or ())
     return csv.open_csv(
         path,
         read_options=csv.ReadOptions(block_size=CSV_BLOCK),
         parse_options=csv.ParseOptions(newlines_in_values=True),
-        convert_options=csv.ConvertOptions(
-            column_types=types,
-            include_columns=list(columns) if columns is not None else None,
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        ),
+        convert_options=convert,
     )

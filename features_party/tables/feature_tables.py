@@ -53,21 +53,22 @@ def read_features(
     path: Path,
     id_column: str,
     *,
-    text: Sequence[str] = (),
+    text: Sequence[str] | None = (),
     name: str = "",
     most_bytes: int | None = None,
     narrow: bool = False,
 ) -> FeatureTable:
-    """A Parquet or CSV file of features; the columns `text` of a CSV stay text, so that 01 is not 1. `narrow`: but for
-    these, columns may become what a training sees of them.
+    """A Parquet or CSV file of features; the columns `text` of a CSV stay text, so that 01 is not 1 (None: all, for a
+    model, which knows what its columns hold). `narrow`: but for these, columns may become what a training sees of them.
 
     `most_bytes` as in `read_table`. Raises TooLarge, InvalidFile, InvalidTable (no id column, or no rows), InvalidRows
     (ids that are empty or occur twice).
     """
     shown = name or str(path)
-    kept = [id_column, *text]
+    kept = [id_column, *(text or ())]
     each = partial(narrowed, kept=kept) if narrow else _as_it_is
-    table = read_table(path, text_columns=kept, name=shown, most_bytes=most_bytes, each=each)
+    as_text = None if text is None else kept
+    table = read_table(path, text_columns=as_text, name=shown, most_bytes=most_bytes, each=each)
     return feature_table(table, id_column, shown)
 
 
@@ -82,7 +83,7 @@ def feature_table(table: pa.Table, id_column: str, shown: str = "the features") 
     kept = [at for at, name in enumerate(table.column_names) if name == id_column or not PANDAS_INDEX.fullmatch(name)]
     table = table.select(kept)  # by place: names may repeat, which is refused in words
     if table.num_rows == 0:
-        raise InvalidTable(f"'{shown}' has a header but no rows.")
+        raise InvalidTable(f"'{shown}' has no rows.")
     ids = canonical_ids(table[id_column], id_column)
     refuse_duplicates(ids, id_column)
     return FeatureTable(ids, table.drop_columns([id_column]), id_column)
@@ -206,7 +207,7 @@ class FeatureTables:
         named = partial(self.database.read, "table.sweep", lambda c: set(c.execute(query).scalars()))
         return self.place.sweep(named)
 
-    def open(self, table_id: str, text: Sequence[str] = (), *, narrow: bool = False) -> FeatureTable:
+    def open(self, table_id: str, text: Sequence[str] | None = (), *, narrow: bool = False) -> FeatureTable:
         """Read a stored table; `text` and `narrow` as in `read_features`.
 
         Raises NotFound where the row or its file is gone.

@@ -100,7 +100,7 @@ class SpilledJoin:
             self.progress(f"reading ids, {self.feature_rows:,} rows", 0.0)
         self._ids.flush()
         if not self.feature_rows:
-            raise InvalidTable(f"'{self.features.path}' has a header but no rows.")
+            raise InvalidTable(f"'{self.features.path}' has no rows.")
         found: list[int] = []
         for number in range(1 << self._ids.bits):
             ids, (row,) = self._ids.read(number)

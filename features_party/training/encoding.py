@@ -1,22 +1,24 @@
 """Turning a feature table into numbers: one schema, learned from the training features and saved with the model.
 
-Whole numbers, floats, decimals and booleans are numbers (missing stays NaN). Text and dictionary columns, and those
-named as categorical, are categories with a saved vocabulary; a value that is not in it counts as missing. Dates and
-timestamps become numbers: days since 1970, month, weekday and, for timestamps, the hour. Statistics of large categories
-are numbers too (category_statistics.py), crossings of columns are categories (crossings.py). Nothing here reads labels.
+Whole numbers, floats, decimals and booleans are numbers (missing stays NaN). Text, and columns named as categorical,
+are categories with a saved vocabulary; a value that is not in it counts as missing, and its row is noted. Dates and
+timestamps become numbers: days since 1970, month, weekday and, for timestamps, the hour. The schema keeps what each
+column held, so that cells of other formats are the same values (column_cells.py). Statistics of large categories are
+numbers too (category_statistics.py), crossings of columns are categories (crossings.py). Nothing here reads labels.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from features_party.training.category_statistics import Statistic, learn_statistics
+from features_party.training.column_cells import READ_AS, Holds, Kind, categories, holds_of, numbers, spelt_as, times
 from features_party.training.crossings import Crossing
 from features_party.training.draws import Draws
 from features_party.training.reading import listed, text
@@ -25,7 +27,6 @@ from label_dp.errors import InvalidTable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Kind = Literal["number", "category", "date", "timestamp"]
 Float32 = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.int32]
 Counted = tuple[int, list[str]]
@@ -42,10 +43,12 @@ PARTS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Column:
-    """A feature: its name, how it is read, and a category's vocabulary (most frequent first)."""
+    """A feature: its name, how it is read, what its cells held in training, and a category's vocabulary (most frequent
+    first)."""
 
     name: str
     kind: Kind
+    holds: Holds
     vocabulary: tuple[str, ...] = ()
 
     @property
@@ -53,24 +56,31 @@ class Column:
         return [f"{self.name}.{part}" if part else self.name for part in PARTS[self.kind]]
 
     def as_json(self) -> dict[str, Any]:
-        shown: dict[str, Any] = {"name": self.name, "kind": self.kind}
+        shown: dict[str, Any] = {"name": self.name, "kind": self.kind, "holds": self.holds}
         return shown | {"vocabulary": list(self.vocabulary)} if self.kind == "category" else shown
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Column:
         """Inverse of `as_json`; raises KeyError, TypeError or ValueError for what is not one."""
         vocabulary = tuple(text(value) for value in listed(data.get("vocabulary", [])))
-        if text(data["kind"]) not in PARTS or len(vocabulary) > MAX_VOCABULARY:
+        if data["kind"] not in ("category", READ_AS[data["holds"]]) or len(vocabulary) > MAX_VOCABULARY:
             raise ValueError("a feature column is malformed")
-        return cls(text(data["name"]), data["kind"], vocabulary)
+        return cls(text(data["name"]), data["kind"], data["holds"], vocabulary)
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """n rows: numbers float32[n, p] (NaN missing) and codes int32[n, c] (-1 missing) of categories, then crossings."""
+    """n rows: numbers float32[n, p] (NaN missing) and codes int32[n, c] (-1 missing) of categories, then crossings.
+
+    `unknown` has, by column, the rows with a category that the vocabulary lacks; only where there are some."""
 
     numbers: Float32
     codes: Codes
+    unknown: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
+
+    @property
+    def unknown_cells(self) -> dict[str, int]:
+        return {name: len(rows) for name, rows in self.unknown.items()}
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -137,7 +147,7 @@ class FeatureSchema:
         out[:, : codes.shape[1]] = codes
         for at, crossing in enumerate(crossings, codes.shape[1]):
             out[:, at] = crossing.codes(numbers, codes)
-        return Encoded(numbers, out)
+        return replace(encoded, codes=out)
 
     @staticmethod
     def _extended(statistics: tuple[Statistic, ...], encoded: Encoded) -> Encoded:
@@ -150,7 +160,7 @@ class FeatureSchema:
             with np.errstate(over="ignore"):
                 found = statistic.of(encoded.numbers, encoded.codes)
             numbers[:, p + at] = np.where(np.isinf(found), np.nan, found)  # beyond floats counts as missing here, too
-        return Encoded(numbers, encoded.codes)
+        return replace(encoded, numbers=numbers)
 
     @classmethod
     def learn(
@@ -166,7 +176,7 @@ class FeatureSchema:
             raise InvalidTable(f"The feature table has more than one column '{twice}'; rename or drop one.")
 
         def counted(name: str) -> Counted:
-            counts = pc.value_counts(_as_text(features[name], name).drop_null())
+            counts = pc.value_counts(categories(features[name], name, holds_of(types[name], name)).drop_null())
             values, freq = counts.field(0).to_pylist(), counts.field(1).to_numpy()
             order = sorted(range(len(values)), key=lambda i: (-int(freq[i]), values[i]))[:MAX_VOCABULARY]
             return len(values), [values[i] for i in order]
@@ -195,9 +205,10 @@ class FeatureSchema:
         for name, kept in types.items():
             if name in exclude:
                 continue
-            kind = "category" if name in categorical else kind_of(kept, name)
+            holds = holds_of(kept, name)
+            kind = "category" if name in categorical else READ_AS[holds]
             if kind != "category":
-                columns.append(Column(name, kind))
+                columns.append(Column(name, kind, "number" if kind == "number" else holds))
                 continue
             count, vocabulary = counted(name)
             if name not in categorical and count > max(20, ID_LIKE * rows):
@@ -205,7 +216,9 @@ class FeatureSchema:
                     (name, "nearly every row has its own value, like an id; name it categorical to keep it")
                 )
                 continue
-            columns.append(Column(name, "category", tuple(vocabulary)))
+            if holds == "text":
+                holds, vocabulary = spelt_as(vocabulary)
+            columns.append(Column(name, "category", holds, tuple(vocabulary)))
         if not columns:
             raise InvalidTable("The feature table has no usable feature column besides its id.")
         return cls(tuple(columns), tuple(left_out))
@@ -218,20 +231,23 @@ class FeatureSchema:
             names = ", ".join(f"'{name}'" for name in missing[:20])
             raise InvalidTable(f"The model needs each of these columns exactly once in the feature table: {names}.")
         n = features.num_rows
-        numbers = np.empty((n, len(self.column_numbers)), dtype=np.float32, order="F")
+        found = np.empty((n, len(self.column_numbers)), dtype=np.float32, order="F")
         codes = np.empty((n, len(self.categories)), dtype=np.int32, order="F")
+        unknown: dict[str, npt.NDArray[np.int64]] = {}
         at_number = at_code = 0
         for column in self.columns:
             data = features[column.name]
             if column.kind == "category":
-                codes[:, at_code] = _codes(data, column)
+                codes[:, at_code], rows = _codes(data, column)
+                if len(rows):
+                    unknown[column.name] = rows
                 at_code += 1
                 continue
             for values in _numbers(data, column):
-                numbers[:, at_number] = values
+                found[:, at_number] = values
                 at_number += 1
-        numbers[~np.isfinite(numbers)] = np.nan
-        return self._extended(self.statistics, self._crossed(self.crossings, Encoded(numbers, codes)))
+        found[~np.isfinite(found)] = np.nan
+        return self._extended(self.statistics, self._crossed(self.crossings, Encoded(found, codes, unknown)))
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -255,90 +271,30 @@ class FeatureSchema:
         return replace(schema, statistics=found)
 
 
-def kind_of(data_type: Any, name: str) -> Kind:
-    """How a column of an Arrow type is read. Raises InvalidTable for types without a reading."""
-    import pyarrow.types as t
-
-    if t.is_dictionary(data_type):
-        data_type = data_type.value_type
-        if not (t.is_string(data_type) or t.is_large_string(data_type)):
-            return kind_of(data_type, name)
-    if t.is_integer(data_type) or t.is_floating(data_type) or t.is_boolean(data_type) or t.is_decimal(data_type):
-        return "number"
-    if t.is_null(data_type):
-        return "number"
-    if t.is_string(data_type) or t.is_large_string(data_type) or t.is_string_view(data_type):
-        return "category"
-    if t.is_date(data_type):
-        return "date"
-    if t.is_timestamp(data_type):
-        return "timestamp"
-    raise InvalidTable(f"The feature column '{name}' holds {data_type}, which no model here can use; exclude it.")
-
-
-def _plain(data: Any) -> Any:
-    import pyarrow as pa
-
-    if isinstance(data, pa.ChunkedArray) and pa.types.is_dictionary(data.type):  # those of chunks may differ
-        data = pa.chunked_array([part.dictionary_decode() for part in data.chunks], data.type.value_type)
-    array = data.combine_chunks() if isinstance(data, pa.ChunkedArray) else data
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
-
-
-def _as_text(data: Any, name: str) -> Any:
-    """A category column as strings: text as it is, whole numbers in canonical decimal, booleans true and false."""
+def _codes(data: Any, column: Column) -> tuple[Codes, npt.NDArray[np.int64]]:
+    """Places in the vocabulary, -1 for none, and the rows with a value that it lacks."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    array = _plain(data)
-    if pa.types.is_floating(array.type):
-        array = pc.if_else(pc.is_finite(array), array, pa.scalar(None, array.type))
-        # whole numbers with gaps often arrive as floats: 3.0 is the category 3
-        if not len(array) or pc.all(pc.equal(pc.floor(array), array)).as_py() is not False:
-            array = array.cast(pa.int64(), safe=False)
-    try:
-        return array.cast(pa.string())
-    except pa.ArrowException:
-        raise InvalidTable(f"The column '{name}' cannot be read as categories; exclude it.") from None
-
-
-def _codes(data: Any, column: Column) -> Codes:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if not column.vocabulary:
-        return np.full(len(data), -1, dtype=np.int32)
-    found = pc.index_in(_as_text(data, column.name), value_set=pa.array(column.vocabulary, pa.string()))
-    return np.asarray(pc.fill_null(found, -1).to_numpy(zero_copy_only=False), dtype=np.int32)
+    cells = categories(data, column.name, column.holds)
+    found = pc.index_in(cells, value_set=pa.array(column.vocabulary, pa.string()))
+    codes = np.asarray(pc.fill_null(found, -1).to_numpy(zero_copy_only=False), dtype=np.int32)
+    there = cells.is_valid().to_numpy(zero_copy_only=False)
+    return codes, np.flatnonzero(there & (codes < 0))
 
 
 def _numbers(data: Any, column: Column) -> list[npt.NDArray[Any]]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    array = _plain(data)
-    try:
-        if column.kind == "number":
-            if pa.types.is_boolean(array.type):
-                array = array.cast(pa.int8())
-            return [array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)]
-        if column.kind == "date":
-            array = array.cast(pa.date32())
-            days = array.cast(pa.int32())
-        else:
-            array = array.cast(pa.timestamp("us"), safe=False)
-            days = pc.divide(array.cast(pa.int64()).cast(pa.float64()), 86_400_000_000.0)
-        parts = [days, pc.month(array), pc.day_of_week(array)]
-        if column.kind == "timestamp":
-            parts.append(pc.hour(array))
-        return [part.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) for part in parts]
-    except pa.ArrowException:
-        raise InvalidTable(
-            f"The column '{column.name}' does not hold {_expected(column.kind)} as it did in training."
-        ) from None
-
-
-def _expected(kind: Kind) -> str:
-    return {"number": "numbers", "date": "dates", "timestamp": "timestamps", "category": "categories"}[kind]
+    if column.kind == "number":
+        return [numbers(data, column.name).to_numpy(zero_copy_only=False)]
+    cells = times(data, column.name, column.holds)
+    if column.kind == "date":
+        days = cells.cast(pa.int32())
+    else:  # floats hold days to a microsecond from 1684 to 2255, and to less beyond
+        days = pc.divide(cells.cast(pa.int64()).cast(pa.float64(), safe=False), 86_400_000_000.0)
+    parts = [days, pc.month(cells), pc.day_of_week(cells)]
+    if column.kind == "timestamp":
+        parts.append(pc.hour(cells))
+    return [part.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) for part in parts]

@@ -366,7 +366,6 @@ def test_a_training_that_cannot_work_fails_with_its_problem(api: Api, sender: Se
         ([{"age": 1}], "invalid-table"),
         ([{"age": "old", "country": "UK"}], "invalid-rows"),
         ([{"age": [1], "country": "UK"}], "invalid-request"),
-        ([], "invalid-request"),
     ],
 )
 def test_rows_that_do_not_fit_the_model(api: Api, sender: Sender, tmp_path: Path, rows: Any, code: str) -> None:

@@ -45,7 +45,7 @@ def test_the_offline_way(shell: Shell) -> None:
     assert card["report"]["matched"] == 300
     assert card["messages"][0]["correction"]["applied"] == "debias"
     result = shell.json("evaluate", "--model", "model", "--examples", "examples.parquet", "--label-column", "revenue")
-    assert set(result) == {"rows", "mse", "mae", "poisson", "constant_mse", "labels_clipped"}
+    assert set(result) == {"rows", "mse", "mae", "poisson", "constant_mse", "labels_clipped", "unknown_categories"}
     assert result["rows"] == 300
     assert result["mse"] < result["constant_mse"]
     clipped = shell.json(
@@ -201,7 +201,10 @@ def test_bad_evaluation_files(shell: Shell) -> None:
         (examples.drop_columns(["age"]), "'age'"),
         (examples.slice(0, 0), "no rows"),
         (examples.set_column(3, "revenue", pa.array([None] * 300, pa.float64())), "finite number"),
-        (examples.set_column(3, "revenue", pa.array(["x"] * 300)), "does not hold numbers"),
+        (
+            examples.set_column(3, "revenue", pa.array(["x"] * 300)),
+            "field 'revenue': a true label must be a finite number (and 299 more",
+        ),
     ):
         pq.write_table(table, shell.folder / "e.parquet")
         assert says in shell.refused(*ask, code=2)

@@ -298,7 +298,6 @@ MALFORMED = [
     '{"rows": [{"age": ' + '{"a":' * 50_000 + "1" + "}" * 50_000 + "}]}",
     '{"rows": [{"age": 1, "country": "\\ud800"}]}',
     '{"rows": [{"age": 1, "age": 2, "country": "UK"}]}',
-    '{"rows": []}',
     '{"rows": [{}]}',
     '{"rows": {"age": 1}}',
     '{"rows": [null]}',
@@ -329,26 +328,40 @@ def test_too_many_rows_and_too_large_bodies(api: Api, model: str) -> None:
 def test_dates_and_times_come_as_iso_8601(api: Api, sender: Sender, tmp_path: Path) -> None:
     api.accept(message_files(sender, tmp_path / "sent"))
     rng = np.random.default_rng(0)
+    at = pa.array(rng.integers(1_600_000_000, 1_700_000_000, 400))
     table = pa.table(
         {
             "click_id": WORLD.ids,
             "day": pa.array(rng.integers(19_000, 19_700, 400).astype("int32")).cast(pa.date32()),
-            "at": pa.array(rng.integers(1_600_000_000, 1_700_000_000, 400)).cast(pa.timestamp("s")),
+            "at": at.cast(pa.timestamp("s")),
+            "zoned": at.cast(pa.timestamp("s", "Europe/Berlin")),
         }
     )
     model = api.trained(api.table(table))
+    first = {"day": "2023-05-01", "at": "2023-05-01T12:00:00", "zoned": "2023-05-01T12:00:00Z"}
     rows = [
-        {"day": "2023-05-01", "at": "2023-05-01T12:00:00"},
-        {"day": "2023-05-01", "at": "2023-05-01T12:00:00Z"},
-        {"day": "2023-05-01", "at": "2023-05-01T14:00:00+02:00"},
-        {"day": "2023-05-01", "at": None},
+        first,
+        first | {"zoned": "2023-05-01T14:00:00+02:00"},
+        first | {"at": "2023-05-01 12:00:00.000", "zoned": "2023-05-01 12:00:00.000000000Z"},
+        first | {"at": None, "zoned": None},
     ]
     found = predict(api, model, rows).json()["predictions"]
     assert found[0] == found[1] == found[2]
-    for row in ({"day": "1 May", "at": None}, {"day": 19_000, "at": None}, {"day": None, "at": "noon"}):
-        refused = predict(api, model, [rows[0], row])
+    columns = {c["name"]: c for c in api.trainer.get(f"/v1/models/{model}/schema").json()["columns"]}
+    assert [columns[name]["holds"] for name in ("day", "at", "zoned")] == ["date", "time", "zoned time"]
+    for row in (
+        {"day": "1 May"}, {"day": 19_000}, {"day": "2023-05-01T12:00:00Z"}, {"at": "noon"},
+        {"at": "2023-05-01T12:00:00Z"}, {"at": "2023-05-01T12:00:00+02:00"}, {"zoned": "2023-05-01T12:00:00"},
+        {"zoned": "2023-05-01"},
+    ):  # fmt: skip
+        refused = predict(api, model, [first, first | row])
         assert (refused.json()["code"], refused.json()["rows"][0]["row"]) == ("invalid-rows", 1)
         assert "ISO 8601" in refused.json()["detail"]
+
+
+def test_no_rows_are_no_predictions(api: Api, model: str) -> None:
+    found = predict(api, model, []).json()
+    assert (found["predictions"], found["rows"]) == ([], 0)
 
 
 # --- export and deletion -----------------------------------------------------------------------------------

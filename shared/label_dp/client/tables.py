@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Callable, Iterable
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from label_dp import errors
@@ -56,7 +57,7 @@ def as_row(cells: Json, missing: Callable[[float], bool] = math.isnan) -> Json:
 
 
 def _cell(cell: Any, missing: Callable[[float], bool]) -> Any:
-    cell = cell.item() if hasattr(cell, "item") else cell
+    cell = cell.item() if hasattr(cell, "item") else float(cell) if isinstance(cell, Decimal) else cell
     if isinstance(cell, float) and missing(cell):
         return None
     return cell.isoformat() if hasattr(cell, "isoformat") else cell

@@ -122,6 +122,15 @@ def rows_with_lines(file: BinaryIO, *, strict: bool = False) -> Generator[tuple[
         text.detach()  # the file stays open: it is its opener's
 
 
+def header_of(file: BinaryIO) -> list[str]:
+    """The names in the first row that is not empty, from the start of a file that is left there."""
+    file.seek(0)
+    with suppress(csv.Error), closing(rows_with_lines(file)) as rows:
+        found = next(rows, (0, None))[1] or []
+    file.seek(0)
+    return found
+
+
 def with_lines(error: InvalidRows, source: Path) -> InvalidRows:
     """The same error, its rows with the lines of a CSV file on which they begin; as it is for any other file."""
     wanted = {problem.row for problem in error.problems if problem.line is None}

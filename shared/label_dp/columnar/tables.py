@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from label_dp.columnar.claims import MOST_COLUMNS
-from label_dp.columnar.csv_text import diagnose, refuse_other_files, separator_of
+from label_dp.columnar.csv_text import diagnose, header_of, refuse_other_files, separator_of
+from label_dp.columnar.csv_types import MISSING_WORDS, as_text
 from label_dp.columnar.rows import Expands, ParquetRows, table_bytes
 from label_dp.columnar.thrift import LyingFile
 from label_dp.errors import InvalidFile, InvalidRows, InvalidTable, RowProblem, TooLarge
@@ -23,15 +24,17 @@ MOST_HEADER = 1 << 20  # bytes of a CSV file's first line that are looked at
 def read_table(
     source: Path | BinaryIO,
     *,
-    text_columns: Sequence[str] = (),
+    text_columns: Sequence[str] | None = (),
     columns: Sequence[str] | None = None,
     name: str = "",
     names_are_public: bool = True,
     most_bytes: int | None = None,
     each: Callable[[pa.Table], pa.Table] = lambda table: table,
 ) -> pa.Table:
-    """A Parquet or CSV file as an Arrow table; told apart by content. `text_columns` of a CSV stay text. `each` makes
-    of a piece of the rows what is kept of it.
+    """A Parquet or CSV file as an Arrow table; told apart by content. `text_columns` of a CSV stay text (None: all do,
+    and only a cell without quotes that is empty is missing); other columns get the type of all their cells, where words
+    such as NA are missing values among numbers, but text among text. `each` makes of a piece of the rows what is kept
+    of it.
 
     `names_are_public` False keeps the columns' names out of error texts: in a file without a header they are its first
     row. A Parquet file may decode to 128 MiB and 128 times its size, at most `most_bytes`; a CSV file may have as many.
@@ -79,11 +82,11 @@ def unreadable(source: Path | BinaryIO, error: Exception, name: str = "") -> Inv
     Arrow quotes cell values in its texts, so they are not passed on.
     """
     shown = name or str(source)
-    found = diagnose(source, shown) if not _is_parquet(source) else None
+    found = diagnose(source, shown) if not is_parquet(source) else None
     return found or InvalidFile(f"'{shown}' is not a complete Parquet file or a well-formed CSV file with a header.")
 
 
-def _is_parquet(source: Path | BinaryIO) -> bool:
+def is_parquet(source: Path | BinaryIO) -> bool:
     try:
         if isinstance(source, Path):
             with source.open("rb") as file:
@@ -122,19 +125,21 @@ def _read_parquet(
 
 
 def _read_csv(
-    handle: BinaryIO, text_columns: Sequence[str], columns: Sequence[str] | None, shown: str, public: bool
+    handle: BinaryIO, text_columns: Sequence[str] | None, columns: Sequence[str] | None, shown: str, public: bool
 ) -> pa.Table:
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
-    convert = arrow_csv.ConvertOptions(
-        column_types={column: pa.string() for column in text_columns},
-        # where only text is wanted, "NA" and "null" are text: an id may be spelled so
-        strings_can_be_null=columns is None or not set(columns) <= set(text_columns),
-        quoted_strings_can_be_null=False,
-    )
     # newlines inside quotes are legal in CSV, and descriptions have them
     options = arrow_csv.ParseOptions(newlines_in_values=True)
+    if text_columns is None:
+        convert = as_text(header_of(handle))
+    else:
+        convert = arrow_csv.ConvertOptions(
+            column_types=dict.fromkeys(text_columns, pa.string()),
+            null_values=MISSING_WORDS,
+            strings_can_be_null=False,
+        )
     table = arrow_csv.read_csv(handle, parse_options=options, convert_options=convert)
     if any(pa.types.is_binary(kind) for kind in table.schema.types):
         raise UnicodeDecodeError("utf-8", b"", 0, 1, "a column that is no text")  # Arrow takes any bytes for bytes

@@ -12,7 +12,7 @@ import pytest
 from features_party.models.evaluation import predict_file
 from features_party.models.folder import SavedModel
 from features_party.training.fitting import Examples, Recipe, fit
-from label_dp.errors import InvalidRows, InvalidTable
+from label_dp.errors import InvalidRows
 
 ROWS = 400
 
@@ -33,7 +33,7 @@ def test_in_pieces_and_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     pq.write_table(features, tmp_path / "f.parquet", row_group_size=30)
     monkeypatch.setattr("label_dp.columnar.rows.COMBINED", 1)
     monkeypatch.setattr("features_party.training.learners.trees.AT_ONCE", 7)
-    assert predict_file(SavedModel(model, {}), tmp_path / "f.parquet", "id", tmp_path / "p.parquet") == ROWS
+    assert predict_file(SavedModel(model, {}), tmp_path / "f.parquet", "id", tmp_path / "p.parquet").rows == ROWS
     found = pq.read_table(tmp_path / "p.parquet")
     monkeypatch.undo()
     assert found["id"].equals(features["id"])
@@ -41,14 +41,11 @@ def test_in_pieces_and_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert len(np.unique(found["prediction"].to_numpy())) > 5
 
 
-@pytest.mark.parametrize(
-    ("ids", "kind"),
-    [([f"c{i % 390}" for i in range(ROWS)], InvalidRows), (["c"] * 399 + [""], InvalidRows), ([], InvalidTable)],
-)
-def test_ids_are_looked_at_first(tmp_path: Path, ids: list[str], kind: type[Exception]) -> None:
+@pytest.mark.parametrize("ids", [[f"c{i % 390}" for i in range(ROWS)], ["c"] * 399 + [""]])
+def test_ids_are_looked_at_first(tmp_path: Path, ids: list[str]) -> None:
     features = table(whole_numbers=True)
     model, _ = fit(Examples(features.drop_columns(["id"]), np.asarray(features["x"])), Recipe("trees"))
     pq.write_table(features.slice(0, len(ids)).set_column(0, "id", pa.array(ids, pa.string())), tmp_path / "f.parquet")
-    with pytest.raises(kind):
+    with pytest.raises(InvalidRows):
         predict_file(SavedModel(model, {}), tmp_path / "f.parquet", "id", tmp_path / "p.parquet")
     assert not (tmp_path / "p.parquet").exists()
