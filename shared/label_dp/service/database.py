@@ -24,8 +24,10 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlch
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from label_dp.errors import InvalidSettings, Unavailable
+from label_dp.numbers import BadSpelling, whole_of
 from label_dp.service.faults import FaultHook, no_faults
 from label_dp.service.folders import private_file
+from label_dp.service.layout import printable
 
 T = TypeVar("T")
 
@@ -35,6 +37,18 @@ LOCK_SECONDS = 30  # how long a writer waits for its turn before it counts as an
 SCRUB_MS = 2000
 WRITERS = 8  # connections of writers that wait for their turn: the others are left to readers
 IDLE_SECONDS = 120  # a process that froze inside a transaction is thrown out: everybody would wait for it
+# what a transaction on PostgreSQL begins with: its own settings, which end with it, and then the writers' lock
+READING = f"SELECT set_config('idle_in_transaction_session_timeout', '{IDLE_SECONDS}s', true)"
+WRITING = f"{READING}, set_config('lock_timeout', '{LOCK_SECONDS}s', true), pg_advisory_xact_lock({WRITER_LOCK})"
+OPTIONS = ("prepare_threshold",)  # of a PostgreSQL URL, beside those of libpq
+# libpq itself waits for ever for a server that went away
+WAITS = {
+    "connect_timeout": 10,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
 
 
 def create_engine(url: str) -> Engine:
@@ -61,15 +75,17 @@ def create_engine(url: str) -> Engine:
         event.listen(engine, "begin", _sqlite_begin)
         return engine
     if backend == "postgresql":
-        if "+" not in parsed.drivername:
-            parsed = parsed.set(drivername="postgresql+psycopg")
-        # a stricter default of the server would fix the snapshot before the writers' lock is held
-        level = "READ COMMITTED"
-        engine = sa.create_engine(
-            parsed, pool_size=8, max_overflow=16, pool_pre_ping=True, hide_parameters=True, isolation_level=level
+        parsed = parsed.set(drivername="postgresql+psycopg")
+        return sa.create_engine(
+            parsed.difference_update_query(OPTIONS),
+            connect_args=_postgresql_options(parsed),
+            pool_size=8,
+            max_overflow=16,
+            pool_pre_ping=True,
+            hide_parameters=True,
+            # a stricter default of the server would fix the snapshot before the writers' lock is held
+            isolation_level="READ COMMITTED",
         )
-        event.listen(engine, "connect", _postgresql_connect)
-        return engine
     raise InvalidSettings(f"Databases of kind '{backend}' are not supported; use SQLite or PostgreSQL.")
 
 
@@ -88,11 +104,29 @@ def _sqlite_connect(connection: Any, _record: Any) -> None:
     cursor.close()
 
 
-def _postgresql_connect(connection: Any, _record: Any) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(f"SET lock_timeout = '{LOCK_SECONDS}s'")
-        cursor.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'")
-    connection.commit()
+def _postgresql_options(url: sa.URL) -> dict[str, Any]:
+    """What a connection is opened with, beside the URL. Raises InvalidSettings.
+
+    Nothing of a session outlives a transaction: a pooler (PgBouncer in transaction mode) gives the next one another
+    connection. So no statement is prepared at the server, unless the URL says after how many executions.
+    """
+    from psycopg.pq import Conninfo
+
+    known = {option.keyword.decode() for option in Conninfo.get_defaults()}
+    for name in sorted(set(url.query) - known - set(OPTIONS)):
+        raise InvalidSettings(f"The database URL has the option '{printable(name)}', which PostgreSQL does not know.")
+    asked = url.query.get("prepare_threshold", "0")
+    try:
+        threshold = whole_of(asked)
+        if threshold < 0:
+            raise BadSpelling
+    except BadSpelling:
+        raise InvalidSettings(
+            "The option prepare_threshold of the database URL is a whole number: after how many executions a statement "
+            "is prepared at the server; 0, the default: never."
+        ) from None
+    kept = {name: value for name, value in WAITS.items() if name not in url.query}
+    return kept | {"prepare_threshold": threshold or None}
 
 
 def _sqlite_begin(connection: Connection) -> None:
@@ -180,9 +214,9 @@ class Database:
             if self.dialect == "postgresql" and read_only:
                 connection = connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             with connection.begin():
+                if self.dialect == "postgresql":
+                    connection.execute(sa.text(READING if read_only else WRITING))
                 if not read_only:
-                    if self.dialect == "postgresql":
-                        connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": WRITER_LOCK})
                     self.fault(f"{name}:begin")
                 yield connection
                 if not read_only:

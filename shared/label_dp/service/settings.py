@@ -123,6 +123,12 @@ class ServiceSettings(BaseSettings):
                 raise PydanticCustomError("number", "must be {said}", {"said": str(error)}) from None
         return value
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _without_line_end(cls, value: Any, info: ValidationInfo) -> Any:
+        """A secret without the end of the line that it was printed on."""
+        return value.strip() if isinstance(value, str) and cls._is_secret(str(info.field_name)) else value
+
     @classmethod
     def load(cls) -> Self:
         """From the environment; a secret also from the file that its setting with _FILE names.

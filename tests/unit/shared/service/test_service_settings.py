@@ -67,6 +67,16 @@ def test_a_secret_comes_from_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert settings.labels_api_key.get_secret_value() == "lp_secret"
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", " "])
+def test_the_end_of_a_line_is_no_part_of_a_secret(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    monkeypatch.setenv("FEATURES_PARTY_DATABASE_URL", f"postgresql://party:word@db/party{end}")
+    monkeypatch.setenv("FEATURES_PARTY_LABELS_API_KEY", f"lp_secret{end}")
+    settings = FeaturesSettings.load()
+    assert settings.url == "postgresql://party:word@db/party"
+    assert settings.labels_api_key is not None
+    assert settings.labels_api_key.get_secret_value() == "lp_secret"
+
+
 @pytest.mark.parametrize("content", [None, b"", b"\n", b"\xff\xfe\xfd"])
 def test_a_file_without_a_secret_is_refused_without_a_word_of_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes | None
