@@ -26,6 +26,7 @@ from features_party.training.classes import named_or_numbers
 from features_party.training.importance import by_column
 from features_party.training.learners import learner
 from features_party.training.model import ends_of
+from features_party.training.threads import openmp_threads
 from label_dp.columnar.frames import Frame, as_table
 from label_dp.documents.signing import VerifyingKey
 from label_dp.domain import Domain
@@ -34,6 +35,7 @@ from label_dp.installing import pip_install
 from label_dp.schemas.training import Learning
 from label_dp.service.validation import as_model
 
+openmp_threads(1)  # before scikit-learn loads OpenMP, where it was not imported yet
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
     from sklearn.utils.validation import check_is_fitted

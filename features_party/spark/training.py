@@ -36,7 +36,7 @@ from features_party.training.learners.trees import MIN_ROWS
 from features_party.training.links import PoissonScore
 from features_party.training.model import TrainedModel
 from features_party.training.recentring import move
-from features_party.training.threads import blas_threads
+from features_party.training.threads import one_blas_thread
 from features_party.training.words import learn_words
 from label_dp.domain import Domain
 from label_dp.errors import InvalidInput, InvalidLoss, InvalidTable, TooLarge
@@ -115,7 +115,7 @@ class ClusterFit:
         schema = self._schema()
         self._check_memory(schema)
         progress("looking at some rows", 0.32)
-        with blas_threads(self.threads):
+        with one_blas_thread():
             schema, shrinkage, seen = self._made(schema, capacity, bounds, levels, weights, progress)
             progress("effects of categories", 0.4)
             folds, effects = self._effects(schema, shrinkage, levels, weights)

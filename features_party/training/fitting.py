@@ -25,7 +25,7 @@ from features_party.training.likelihood import RowLikelihood
 from features_party.training.model import TrainedModel
 from features_party.training.objectives import Told
 from features_party.training.progress import part
-from features_party.training.threads import blas_threads
+from features_party.training.threads import one_blas_thread
 from features_party.training.together import Together
 from features_party.training.warm import Warm
 from features_party.training.words import learn_words
@@ -211,7 +211,7 @@ def fit(
     cells = examples.cells if objective == "squared" else None
     sample = Sample(encoded, labels, draws, weights, effect_weights, cells)
     rest = part(progress, 0.05, 0.95)
-    with blas_threads(threads):
+    with one_blas_thread():
         if classes is None:
             found = kind.fit(sample, task, rest)
         else:

@@ -116,7 +116,7 @@ class BatchCalls:
         `unit_column` as in `put_examples`.
 
         `mode="upsert"`: a later record replaces an earlier one, a null label deletes it. `progress` True: a bar on a
-        terminal, nothing when piped; a function is called with (rows sent, rows or None).
+        terminal, a line now and then when piped; a function is called with (rows sent, rows or None).
         """
         sent, total = 0, length(labels)
         columns = {"example_id": id_column, "label": label_column, "unit": unit_column}

@@ -33,6 +33,7 @@ from features_party.training.learners.mlp_inputs import EMBEDDING, HIDDEN, Input
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.links import LogisticScore, PoissonScore
 from features_party.training.progress import part
+from features_party.training.threads import openmp_threads
 from label_dp.errors import InvalidInput
 from label_dp.installing import pip_install
 from label_dp.service.cli import Progress
@@ -85,6 +86,7 @@ def fit_network(sample: Sample, task: Task, progress: Progress) -> Fitted:
     check_torch()
     settings: Settings = task.settings or Settings()
     settings.check()
+    threads = openmp_threads(task.threads)
     import torch
 
     encoded, labels, capacity = sample.encoded, sample.labels, task.capacity
@@ -101,7 +103,7 @@ def fit_network(sample: Sample, task: Task, progress: Progress) -> Fitted:
         offset = float(np.median(labels))
     numbers, looked_up = inputs.numbers(encoded.numbers), inputs.looked_up(encoded.codes)
     before = torch.get_num_threads()
-    torch.set_num_threads(task.threads)
+    torch.set_num_threads(threads)
     try:
         if isinstance(link, LogisticScore):
             assert isinstance(task.told, RowLikelihood)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +23,7 @@ from features_party.training.objectives import (
     smooth_absolute,
 )
 from features_party.training.progress import part
+from features_party.training.threads import openmp_threads
 from label_dp.service.cli import Progress
 
 FloatArray = npt.NDArray[np.float64]
@@ -38,8 +38,7 @@ MIN_ROWS = 4  # fewer rows than this cannot be split into two leaves that mean a
 
 
 def _xgboost() -> Any:
-    # before OpenMP is loaded: threads that spin while they wait made training 50 times slower on busy cores
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    openmp_threads(1)  # before it is loaded
     import xgboost
 
     return xgboost
@@ -111,7 +110,11 @@ class TreeInput:
         return data
 
     def _described(self, threads: int) -> dict[str, Any]:
-        return {"feature_types": self.kinds, "enable_categorical": "c" in self.kinds, "nthread": threads}
+        return {
+            "feature_types": self.kinds,
+            "enable_categorical": "c" in self.kinds,
+            "nthread": openmp_threads(threads),
+        }
 
 
 @dataclass(frozen=True)
@@ -332,7 +335,7 @@ def boosted(
 
     most = capacity.rounds if rounds is None else rounds
     most = most if data.num_row() >= MIN_ROWS and data.num_col() else 0
-    parameters = parameters_of(capacity) | {"nthread": task.threads}
+    parameters = parameters_of(capacity) | {"nthread": openmp_threads(task.threads)}
 
     every = max(1, most // WATCHED)
 

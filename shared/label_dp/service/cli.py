@@ -1,4 +1,4 @@
-"""Command-line habits of both parties: one line per error, exit codes 0, 1 and 2, `--json`, quiet when piped, and no
+"""Command-line habits of both parties: one line per error, exit codes 0, 1 and 2, `--json`, no bar when piped, and no
 file overwritten unasked."""
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import secrets
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 Progress = Callable[[str, float], None]
 INTERRUPTED = 130
 PIPED = 10_000
+LINE_EVERY = 20.0  # seconds between lines of progress into a pipe
 USUALLY, RARELY = gc.get_threshold(), 1_000_000  # after how many objects garbage is looked for
 # the panels of a help; a command without one is an everyday command, of which there are at most ten
 OFFICER, AROUND, ADMINISTRATION = "Officer", "Around the message", "Administration"
@@ -269,9 +271,13 @@ def _remove(path: Path) -> None:
 
 @contextmanager
 def progress(title: str, quiet: bool = False) -> Iterator[Progress]:
-    """A progress bar on a terminal's stderr, nothing when piped; call it with (what, share between 0 and 1)."""
-    if quiet or not sys.stderr.isatty():
+    """A progress bar on a terminal's stderr, a line now and then when piped; call it with (what, share between 0 and
+    1)."""
+    if quiet:
         yield lambda _what, _share: None
+        return
+    if not sys.stderr.isatty():
+        yield _lines(title)
         return
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
@@ -286,6 +292,19 @@ def progress(title: str, quiet: bool = False) -> Iterator[Progress]:
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=1.0)
         yield lambda what, share: bar.update(task, description=f"{title}: {what}", completed=share)
+
+
+def _lines(title: str, now: Callable[[], float] = time.monotonic) -> Progress:
+    """Progress as lines, the first one after LINE_EVERY seconds."""
+    latest = now()
+
+    def line(what: str, share: float) -> None:
+        nonlocal latest
+        if now() - latest >= LINE_EVERY:
+            latest = now()
+            echo(f"{title}: {what}, {share:.0%}", error=True)
+
+    return line
 
 
 def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
