@@ -21,6 +21,20 @@ MOST_ROWS = 100_000
 Cell = str | int | Annotated[float, Field(allow_inf_nan=False)] | bool | None
 
 
+class EpsilonOf(BaseModel):
+    name: str = Field(description="A population.")
+    epsilon_per_example: str
+
+
+class ModelSummary(BaseModel):
+    label: str
+    epsilon: list[EpsilonOf]
+    explained: float | None = Field(
+        description="Estimated share of the labels' variance, without noise, by which its squared error is below that "
+        "of a constant; null: not estimated."
+    )
+
+
 class ModelOut(BaseModel):
     id: str = Field(examples=["m_0123456789abcdef"])
     name: str | None = Field(description="That of its training.")
@@ -33,6 +47,7 @@ class ModelOut(BaseModel):
     calibration: str | None = Field(
         description="The answer whose map its predictions go through; null: they are the model's own."
     )
+    summary: ModelSummary | None = Field(description="What tells it from others; null: of an earlier version.")
 
 
 class _Open(BaseModel):

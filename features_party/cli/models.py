@@ -40,12 +40,19 @@ def models_list(as_json: Json = False) -> None:
 
     rows = all_rows(services(existing=True).models.list)
     columns = ["id", "name", "kind", "loss", "rows", "releases", "calibration", "created"]
+    named = {"label": "label", "ε per example": "epsilon", "explained": "explained"}
 
     def human() -> None:
         if not rows:
             echo("no models yet: the service's trainings make them; `train --out` writes a folder instead")
             return
-        table("Models", columns, [[_cell(row[c]) for c in columns] for row in rows])
+        told = [row["summary"] or {} for row in rows]
+        more = [[_cell(one.get(member)) for member in named.values()] for one in told]
+        table(
+            "Models",
+            [*columns, *named],
+            [[_cell(row[c]) for c in columns] + cells for row, cells in zip(rows, more, strict=True)],
+        )
 
     emit(rows, as_json, human)
 
@@ -53,6 +60,10 @@ def models_list(as_json: Json = False) -> None:
 def _cell(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.1%}"
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return ", ".join(f"{one['epsilon_per_example']} of {one['name']}" for one in value)
     return str(len(value)) if isinstance(value, list) else "" if value is None else str(value)
 
 

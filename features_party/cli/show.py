@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from features_party.models.card import explained
 from features_party.models.card_text import members_text, statistics_text
 from features_party.models.probability_text import of_classes, probability_rows
 from label_dp.service.answers import answer_rows, budget_rows, headline, show_result
@@ -92,9 +93,12 @@ def show_card(card: dict[str, Any], out: Path) -> None:
     elif estimate is not None:
         low, high = estimate["low"], estimate["high"]
         rows.append(["mse below the constant", f"{estimate['mse_below_constant']:.6g} (95 %: {low:.6g} … {high:.6g})"])
+        share = explained(report)
+        rows += [] if share is None else [["  of the labels' variance", f"{share:.1%}"]]
         if estimate.get("mse") is not None:
             mse = estimate["mse"]
             rows.append(["mse over true labels", f"{mse['estimate']:.6g} (95 %: {mse['low']:.6g} … {mse['high']:.6g})"])
+            rows += [["  its root", f"{mse['estimate'] ** 0.5:.6g}"]] if mse["estimate"] > 0 else []
         rows += probability_rows(estimate)
     else:
         rows.append(["error estimate", report["error_estimate_why"]])

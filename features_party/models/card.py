@@ -151,6 +151,20 @@ def build_card(
     }
 
 
+def summary(card: dict[str, Any]) -> dict[str, Any]:
+    """What tells a model from others in a list."""
+    epsilon = [{"name": e["name"], "epsilon_per_example": e["epsilon_per_example"]} for e in card["epsilon"]]
+    return {"label": card["label"], "epsilon": epsilon, "explained": explained(card["report"])}
+
+
+def explained(report: dict[str, Any]) -> float | None:
+    """Estimated share of the labels' variance, without noise, by which the squared error is below the constant's."""
+    estimate, variance = report["error_estimate"], float(report["label_variance"] - report["noise_variance"])
+    if estimate is None or estimate.get("mse_below_constant") is None or variance <= 0:
+        return None
+    return round(float(estimate["mse_below_constant"]) / variance, 4)
+
+
 def _why(estimate: ErrorEstimate | ClassMetrics | str | None) -> str:
     """How the error was estimated, or why it was not."""
     if isinstance(estimate, str):

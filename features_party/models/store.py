@@ -12,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from features_party.models.card import summary
 from features_party.models.folder import SavedModel, load_model
 from features_party.storage import tables
 from features_party.storage.kept import Kept
@@ -54,6 +55,7 @@ class Models:
                 rows=card["report"]["rows"],
                 created=card["created"],
                 calibration=(card["calibration"] or {}).get("answer"),
+                summary=summary(card),
             )
         )
 

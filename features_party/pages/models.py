@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import Query, Response
 from markupsafe import Markup
 
+from features_party.models.card import explained
 from features_party.models.compare import compare
 from features_party.pages.context import Cursor, Reader, newest, services
 from label_dp.errors import InvalidInput
@@ -38,7 +39,14 @@ def model(name: str, visit: Reader) -> Response:
 def described(card: dict[str, Any]) -> dict[str, Any]:
     """A card as `model_parts.html.jinja` shows it."""
     estimate = card["report"]["error_estimate"]
-    return {"card": card, "estimate": estimate, "importance": _importance(card), "diagram": _diagram(card)}
+    share = explained(card["report"])
+    return {
+        "card": card,
+        "estimate": estimate,
+        "explained": share,
+        "importance": _importance(card),
+        "diagram": _diagram(card),
+    }
 
 
 def _importance(card: dict[str, Any]) -> Markup:

@@ -30,7 +30,12 @@ def predict(name: str, visit: Trainer) -> Response:
     saved = services(visit).models.open(name)
     columns = saved.model.schema.columns
     given = {c.name: visit.form.get(f"{FIELD}{at}", "").strip() for at, c in enumerate(columns)}
-    row = {c.name: _cell(c, given[c.name]) for c in columns}
+    try:
+        if not any(given.values()):
+            raise InvalidInput("Fill in a column at least: of a row that is missing whole the model knows nothing.")
+        row = {c.name: _cell(c, given[c.name]) for c in columns}
+    except InvalidInput as error:
+        return _page(name, visit, given, None, wrong=error.detail)
     read = read_rows(saved.model.schema, [row], refuse_unknown=False, ignore_unexpected=False)
     found, classes = saved.model.predict_encoded(read.encoded), saved.model.classes
     predicted: dict[str, Any] = {"value": found[0], "classes": None, "unknown": list(read.unknown)}
@@ -52,7 +57,10 @@ def _cell(column: Column, text: str) -> str | float | None:
         raise InvalidInput(f"Column '{column.name}' takes a number, or nothing.") from None
 
 
-def _page(name: str, visit: Visit, given: dict[str, str], predicted: dict[str, Any] | None) -> Response:
+def _page(
+    name: str, visit: Visit, given: dict[str, str], predicted: dict[str, Any] | None, wrong: str = ""
+) -> Response:
+    """The form as it was filled in; `wrong`: why nothing was predicted."""
     saved = services(visit).models.open(name)
     fields = [
         {
@@ -65,4 +73,5 @@ def _page(name: str, visit: Visit, given: dict[str, str], predicted: dict[str, A
         }
         for at, c in enumerate(saved.model.schema.columns)
     ]
-    return visit.page("predict", name=name, label=saved.card["label"], fields=fields, predicted=predicted)
+    values = {"name": name, "label": saved.card["label"], "fields": fields, "predicted": predicted, "wrong": wrong}
+    return visit.page("predict", status=422 if wrong else 200, **values)

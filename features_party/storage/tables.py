@@ -96,6 +96,8 @@ models = sa.Table(
     sa.Column("created", sa.String(20), nullable=False),
     # the answer whose map its predictions go through
     sa.Column("calibration", sa.String(64)),
+    # what tells it from others in a list: `models.card.summary`
+    sa.Column("summary", sa.JSON(none_as_null=True)),
 )
 
 idempotency = idempotency_table(metadata)

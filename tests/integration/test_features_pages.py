@@ -124,3 +124,24 @@ def test_the_audit_pages_verify_and_compare(api: Api) -> None:
     answer = person.client.post("/audit/compare", data={"csrf": token}, files=sent)
     assert "agree with the export of this party" in answer.text
     assert "message accepted" in person.get("/audit").text
+
+
+def test_a_list_tells_models_apart(api: Api, names: dict[str, str]) -> None:
+    row = next(row for row in api.trainer.get("/v1/models").json() if row["id"] == names["model"])
+    (epsilon,) = row["summary"]["epsilon"]
+    assert row["summary"]["label"] == "revenue"
+    page = signed_in(api.client("auditor")).get("/models").text
+    assert f"{epsilon['epsilon_per_example']} of {epsilon['name']}" in page
+    assert 'data-label="Variance explained"' in page
+
+
+@pytest.mark.parametrize("value", ["twelve", ""])
+def test_a_form_that_cannot_be_read_keeps_what_was_filled_in(api: Api, names: dict[str, str], value: str) -> None:
+    """And a form that says nothing predicts nothing: no model has seen such a row."""
+    person, path = signed_in(api.client("trainer")), f"/models/{names['model']}/predict"
+    page = person.get(path).text
+    number = next(f for f in re.findall(r'name="(column-\d+)"', page) if re.search(f'id="{f}"[^>]*inputmode', page))
+    shown = person.post(path, person.token(path), **{number: value})
+    assert shown.status_code == 422
+    assert '<div class="wrong"' in shown.text
+    assert re.search(f'name="{number}" value="{value}"', shown.text)
