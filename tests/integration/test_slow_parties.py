@@ -62,6 +62,37 @@ def test_pulls_from_a_dripping_labels_party_silence_nobody(features: Api) -> Non
         assert {each.status_code for each in ended} <= {503}
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "url"),
+    [
+        ("HTTP_PROXY", "proxy.example:http", "http://labels.example"),
+        ("HTTPS_PROXY", "proxy.example:http", "https://labels.example"),
+        ("SSL_CERT_FILE", "/nowhere/ca.pem", "https://labels.example"),
+    ],
+)
+def test_a_wrong_variable_is_named_to_who_calls(
+    features: Api, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, url: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    body = {"url": url, "release": "rel_1", "api_key": "lp_x"}
+    answer = features.trainer.post("/v1/messages", json=body)
+    assert answer.status_code == 503
+    assert variable in answer.json()["detail"]
+    assert value not in answer.text
+
+
+@pytest.mark.parametrize(
+    "body", [{"api_key": "lp x"}, {"api_key": "lp\nx"}, {"url": "http://[::1"}, {"url": "http://"}]
+)
+def test_what_cannot_be_used_in_a_request_is_said_at_once(features: Api, body: dict[str, str]) -> None:
+    sent = {"url": "http://127.0.0.1:9", "release": "rel_1", "api_key": "lp_x"} | body
+    began = time.monotonic()
+    answer = features.trainer.post("/v1/messages", json=sent)
+    assert answer.status_code == 422
+    assert ("API key" if "api_key" in body else "URL") in answer.json()["detail"]
+    assert time.monotonic() - began < 5
+
+
 def test_dripping_webhooks_hold_up_no_other_and_end_with_the_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,15 @@ LEAST_RATE = 1 << 14  # bytes a second
 POLL_SECONDS = 0.5  # how soon a call ends with its service
 
 
+ENDLESS = "endless"  # extension of a request whose answer has no end of its own: a stream of events
+LONGEST = 1e9
+
+
+def request_seconds(usual: float, request: httpx.Request) -> float:
+    """The `usual` seconds, but for a stream of events, which its reader ends."""
+    return LONGEST if request.extensions.get(ENDLESS) else usual
+
+
 class Late(httpx.TransportError):
     """A call took longer than it may; its text is a sentence."""
 

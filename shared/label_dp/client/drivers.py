@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 import httpx
 from httpx_sse import EventSource
 
+from label_dp.client.awaited_transport import AwaitedTransport
 from label_dp.client.bodies import large_body
+from label_dp.client.budgets import ENDLESS
 from label_dp.client.conversation import Conversation, Open, Said
 from label_dp.client.peer import Peer, Wire
 from label_dp.client.transport import Transport
@@ -92,7 +94,8 @@ class Awaited:
         http: httpx.AsyncClient | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self.peer, self.http, self.sleep = peer, http or httpx.AsyncClient(timeout=TIMEOUT), sleep
+        self.http = http or httpx.AsyncClient(timeout=TIMEOUT, transport=AwaitedTransport(SECONDS))
+        self.peer, self.sleep = peer, sleep
 
     async def run(self, talk: Conversation[T]) -> T:
         async with aclosing(self._steps(talk)) as steps:
@@ -146,4 +149,5 @@ def _sent(peer: Peer, step: Open) -> dict[str, Any]:
     url = step.request.path if foreign else peer.base + step.request.path
     if foreign:
         del options["params"]  # even none would take the place of those in the URL
-    return options | {"method": step.request.method, "url": url, "headers": headers}
+    said = {"method": step.request.method, "url": url, "headers": headers}
+    return options | said | {"extensions": {ENDLESS: step.events}}

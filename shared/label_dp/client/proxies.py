@@ -11,7 +11,6 @@ import os
 import re
 from importlib.util import find_spec
 
-import httpcore
 import httpx
 
 from label_dp.client.addresses import is_local, literal
@@ -20,6 +19,11 @@ from label_dp.errors import InvalidSettings
 EXAMPLE = "http://proxy.example:3128"
 MOST_PORT = 65535
 _PORT = re.compile(r"(\[[^]]*\]|[^:]*):([0-9]+)", re.ASCII)
+
+
+def variable_on(url: httpx.URL) -> str | None:
+    """As `variable_for`."""
+    return variable_for(url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme, 0))
 
 
 def variable_for(scheme: str, host: str, port: int) -> str | None:
@@ -31,7 +35,7 @@ def variable_for(scheme: str, host: str, port: int) -> str | None:
     return None if any(_names(entry.strip(), host, port) for entry in without.split(",")) else found
 
 
-def proxy_of(variable: str) -> httpcore.Proxy:
+def proxy_of(variable: str) -> httpx.Proxy:
     """What a variable names. Raises InvalidSettings, whose text has no value: it may hold a password."""
     value = os.environ[variable].strip()
     try:
@@ -47,10 +51,7 @@ def proxy_of(variable: str) -> httpcore.Proxy:
             f"The variable {variable} names a SOCKS proxy, which needs a package: pip install 'httpx[socks]'. Or unset "
             "it, or name the host that is called in NO_PROXY."
         )
-    url = httpcore.URL(
-        scheme=named.url.raw_scheme, host=named.url.raw_host, port=named.url.port, target=named.url.raw_path
-    )
-    return httpcore.Proxy(url, auth=named.raw_auth)
+    return named
 
 
 def _set(name: str) -> str | None:

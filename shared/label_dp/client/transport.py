@@ -12,14 +12,13 @@ from typing import Any
 import httpcore
 import httpx
 
-from label_dp.client.budgets import POLL_SECONDS, Budget
-from label_dp.client.proxies import proxy_of, variable_for
+from label_dp.client.budgets import POLL_SECONDS, Budget, request_seconds
+from label_dp.client.proxies import proxy_of, variable_on
 from label_dp.client.tls import machine_authorities
 
 PIECE = 1 << 16
 MOST_ADDRESSES = 8  # of a name, tried one after the other
 USUAL_SECONDS = 30.0
-DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class Transport(httpx.BaseTransport):
@@ -35,17 +34,16 @@ class Transport(httpx.BaseTransport):
         direct: bool = False,
     ) -> None:
         self.seconds, self.tls, self.within, self.direct = seconds, tls, within, direct
-        self._pools: dict[str | None, httpcore.ConnectionPool] = {}
+        self._pools: dict[tuple[str | None, bool], httpcore.ConnectionPool] = {}
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Raises InvalidSettings for a variable that names no proxy, or no certificates."""
         url, extensions = request.url, request.extensions
-        budget = Budget(self.seconds, self.within)
+        budget = Budget(request_seconds(self.seconds, request), self.within)
         waits = extensions.get("timeout", {})
         # httpcore hands each of these to the connection as it is
         extensions["timeout"] = {of: Wait(USUAL_SECONDS if w is None else w, budget) for of, w in waits.items()}
-        port = url.port or DEFAULT_PORTS.get(url.scheme, 0)
-        variable = None if self.direct else variable_for(url.scheme, url.host, port)
+        variable = None if self.direct else variable_on(url)
         sent = httpcore.Request(
             request.method,
             httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
@@ -66,16 +64,17 @@ class Transport(httpx.BaseTransport):
     def _pool(self, variable: str | None, secure: bool) -> httpcore.ConnectionPool:
         if secure and self.tls is True:  # read where it is needed: to do so takes a while
             self.tls = machine_authorities()
-        if variable not in self._pools:
-            proxy = None if variable is None else proxy_of(variable)
-            self._pools[variable] = httpcore.ConnectionPool(
+        way = variable, secure
+        if way not in self._pools:
+            named = None if variable is None else proxy_of(variable)
+            self._pools[way] = httpcore.ConnectionPool(
                 self.tls if isinstance(self.tls, ssl.SSLContext) else None,
-                proxy=proxy,
+                proxy=None if named is None else httpcore.Proxy(str(named.url), auth=named.raw_auth),
                 max_keepalive_connections=20,
                 keepalive_expiry=5.0,
                 network_backend=_Backend(),
             )
-        return self._pools[variable]
+        return self._pools[way]
 
 
 class Wait(float):

@@ -45,7 +45,7 @@ EXPECTED = {
     "invalid-prior": (422, 2),
     "invalid-request": (422, 2),
     "invalid-rows": (422, 2),
-    "invalid-settings": (422, 2),
+    "invalid-settings": (503, 2),
     "invalid-table": (422, 2),
     "malformed-answer": (422, 1),
     "malformed-hand-over": (422, 1),

@@ -92,9 +92,9 @@ def test_a_proxy_that_is_none_is_named_by_its_variable_alone(monkeypatch: pytest
 def test_a_proxy_is_read_with_its_password_and_without_a_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", PROXY)
     found = proxy_of("HTTPS_PROXY")
-    assert (found.url.host, found.url.port, found.auth) == (b"proxy.example", 3128, (b"user", b"s3cret"))
+    assert (found.url.host, found.url.port, found.auth) == ("proxy.example", 3128, ("user", "s3cret"))
     monkeypatch.setenv("HTTPS_PROXY", "proxy.example:3128")
-    assert proxy_of("HTTPS_PROXY").url.scheme == b"http"
+    assert proxy_of("HTTPS_PROXY").url.scheme == "http"
 
 
 def test_a_socks_proxy_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

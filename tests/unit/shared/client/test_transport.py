@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import socket
 import threading
@@ -15,10 +16,11 @@ import pytest
 
 from label_dp import errors
 from label_dp.client import transport
+from label_dp.client.awaited_transport import AwaitedTransport
 from label_dp.client.budgets import LEAST_RATE, Budget, Late
-from label_dp.client.conversation import Conversation, Request, content, get
+from label_dp.client.conversation import MORE, Conversation, Open, Request, content, get
 from label_dp.client.downloads import download
-from label_dp.client.drivers import Blocking
+from label_dp.client.drivers import Awaited, Blocking
 from label_dp.client.peer import Peer
 from label_dp.client.transport import Transport
 from label_dp.documents.arriving import Arriving
@@ -77,6 +79,60 @@ def test_a_call_ends_in_time_and_is_not_repeated(
 def test_a_refusal_in_drips_is_one_by_its_status() -> None:
     with SlowPeer(HEAD.replace(b"200", b"409"), dripping()) as slow, pytest.raises(errors.RemoteProblem, match="409"):
         talk(slow.url, get("things"))
+
+
+def follow() -> Conversation[list[str]]:
+    """The data of three events."""
+    yield Open(Request("GET", "/v1/events"), events=True)
+    found = []
+    while len(found) < 3:
+        found.append((yield MORE).data)
+    return found
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_stream_of_events_has_no_end(awaited: bool) -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+    with SlowPeer(head, [b"data: 1\n\n"] * 4, 2 * SECONDS) as slow:
+        said = asyncio.run(awaiting(slow.url, follow())) if awaited else talk(slow.url, follow())
+    assert said == ["1"] * 3
+
+
+async def awaiting(url: str, talk: Conversation[Any], seconds: float = SECONDS, **peer: Any) -> Any:
+    """As `talk`, awaited."""
+
+    async def sleep(_: float) -> None:
+        """No pause."""
+
+    async with httpx.AsyncClient(timeout=TIMEOUT, transport=AwaitedTransport(seconds)) as http:
+        return await Awaited(Peer("thing", url, "key", **peer), http, sleep).run(talk)
+
+
+@pytest.mark.parametrize(("peer", "said"), [(peer, said) for _, peer, said in SLOW], ids=[name for name, _, _ in SLOW])
+def test_an_awaited_call_ends_in_time_too(
+    tmp_path: Path, peer: dict[str, Any], said: Callable[[Path], Conversation[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("label_dp.client.budgets.LEAST_RATE", 1 << 30)
+    with SlowPeer(**peer) as slow:
+        began = time.monotonic()
+        with pytest.raises(errors.Unavailable, match="did not answer in time"):
+            asyncio.run(awaiting(slow.url, said(tmp_path)))
+        assert time.monotonic() - began < 10 * SECONDS
+
+
+def test_an_awaited_client_knows_proxies_and_certificates(monkeypatch: pytest.MonkeyPatch, proxy: SlowPeer) -> None:
+    assert asyncio.run(awaiting("http://labels.example", get("things"))) == {"by": "proxy"}
+    with SlowPeer(answering(b'{"by": "itself"}')) as near:
+        assert asyncio.run(awaiting(near.url, get("things"))) == {"by": "itself"}
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    with pytest.raises(errors.Unavailable, match="HTTP_PROXY names"):
+        asyncio.run(awaiting("http://labels.example", get("things"), retries=1))
+    monkeypatch.setenv("HTTP_PROXY", "proxy.example:http")
+    with pytest.raises(errors.InvalidSettings, match="HTTP_PROXY"):
+        asyncio.run(awaiting("http://labels.example", get("things")))
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/ca.pem")
+    with pytest.raises(errors.InvalidSettings, match="SSL_CERT_FILE"):
+        asyncio.run(awaiting("https://labels.example", get("things")))
 
 
 def test_a_handshake_that_never_ends_is_given_up() -> None:
@@ -188,10 +244,14 @@ def test_what_names_no_proxy_is_refused_at_once(monkeypatch: pytest.MonkeyPatch,
 
 def test_missing_certificates_are_named_and_only_where_they_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/ca.pem")
-    with pytest.raises(errors.InvalidSettings, match="SSL_CERT_FILE"):
-        talk("https://labels.example", get("things"))
-    with SlowPeer(answering(b'{"a": 1}')) as plain:
-        assert talk(plain.url, get("things")) == {"a": 1}
+    with SlowPeer(answering(b'{"a": 1}')) as plain, Transport(SECONDS) as way:
+        monkeypatch.setenv("HTTP_PROXY", plain.url)
+        monkeypatch.setenv("HTTPS_PROXY", plain.url)
+        monkeypatch.setattr(way, "close", lambda: None)  # one way for all three calls
+        assert talk("http://labels.example", get("things"), way) == {"a": 1}
+        assert talk(plain.url, get("things"), way) == {"a": 1}
+        with pytest.raises(errors.InvalidSettings, match="SSL_CERT_FILE"):
+            talk("https://labels.example", get("things"), way)
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".example"])
