@@ -135,6 +135,9 @@ class ReleaseOut(WorkOut):
     model_config = ConfigDict(extra="allow")  # what its schema declares for the manifest
 
     mechanism: str
+    drawn_mechanism: str | None = Field(
+        None, description="Of a published one that was asked for by its id: what auto took."
+    )
     loss: str
     prior: ReleasePrior
     clip_quantiles: list[str] | None = Field(description="Null where no clipping bounds are bought.")

@@ -38,6 +38,8 @@ from labels_party.api.context import (
 from labels_party.api.models import AnswerOut, DeclineIn, ReleaseOut, ReleaseState, WorkOut
 from labels_party.bootstrap import Services
 from labels_party.kinds.message.request import RELEASE
+from labels_party.labels.standing import PUBLISHED
+from labels_party.mechanisms.auto import AUTO
 from labels_party.work.kind import ANSWERS, RELEASES, Family, Work, WorkFile
 from labels_party.work.listing import Wanted, published
 from labels_party.work.seen import allowed, shown
@@ -149,7 +151,10 @@ def router_of(family: Family) -> JsonRouter:
             found = allowed(ctx.work, connection, caller, name, family)
             return ctx.work.describe(connection, found, ctx.work.about(connection, found)[1])
 
-        return out(**shown(ctx.work, ctx.database.read(f"{noun}.get", look), caller))
+        found = ctx.database.read(f"{noun}.get", look)
+        if found["state"] == PUBLISHED and found.get("mechanism") == AUTO:
+            found["drawn_mechanism"] = ctx.statements.mechanism(name).name
+        return out(**shown(ctx.work, found, caller))
 
     def document(name: str, request: Request, ctx: Ctx, caller: Reader) -> Response:
         """What was signed (DSSE envelope), the same bytes for ever: verify it before fetching anything else."""

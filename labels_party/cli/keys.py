@@ -27,7 +27,12 @@ def keygen(as_json: Json = False) -> None:
 
 @apikey.command("create")
 def apikey_create(
-    role: Annotated[str, typer.Option(help="owner, ingest, features or auditor.")],
+    role: Annotated[
+        str,
+        typer.Option(
+            help="owner, ingest, features or auditor, which reads and also approves what waits for a second person."
+        ),
+    ],
     audience: Annotated[str | None, typer.Option(help="For role features: whose messages the key may read.")] = None,
     name: KeyName = None,
     expires: Expires = None,

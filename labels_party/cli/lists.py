@@ -125,7 +125,7 @@ def one_of(option: str, given: str | None, known: tuple[str, ...]) -> None:
 
 def given_row(row: dict[str, Any]) -> list[str]:
     """What the tables of releases and of answers both show."""
-    told = (row["population_name"], row["batch"], row["epsilon"], row["state"], row["published"] or "")
+    told = (row["population_name"], row["batch"], row["epsilon"], row["outcome"], row["published"] or "")
     return [*told, ", ".join(row["audiences"]), who(row, "requested_by")]
 
 

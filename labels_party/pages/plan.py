@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from fastapi import Query, Response
 from markupsafe import Markup
 
+from label_dp.documents.statement_text import in_words
 from label_dp.errors import InvalidInput, LabelDPError
 from label_dp.pages.pictures import Curve, curves
 from label_dp.pages.site import page_router
@@ -52,14 +53,22 @@ def plan(
     ctx = services(visit)
     foresight: Foresight = visit.request.app.state.foresight
     known = ctx.database.read("page.plan", ctx.populations.list)
-    chosen = population or (known[0].name if len(known) == 1 else "")
+    chosen = population or (known[-1].name if known else "")  # the newest
     of = next((p.id for p in known if chosen in (p.name, p.id)), None)
-    shown: dict[str, Any] = {"found": None, "picture": Markup(""), "wrong": None, "waits": False, "most": None}
+    shown: dict[str, Any] = {
+        "found": None,
+        "picture": Markup(""),
+        "wrong": None,
+        "waits": False,
+        "most": None,
+        "meaning": "",
+    }
     given = bool(n or s)
     asked = {"population": chosen, "epsilon": epsilon.strip(), "n": n.strip()}
     try:
         asked["epsilon"] = asked["epsilon"] or (EPSILONS.at(e) if e else USUAL[0])
         asked["n"] = asked["n"] or (SIZES.at(s) if s else _usual(ctx, of))
+        shown["meaning"] = in_words(Epsilon.parse(asked["epsilon"], positive=True))
         if not given:
             foresight.warm()
         elif chosen:
@@ -68,7 +77,12 @@ def plan(
         shown["wrong"] = str(error)
     sliders = [EPSILONS.placed(asked["epsilon"]), SIZES.placed(asked["n"])]
     return visit.page(
-        "plan", populations=[(p.name, p.name) for p in known], asked=asked, sliders=sliders, given=given, **shown
+        "plan",
+        populations=[(p.name, p.name) for p in known],
+        asked=asked,
+        sliders=sliders,
+        given=given,
+        **shown,
     )
 
 

@@ -11,9 +11,10 @@ from sqlalchemy.engine import Connection
 from label_dp.documents.statement import CONTENT_SECURITY_POLICY
 from label_dp.pages.site import FORM, HEADERS, Visit, page_router
 from label_dp.service.paging import Page
-from labels_party.labels.standing import ACCEPTED, WORKING
+from labels_party.labels.standing import ACCEPTED, PUBLISHED, WORKING
+from labels_party.mechanisms.auto import AUTO
 from labels_party.pages.context import Owner, Receiver, Viewer, days, services
-from labels_party.work.given import Given, given
+from labels_party.work.given import Given, given, outcome
 from labels_party.work.kind import ANSWERS, RELEASES, Family
 from labels_party.work.listing import Wanted, published
 from labels_party.work.seen import allowed, shown
@@ -46,12 +47,16 @@ def _one(visit: Visit, name: str, family: Family) -> Response:
             "beyond": batch.beyond(population),
             "given": mine,
             "family": family,
+            "outcome": outcome(described["state"], described["problem"]),
             "live": described["state"] in WORKING,
             "waits": described["state"] == ACCEPTED,
             "may_cancel": visit.role == "owner" and found.attempt == 0 and described["state"] in (ACCEPTED, *WORKING),
         }
 
-    return visit.page("work", **ctx.database.read("page.work", look))
+    values = ctx.database.read("page.work", look)
+    found = values["work"]
+    auto = found["state"] == PUBLISHED and found.get("mechanism") == AUTO
+    return visit.page("work", drawn=ctx.statements.mechanism(name) if auto else None, **values)
 
 
 @router.get("/releases/{name}")

@@ -18,12 +18,15 @@ from label_dp.actors import with_names
 from label_dp.errors import InvalidInput
 from label_dp.service.apikeys import PREFIX, names_of
 from label_dp.service.paging import Listing, Page, select_page
+from labels_party.labels.standing import FAILED
 from labels_party.storage.tables import api_keys, audit_events, batches, fetches, populations, receipts
 from labels_party.storage.tables import work as t
+from labels_party.work.decisions import Cancelled, Declined
 from labels_party.work.kind import Family
 from labels_party.work.store import Works
 
 DAY = 10  # characters of a timestamp's day
+ENDED_BY = {Declined.code: "declined", Cancelled.code: "cancelled"}
 Of = dict[str, list[dict[str, Any]]]  # by work
 COLUMNS = ("id", "batch", "kind", "state", "epsilon", "audiences", "sha256", "requested_by", "approved_by", "approved")
 
@@ -67,6 +70,11 @@ def names(column: Any, audience: str) -> sa.ColumnElement[bool]:
     return sa.cast(column, sa.Text).contains(json.dumps(audience), autoescape=True)
 
 
+def outcome(state: str, problem: Mapping[str, Any] | None) -> str:
+    """How work stands in the words of people: what somebody ended did not fail."""
+    return ENDED_BY.get((problem or {}).get("code", ""), state)
+
+
 def given(
     connection: Connection,
     works: Works,
@@ -77,7 +85,7 @@ def given(
 ) -> Listing:
     """One row a release or answer, by the time of asking: what it is, for whom, at which ε, who asked and approved,
     when it left, when it was fetched, and the receipts of those who accepted it. With `wanted.audience` those that it
-    may read or has; `among`: of batches with these ids.
+    may read or has, so none that failed unless `wanted.state` says so; `among`: of batches with these ids.
 
     `page` None: the first thousand. Raises NotFound (population), InvalidInput (no such kind, a malformed cursor).
     """
@@ -88,7 +96,7 @@ def given(
     b, p = batches.c, populations.c
     beside = (b.n.label("examples"), b.purged, p.id.label("population"), p.name.label("population_name"), p.label)
     query: sa.Select[Any] = (
-        sa.select(*(t.c[name] for name in COLUMNS), t.c.created, t.c.published, *beside)
+        sa.select(*(t.c[name] for name in COLUMNS), t.c.problem, t.c.created, t.c.published, *beside)
         .join(batches, b.id == t.c.batch)
         .join(populations, p.id == b.population)
         .where(t.c.kind.in_(sorted(kinds) if wanted.kind is None else [wanted.kind]))
@@ -103,6 +111,7 @@ def given(
     if wanted.audience is not None:
         accepted = sa.select(receipts.c.work).where(receipts.c.audience == wanted.audience)
         query = query.where(names(t.c.audiences, wanted.audience) | t.c.id.in_(accepted))
+        query = query if wanted.state is not None else query.where(t.c.state != FAILED)
     found = select_page(connection, query, t.c.created, t.c.id, page or Page())
     ids = [row["id"] for row in found.rows]
     kept, known = _receipts(connection, ids, wanted.audience), names_of(connection, api_keys)
@@ -114,6 +123,7 @@ def _told(row: dict[str, Any], works: Works, kept: Of, fetched: Of) -> dict[str,
     family = works.kinds[row["kind"]].family
     epsilon, digest = row.pop("epsilon"), row.pop("sha256")
     return row | {
+        "outcome": outcome(row["state"], row.pop("problem")),
         "family": family.noun,
         "epsilon": epsilon["total"],
         "delta": epsilon["delta"],

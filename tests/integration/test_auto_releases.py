@@ -20,6 +20,7 @@ from labels_party.kinds.message import engine
 from labels_party.mechanisms.catalogue import MECHANISMS
 from tests.support.labels import LabelsParty, label_table
 from tests.support.labels_cli import Run, arguments, refused
+from tests.support.pages import signed_in
 
 
 @pytest.fixture
@@ -50,6 +51,11 @@ def test_the_manifest_names_the_chosen_mechanism_and_why(party: LabelsParty) -> 
     assert manifest.split.total == Epsilon.parse("1.5")
     assert manifest.prior.source == "estimated"
     assert party.spent(batch) == "1.5"
+    owner = party.client()
+    told = owner.get(f"/v1/releases/{release}").json()
+    assert (told["mechanism"], told["drawn_mechanism"]) == ("auto", manifest.mechanism.name)
+    page = signed_in(owner).get(f"/releases/{release}").text
+    assert f"which took {manifest.mechanism.name}: chosen by auto" in page
 
 
 def test_it_is_the_default_of_rest_and_of_the_command_line(party: LabelsParty, run: Run, labels: Path) -> None:

@@ -237,6 +237,15 @@ def test_an_officer_declines_with_a_word_why(timed: LabelsParty, work: dict[str,
     officer.post(path, officer.token("/approvals"), reason="the other model needs it")
     assert "the other model needs it" in officer.get(f"/audit?work={work['release']}").text
     assert "Nothing waits" in officer.get("/approvals").text
+    # what somebody ended did not fail, and nobody has it
+    page = officer.get(f"/releases/{work['release']}").text
+    assert 'class="tag declined"' in page
+    assert 'class="tag failed"' not in page
+    assert 'class="wrong"' not in page
+    listed = officer.get("/given").text
+    assert 'class="tag declined"' in listed
+    assert work["release"] in listed
+    assert work["release"] not in officer.get("/given?audience=features-party").text
 
 
 def test_the_export_of_a_page_agrees_with_the_store(timed: LabelsParty, work: dict[str, str]) -> None:

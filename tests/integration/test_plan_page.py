@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from label_dp.schemas.plan import Plan
 from labels_party.pages.foresight import Foresight
 from labels_party.planning import Question, planned, question
 from tests.integration.test_four_eyes import sealed
-from tests.support.labels import LabelsParty
+from tests.support.labels import FakeClock, LabelsParty
 from tests.support.pages import Looker, signed_in
 
 SHOP = {"name": "shop", "label": "revenue", "domain": "0:10", "lifetime_epsilon": "4"}
@@ -162,3 +163,25 @@ def test_a_slider_refuses_what_is_no_place_of_it() -> None:
     for place in ("3", "-1", "", "٢", "1.0"):
         with pytest.raises(InvalidInput):
             slider.at(place)
+
+
+def test_it_opens_on_the_newest_population_with_as_many_examples_and_says_what_the_epsilon_means(
+    lite: LabelsParty, clock: FakeClock, person: Looker
+) -> None:
+    clock.move(minutes=1)
+    owner = lite.client("owner")
+    rules = SHOP | {"name": "newest", "label": "other"}
+    assert owner.post("/v1/populations", json=rules).status_code == 201
+    newest, batch = "newest", owner.post("/v1/populations/newest/batches", json={"presence": "public"}).json()["id"]
+    rows = [{"example_id": f"c{i}", "label": 1} for i in range(210)]
+    assert owner.post(f"/v1/batches/{batch}/labels", json={"records": rows}).status_code == 200
+    assert owner.post(f"/v1/batches/{batch}/seal").status_code == 200
+    page = person.get("/plan").text
+    assert page.count(f'<option value="{newest}" selected>') == 2  # beside the sliders, and of the exact figures
+    assert re.search(r'id="f-n"[^>]*value="210"', page)
+    assert "What ε 1 means: Solid protection: a single value is a weak hint" in page
+    exact = page.partition("Exact figures instead")[2]
+    assert 'type="hidden"' not in exact
+    assert '<option value="shop"' in exact
+    assert "Weak protection" in person.get("/plan?population=shop&epsilon=8&n=1000").text
+    assert "What ε" not in person.get("/plan?population=shop&epsilon=none&n=1000").text

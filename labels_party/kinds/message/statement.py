@@ -11,7 +11,7 @@ from label_dp.audit import events
 from label_dp.audit.events import Event
 from label_dp.audit.show import counted
 from label_dp.documents.bundle import check_bytes
-from label_dp.documents.manifest import Manifest
+from label_dp.documents.manifest import Manifest, Mechanism
 from label_dp.documents.signing import VerifyingKey
 from label_dp.documents.statement import Later, render_statement
 from label_dp.service.apikeys import names_of
@@ -47,6 +47,12 @@ class Statements:
             check_bytes(path, entry)
             prior = read_prior(path, manifest.read_domain())
         return render_statement(manifest, digest, prior, later)
+
+    def mechanism(self, release_id: str) -> Mechanism:
+        """What a published release was drawn with, and why; where `auto` chose. Raises as `page`."""
+        files = self.works.database.read("statement.files", lambda c: self.works.files(c, release_id))
+        envelope = self.works.read(files[0])
+        return Manifest.trusted(envelope, self.key(envelope), None)[0].mechanism
 
     def _later(self, connection: Connection, release_id: str) -> Later:
         audit = self.works.ledger.audit
