@@ -104,6 +104,8 @@ def identified(frame: Frame, id_column: str | None) -> FeatureTable:
     index = getattr(frame, "index", None)
     if index is None or type(frame).__module__.split(".")[0] != "pandas":
         raise InvalidInput("id_column=None takes the ids of the index of a pandas frame; name the column with ids.")
+    if index.nlevels > 1:
+        raise InvalidInput("The index of the frame has several levels (a MultiIndex); ids are one level, or a column.")
     import pyarrow as pa
 
     ids = pa.array(index.astype("string") if index.dtype == object else index)

@@ -32,7 +32,12 @@ def read_all(settings: Settings, base: Path, patterns: Iterable[str], id_column:
     try:
         whole = pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException:
-        raise InvalidTable("The feature files have columns of one name and types that do not go together.") from None
+        types: dict[str, set[str]] = {}
+        for table in tables:
+            for field in table.schema:
+                types.setdefault(field.name, set()).add(str(field.type))
+        shown = "; ".join(f"'{name}' ({', '.join(sorted(kinds))})" for name, kinds in types.items() if len(kinds) > 1)
+        raise InvalidTable(f"The feature files have columns of types that do not go together: {shown}.") from None
     return feature_table(whole, id_column)
 
 

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any
 from label_dp.columnar.csv_text import header_of
 from label_dp.columnar.csv_types import as_text, exact_types, with_types
 from label_dp.columnar.rows import Expands, ParquetRows, table_bytes
-from label_dp.columnar.tables import PARQUET_MAGIC, canonical_ids, refuse_wide, require_columns, unreadable
+from label_dp.columnar.tables import (
+    PARQUET_MAGIC,
+    canonical_ids,
+    damaged,
+    refuse_pipe,
+    refuse_wide,
+    require_columns,
+    unreadable,
+)
 from label_dp.columnar.thrift import LyingFile
 from label_dp.errors import InvalidFile, InvalidRows, InvalidTable
 
@@ -131,6 +139,7 @@ def decoded_bytes(path: Path) -> int:
 def _readable(path: Path) -> Iterator[None]:
     import pyarrow as pa
 
+    refuse_pipe(path)
     try:
         yield
     except (pa.ArrowException, UnicodeDecodeError) as error:
@@ -138,9 +147,11 @@ def _readable(path: Path) -> Iterator[None]:
         raise unreadable(path, error) from None
     except Expands as error:
         raise InvalidFile(f"'{path}' is too large: {error}. Write it in smaller parts.") from None
-    except (OSError, LyingFile) as error:
-        reason = getattr(error, "strerror", None) or "it is truncated or damaged"
+    except OSError as error:
+        reason = error.strerror or "it is truncated or damaged"
         raise InvalidFile(f"'{path}' cannot be read ({reason}).") from None
+    except LyingFile as error:
+        raise damaged(str(path), error) from None
 
 
 def _parquet_schema(path: Path) -> pa.Schema:

@@ -69,7 +69,25 @@ def writing(path: Path, schema: pa.Schema, *, force: bool = False) -> Iterator[T
             finally:
                 writer.close()
         except pa.ArrowException:
-            raise InvalidFile(f"'{path}' cannot hold these columns; write to a .parquet file instead.") from None
+            raise _cannot_hold(path, schema) from None
+
+
+def _cannot_hold(path: Path, schema: pa.Schema) -> InvalidFile:
+    """What to say of columns that a file of this kind does not hold, by name and type."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyarrow import csv as arrow_csv
+
+    csv, odd = path.suffix.lower() == ".csv", []
+    for field in schema:
+        table = pa.schema([field.with_type(_plain(field.type)) if csv else field]).empty_table()
+        try:
+            (arrow_csv.write_csv if csv else pq.write_table)(table, pa.BufferOutputStream())
+        except pa.ArrowException:
+            odd.append(f"'{field.name}' ({field.type})")
+    named = f"the column{'s' * (len(odd) > 1)} {', '.join(odd[:20])}" if odd else "these columns"
+    what = "write to a .parquet file instead" if csv else "leave them out, or give them another type"
+    return InvalidFile(f"'{path}' cannot hold {named}; {what}.")
 
 
 def write_table(table: pa.Table, path: Path, *, force: bool = False) -> None:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from label_dp.columnar.tables import canonical_ids, read_table, refuse_duplicates
+from label_dp.columnar.tables import canonical_ids, read_table, refuse_duplicates, refuse_pipe
 from label_dp.documents.kinds.linear_model import LINEAR_MODEL
 from label_dp.documents.kinds.rectangle import RECTANGLE
 from label_dp.errors import Conflict, InvalidFile, InvalidTable, LabelDPError, TooLarge, Unavailable
@@ -65,6 +65,7 @@ class FeatureStore:
 
     def read_file(self, path: Path, id_column: str = ID) -> pa.Table:
         """A file on this machine. Raises InvalidFile, InvalidTable, TooLarge."""
+        refuse_pipe(path)
         try:
             with path.open("rb") as file:
                 return self._table(file, id_column, str(path))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from label_dp.ahead import ahead
 from label_dp.columnar.rows import Expands, ParquetRows, table_bytes
-from label_dp.columnar.tables import PARQUET_MAGIC, require_columns, unreadable
+from label_dp.columnar.tables import PARQUET_MAGIC, damaged, refuse_pipe, require_columns, unreadable
 from label_dp.columnar.thrift import LyingFile
 from label_dp.errors import InvalidFile
 from labels_party.labels.chunks import CHUNK_ROWS
@@ -41,6 +41,7 @@ class LabelFile:
         import pyarrow as pa
 
         wanted = tuple(dict.fromkeys(columns))
+        refuse_pipe(path)
         try:
             with path.open("rb") as file:
                 magic = file.read(4)
@@ -96,7 +97,7 @@ def _broken(path: Path, error: Exception) -> InvalidFile:
         return InvalidFile(f"'{path}' is too large: {error}. Write it in smaller parts.")
     if isinstance(error, OSError) and error.errno is not None:
         return InvalidFile(f"'{path}' cannot be read ({error.strerror}).")
-    return InvalidFile(f"'{path}' is a truncated or damaged Parquet file.")  # how Arrow says so
+    return damaged(str(path), error)
 
 
 def _parquet_head(path: Path, ids: str) -> tuple[int, int | None, list[str]]:

@@ -112,7 +112,7 @@ def check_audiences(population: Population, earlier: Collection[str]) -> None:
 
 def read_prior(path: Path, domain: Domain) -> npt.NDArray[np.float64]:
     """float64[k] from a file with the columns `label` and `probability`, one row per label. Raises InvalidPrior."""
-    table = read_table(path, columns=["label", "probability"])
+    table = read_table(path, text_columns=["label"] if domain.names else (), columns=["label", "probability"])
     require_columns(table.column_names, ["label", "probability"], str(path))
     try:
         probabilities = floats_of(table["probability"], "probability")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, cast
 
 from label_dp.columnar.rows import Expands, ParquetRows
-from label_dp.columnar.thrift import LyingFile
+from label_dp.columnar.thrift import FineParts, LyingFile
 from label_dp.errors import InvalidFile, TooLarge, Unavailable
 from labels_party.labels.chunks import Chunk
 from labels_party.labels.formats.columns import SHOWN, check_schema
@@ -45,5 +45,7 @@ def _decoded(spool: Spool, wanted: Wanted) -> Iterator[Chunk]:
                 yield Chunk(table, table.num_rows)
     except Expands as error:
         raise TooLarge(f"{SHOWN.capitalize()} is too large: {error}. Send it in smaller parts.") from None
+    except FineParts as error:
+        raise InvalidFile(f"{SHOWN.capitalize()} cannot be read: {error}.") from None
     except (pa.ArrowException, OSError, UnicodeDecodeError, LyingFile):
         raise InvalidFile(BAD) from None

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from label_dp.columnar.lengths import check_delta, longest_in_dictionary, longest_of_delta, unpacked
 from label_dp.columnar.parquet_pages import FOOTER, MAGIC, ROW_GROUP, TAIL, Chunk, chunk_of
-from label_dp.columnar.thrift import ANY, I64, TRUE, Cursor, Fields, LyingFile, number
+from label_dp.columnar.thrift import ANY, I64, TRUE, Cursor, Fields, FineParts, LyingFile, number
 
 MOST_FOOTER = 1 << 24
 MOST_COLUMNS, MOST_NESTING = 10_000, 32
@@ -110,8 +110,10 @@ class Claims:
             raise LyingFile
         file.seek(end)
         length, magic = struct.unpack("<I4s", file.read(TAIL))
-        if magic != MAGIC or length > min(end - len(MAGIC), MOST_FOOTER):
+        if magic != MAGIC or length > end - len(MAGIC):
             raise LyingFile
+        if length > MOST_FOOTER:
+            raise FineParts
         self.end = end - length
         file.seek(self.end)
         elements: list[Fields] = []
@@ -124,6 +126,9 @@ class Claims:
         self.rows = number(found, 3, I64)
         if self.rows < 0 or self.rows != sum(group.rows for group in self.groups):
             raise LyingFile
+        self.most_pages = PAGES + self.size * PAGES_PER_BYTE
+        if sum(len(group.chunks) for group in self.groups if group.rows) > self.most_pages:  # each has a page or more
+            raise FineParts
         self._check_places()
 
     def _check_places(self) -> None:
@@ -167,8 +172,10 @@ class Claims:
                 continue  # an index
             inner = cursor.inside.get(VALUES[kind], {})
             values = number(inner, 1)
-            if values < 0 or self._pages > PAGES + self.size * PAGES_PER_BYTE:
+            if values < 0:
                 raise LyingFile
+            if self._pages > self.most_pages:
+                raise FineParts
             page = _Body(self, start, packed, plain, values, chunk.codec, inner, kind, leaf)
             if kind == DICTIONARY_PAGE:
                 if values > plain:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from label_dp.columnar.rows import plain_schema
 from label_dp.errors import InvalidTable
 
 if TYPE_CHECKING:
@@ -20,7 +21,14 @@ WANTED = "A table is an Arrow table, record batch or reader, a pandas or polars 
 
 
 def as_table(frame: Frame) -> pa.Table:
-    """One frame as an Arrow table. Raises InvalidTable for anything else."""
+    """One frame as an Arrow table, with texts and bytes instead of views. Raises InvalidTable for anything else, and
+    for a column that no table holds."""
+
+    table = _as_table(frame)
+    return table.cast(plain) if (plain := plain_schema(table.schema)) != table.schema else table
+
+
+def _as_table(frame: Frame) -> pa.Table:
     import pyarrow as pa
 
     if isinstance(frame, pa.Table):
@@ -29,18 +37,48 @@ def as_table(frame: Frame) -> pa.Table:
         return pa.Table.from_batches([frame])
     if isinstance(frame, pa.RecordBatchReader):
         return frame.read_all()
-    module = type(frame).__module__.split(".")[0]
+    module, name = type(frame).__module__.split(".")[0], type(frame).__name__
+    if module in ("pandas", "polars") and name in ("Series", "Index", "MultiIndex"):
+        raise InvalidTable(f"A {name} of {module} is one column without a table; make it a frame. {WANTED}")
+    if module == "pandas":
+        return _of_pandas(frame)
     try:
-        if module == "pandas":
-            return pa.Table.from_pandas(frame, preserve_index=False)
         if module == "polars" and hasattr(frame, "to_arrow"):
             return frame.to_arrow()
         if hasattr(frame, "__arrow_c_stream__"):
             return pa.table(frame)
-    except (pa.ArrowException, TypeError, ValueError):
+    except (pa.ArrowException, TypeError, ValueError) as error:
         # Arrow's own texts quote values
-        raise InvalidTable("The frame has a column of mixed or unknown types; give each column one type.") from None
+        raise InvalidTable(
+            f"The {name} of {module} cannot be read as an Arrow table ({type(error).__name__})."
+        ) from None
     raise InvalidTable(WANTED)
+
+
+def _of_pandas(frame: Any) -> pa.Table:
+    import pyarrow as pa
+
+    twice = frame.columns[frame.columns.duplicated()]
+    if len(twice):
+        raise InvalidTable(f"The frame has more than one column '{twice[0]}'; rename or drop one.")
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):  # their texts quote values
+        for at, name in enumerate(frame.columns):
+            cells = frame.iloc[:, at]
+            try:
+                pa.Table.from_pandas(cells.to_frame("column"), preserve_index=False)
+            except (pa.ArrowException, TypeError, ValueError, OverflowError):
+                raise InvalidTable(f"The column '{name}' of the frame {_why_not(cells)}.") from None
+        raise
+
+
+def _why_not(cells: Any) -> str:
+    if hasattr(cells, "sparse"):
+        return "is sparse; make it dense with .sparse.to_dense()"
+    if cells.dtype == object:
+        return "holds objects of several types, or of one that no table holds; give it one type"
+    return f"has the type {cells.dtype}, which no table holds; convert it"
 
 
 def chunked(frames: Frames, rows: int) -> Iterator[pa.Table]:

@@ -51,7 +51,7 @@ class ParquetRows:
             claims = Claims(file)
             file.seek(0)
             with pq.ParquetFile(source, buffer_size=READ_BUFFER, pre_buffer=False) as found:
-                schema = found.schema_arrow
+                schema = plain_schema(found.schema_arrow)
                 if claims.leaves and claims.leaves[-1].top + 1 != len(schema.names):
                     raise LyingFile
                 yield cls(claims, found, schema, table_bytes(claims.size) if once is None else once)
@@ -82,6 +82,7 @@ class ParquetRows:
         for batch in self.batches(columns, most_rows=most_rows):
             batch.validate(full=True)  # Parquet readers take any bytes for text
             size = sum(plain_bytes(column) for column in batch.columns)
+            batch = batch.cast(plain_schema(batch.schema))
             decoded, held = decoded + size, held + size
             if most is not None and decoded > most:
                 raise Expands(f"it decodes to more than {most} bytes")
@@ -124,6 +125,28 @@ class ParquetRows:
         while rows > 1 and sum(pages.cost(rows) for pages in found) > aim:
             rows //= 2
         return rows
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """The same with texts and bytes instead of views of them, of which Arrow takes no rows."""
+    import pyarrow as pa
+
+    return pa.schema([field.with_type(_plain(field.type)) for field in schema], schema.metadata)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    import pyarrow as pa
+    import pyarrow.types as t
+
+    if t.is_string_view(kind) or t.is_binary_view(kind):
+        return pa.large_string() if t.is_string_view(kind) else pa.large_binary()
+    if t.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _plain(kind.value_type), kind.ordered)
+    if t.is_list(kind) or t.is_large_list(kind):
+        return (pa.list_ if t.is_list(kind) else pa.large_list)(kind.value_field.with_type(_plain(kind.value_type)))
+    if t.is_struct(kind):
+        return pa.struct([field.with_type(_plain(field.type)) for field in kind])
+    return kind
 
 
 def plain_bytes(column: Any) -> int:

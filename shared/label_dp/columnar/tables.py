@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -10,7 +11,7 @@ from label_dp.columnar.claims import MOST_COLUMNS
 from label_dp.columnar.csv_text import diagnose, header_of, refuse_other_files, separator_of
 from label_dp.columnar.csv_types import MISSING_WORDS, as_text
 from label_dp.columnar.rows import Expands, ParquetRows, table_bytes
-from label_dp.columnar.thrift import LyingFile
+from label_dp.columnar.thrift import FineParts, LyingFile
 from label_dp.errors import InvalidFile, InvalidRows, InvalidTable, RowProblem, TooLarge
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def read_table(
     import pyarrow as pa
 
     shown = name or (str(source) if isinstance(source, Path) else "the upload")
+    refuse_pipe(source)
     try:
         handle = source.open("rb") if isinstance(source, Path) else source
     except OSError as error:
@@ -65,6 +67,23 @@ def read_table(
     finally:
         if isinstance(source, Path):
             handle.close()
+
+
+def refuse_pipe(source: Path | BinaryIO) -> None:
+    """Readers go back and forth in a file, and opening a pipe may wait for ever. Raises InvalidFile."""
+    try:
+        mode = source.stat().st_mode if isinstance(source, Path) else stat.S_IFREG
+    except OSError:
+        return  # opening it says why
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise InvalidFile(f"'{source}' is a pipe or a device, which cannot be read twice; save it as a file first.")
+
+
+def damaged(shown: str, error: Exception) -> InvalidFile:
+    """What to say of a Parquet file that was not read to its end."""
+    if isinstance(error, FineParts):
+        return InvalidFile(f"'{shown}' cannot be read: {error}.")
+    return InvalidFile(f"'{shown}' is a truncated or damaged Parquet file.")
 
 
 def refuse_wide(handle: BinaryIO, shown: str) -> None:
@@ -120,8 +139,8 @@ def _read_parquet(
             return rows.table(columns, most=table_bytes(rows.claims.size, most_bytes), each=each)
     except Expands as error:
         raise TooLarge(f"'{shown}' is too large: {error}. Send it in smaller parts.") from None
-    except (LyingFile, OSError):
-        raise InvalidFile(f"'{shown}' is a truncated or damaged Parquet file.") from None
+    except (LyingFile, OSError) as error:
+        raise damaged(shown, error) from None
 
 
 def _read_csv(

@@ -25,6 +25,13 @@ class LyingFile(ValueError):
         super().__init__(text)
 
 
+class FineParts(LyingFile):
+    """A file that may be sound, in more parts than are looked at."""
+
+    def __init__(self) -> None:
+        super().__init__("it has more row groups or pages than a file of its size; write it with fewer, larger ones")
+
+
 def number(fields: Fields, field: int, kind: int = I32) -> int:
     """A number that must be there, of this type and in its range. Raises LyingFile."""
     found, value = fields.get(field, (0, None))
