@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -85,6 +86,12 @@ def test_a_threshold_that_is_none_is_refused(value: str) -> None:
 def test_an_option_that_postgresql_does_not_know_is_named(option: str) -> None:
     with pytest.raises(InvalidSettings, match=option.split("=", maxsplit=1)[0]):
         create_engine(f"postgresql://user:s3cret@nowhere/x?{option}")
+
+
+def test_a_missing_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg.pq", None)
+    with pytest.raises(InvalidSettings, match="pip install"):
+        create_engine("postgresql://nowhere/x")
 
 
 def test_a_server_that_does_not_answer_is_not_waited_for_without_end() -> None:

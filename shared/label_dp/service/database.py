@@ -24,6 +24,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlch
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from label_dp.errors import InvalidSettings, Unavailable
+from label_dp.installing import pip_install
 from label_dp.numbers import BadSpelling, whole_of
 from label_dp.service.faults import FaultHook, no_faults
 from label_dp.service.folders import private_file
@@ -110,7 +111,10 @@ def _postgresql_options(url: sa.URL) -> dict[str, Any]:
     Nothing of a session outlives a transaction: a pooler (PgBouncer in transaction mode) gives the next one another
     connection. So no statement is prepared at the server, unless the URL says after how many executions.
     """
-    from psycopg.pq import Conninfo
+    try:
+        from psycopg.pq import Conninfo
+    except ImportError:
+        raise InvalidSettings(f"PostgreSQL needs its driver: {pip_install('postgres')}.") from None
 
     known = {option.keyword.decode() for option in Conninfo.get_defaults()}
     for name in sorted(set(url.query) - known - set(OPTIONS)):
