@@ -120,7 +120,13 @@ class Trainer:
         unknown = next((why for why in map(indicators_of, channels) if isinstance(why, str)), "") if classes else ""
         estimable = not unknown if classes else _estimable(messages, channels)
         # an ensemble brings its out-of-fold predictions along, other models are trained once more for the estimate
-        share = 0.55 if estimable and not ((comparable or classes) and learning.model == "gbdt") else 0.96
+        share = (
+            0.55
+            if estimable
+            and not ((comparable or classes) and learning.model == "gbdt")
+            and not (loss == LOG and learning.model == "linear")
+            else 0.96
+        )
         examples = Examples(
             joined.features(),
             _centred(joined) if comparable else joined.corrected,

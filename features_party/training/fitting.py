@@ -167,12 +167,14 @@ def fit(
     objective, notes, told = _objective(loss, ruled, gradients, medians)
     label_weights, squares = weights, ruled
     classes: ClassLikelihood | None = None
+    scarce: tuple[str, ...] = ()
     if loss == LOG:
         likelihood = _likelihood(examples, kind)
         if isinstance(likelihood, ClassLikelihood):
             classes = likelihood
         else:
             told = likelihood
+            scarce = likelihood.notes
         ruled, weights = likelihood.capacity(), None
         notes = () if examples.told is None else ("the log loss was trained through the channel of each message",)
     elif told is not None:
@@ -230,6 +232,7 @@ def fit(
         capacity=task.capacity,
         notes=(
             *notes,
+            *scarce,
             *_several(together),
             *found.notes,
             *left_out,

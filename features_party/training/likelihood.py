@@ -83,8 +83,8 @@ class RowLikelihood:
         return np.asarray(((one - zero) ** 2 / np.maximum(likely, 1e-300)).sum(axis=1), np.float64)
 
     @cached_property
-    def share(self) -> float:
-        """The likeliest share of the second label, kept a standard error away from 0 and 1: no nearer is seen."""
+    def _estimate(self) -> tuple[float, float]:
+        """The likeliest share of the second label, and its standard error."""
         low, high = 0.0, 1.0
         for _ in range(ROUNDS):
             middle = (low + high) / 2
@@ -94,8 +94,26 @@ class RowLikelihood:
             low, high = (middle, high) if slope > 0.0 else (low, middle)
         inside = np.clip(np.array([(low + high) / 2]), 1e-9, 1.0 - 1e-9)
         whole = sum(float(self._information(inside, at)[0] * c.sum()) for at, c in enumerate(self._counts))
-        error = min(1.0 / np.sqrt(max(whole, 4.0)), 0.5)
-        return float(np.clip(inside[0], error, 1.0 - error))
+        return float(inside[0]), float(min(1.0 / np.sqrt(max(whole, 4.0)), 0.5))
+
+    @cached_property
+    def share(self) -> float:
+        """The likeliest share of the second label, kept a standard error away from 0 and 1: no nearer is seen. Of a
+        share that may be anything from 0 on, that is about the posterior mean."""
+        likeliest, error = self._estimate
+        return float(np.clip(likeliest, error, 1.0 - error))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """For the card."""
+        likeliest, error = self._estimate
+        if error < likeliest < 1.0 - error:
+            return ()
+        end = self.link.second if likeliest < 0.5 else self.link.first
+        return (
+            f"the outputs do not tell the share of the label {end:g} from 0; one standard error of it, {error:.2g}, is "
+            "taken for it",
+        )
 
     @cached_property
     def information(self) -> float:
