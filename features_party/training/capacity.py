@@ -17,7 +17,7 @@
 
 The noise variance comes from the manifest's channel (averaged over its private prior), Var(z) from the message: both
 are already private, so the rule costs nothing and holds for every channel. Choosing by error on held-out privatized
-labels would need an unbiased channel (DESIGN §4); this rule does not look at errors.
+labels would need an unbiased channel; this rule does not look at errors.
 """
 
 from __future__ import annotations

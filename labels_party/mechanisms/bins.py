@@ -71,7 +71,7 @@ def solve_bins(
 ) -> Bins:
     """The bins of least expected loss of randomized response at ε, labels (float64[k], increasing) following `prior`.
 
-    Under Assumption 4 this is optimal among all ε-DP randomizers (Ghazi et al. 2022, Theorem 5; method: DESIGN §4);
+    Under Assumption 4 this is optimal among all ε-DP randomizers (Ghazi et al. 2022, Theorem 5);
     for a matrix loss the best of its family. Exact up to 2¹⁴ labels (2,000 for log) and for a matrix loss; above, the
     outputs are searched coarse to fine and `gap` says what is proved. Every label belongs to its nearest output. A
     weaker solution would cost utility, never privacy. Raises InvalidPrior, InvalidLoss, InvalidEpsilon.

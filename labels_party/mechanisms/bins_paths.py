@@ -2,7 +2,7 @@
 
 Two graphs. *Intervals* (squared, Poisson, log): nodes 0 … k, an edge i → j is the bin of labels i … j − 1 at its best
 output. *Candidates* (absolute, and every loss on a coarse grid): nodes are candidate outputs between a source and a
-sink, an edge a → b opens b and serves the labels between the two from the nearer one (DESIGN §4).
+sink, an edge a → b opens b and serves the labels between the two from the nearer one.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from tests.support.labels_cli import Run, refused
 from tests.support.own_features import tables
 
 NUMBERS = ["--feature", "x=0:10", "--feature", "y=0:10"]
-RULES = ["--label-column", "label", "--domain", "0:10", "--population", "shop", "--budget", "9"]
+RULES = ["--label-column", "label", "--domain", "0:10", "--missing-label", "0", "--population", "shop", "--budget", "9"]
 FILES = ["--labels", "labels.parquet", *RULES, "--budget-delta", "0.00001", "--features", "features.parquet"]
 ASKED = ["--epsilon", "4", "--threshold", "5", *NUMBERS]
 

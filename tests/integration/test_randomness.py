@@ -150,7 +150,7 @@ def test_without_randomness_nothing_is_released_and_nothing_charged_twice(
         assert source.asked == 2
         assert party.state(release).state == "drawing"
         assert files_of(party, release) == []
-    assert party.spent(batch) == "1"  # charged first (DESIGN §3, 2), and not again
+    assert party.spent(batch) == "1"  # charged first, and not again
     assert party.services.pipeline.run(release)
     assert party.state(release).state == "published"
     assert party.spent(batch) == "1"

@@ -53,7 +53,7 @@ def budgets(run: Run, home: Path) -> list[dict[str, Any]]:
 def refused(result: Result, code: int, *words: str) -> None:
     """One line on stderr, no traceback, nothing on stdout."""
     assert result.code == code, result.err
-    assert result.err.startswith("error: ")
+    assert result.err.startswith("error: "), result.err
     assert result.err.count("\n") == 1, result.err
     assert "Traceback" not in result.err
     assert result.out == ""

@@ -140,7 +140,7 @@ class Channel(ABC):
 
     @abstractmethod
     def debiased_outputs(self) -> FloatArray:
-        """float64[m]: the corrected value of each output (DESIGN §4). Raises InvalidMechanism where there is none."""
+        """float64[m]: the corrected value of each output. Raises InvalidMechanism where there is none."""
 
     @property
     @abstractmethod

@@ -8,8 +8,8 @@ E(v(Z) − y)² + ρ·E(E[v(Z) | y] − y)² solve
 At ρ = 0 that is E[y | output], the `posterior`; towards ρ = ∞ it makes E[v | y] as near y as it can be, `debias`.
 
 For a learner neither is best: it averages noise away, not bias. By the common rule (`model_error`) a bias of mean 0
-and slope 0 under the prior costs REST·(its square) + noise·P/n, which is least at ρ = REST·n/P − 1 (DESIGN §4 has κ
-for REST and m for n/P, the examples per effective parameter). `calibrated` takes the shape of that ρ and scales it:
+and slope 0 under the prior costs REST·(its square) + noise·P/n, which is least at ρ = REST·n/P − 1 (n/P: the
+examples per effective parameter). `calibrated` takes the shape of that ρ and scales it:
 to slope 1 of E[v | y], or to a little less where the rest of the bias is large. The noise has no say in the scale,
 since a learner shrinks noisy labels by itself, and twice would be too much.
 

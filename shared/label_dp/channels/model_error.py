@@ -1,7 +1,7 @@
 """Expected model error: the mean squared error that a model trained on privatized labels z has above one trained on the
 labels y themselves. Both parties judge by it: one which randomizer to take, the other which value an output stands for.
 
-Bias does not average out over rows, noise does (DESIGN §4), and a model sees of either only what the features let
+Bias does not average out over rows, noise does, and a model sees of either only what the features let
 through. With b(y) = E[z | y] − y under the prior p, split into its mean, its part linear in y (slope β), and the rest
 r(y), and with V = Var y and σ² the noise variance of z:
 
