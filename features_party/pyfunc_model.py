@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from features_party.models.evaluation import likeliest
+from features_party.models.evaluation import likeliest, unknown_text
 from features_party.models.folder import load_model
 from features_party.training.classes import class_names
 from features_party.training.model import TrainedModel
@@ -25,8 +26,11 @@ class Predictor:
 
     def predict(self, model_input: Frame) -> npt.NDArray[np.float64] | pd.DataFrame:
         """float64[n], as `TrainedModel.predict`; of classes a frame with `prediction` and a column `probability_…` for
-        each. Raises InvalidTable for a missing column."""
-        found = self.model.predict(as_table(model_input))
+        each. Warns of categories that training did not see. Raises InvalidTable for a missing column."""
+        encoded = self.model.schema.encode(as_table(model_input))
+        for column, cells in encoded.unknown_cells.items():
+            warnings.warn(unknown_text(column, cells, len(encoded)), stacklevel=2)
+        found = self.model.predict_encoded(encoded)
         if self.model.classes is None:
             return found
         import pandas as pd

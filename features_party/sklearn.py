@@ -20,9 +20,11 @@ import numpy.typing as npt
 
 from features_party.bootstrap import bootstrap
 from features_party.frames import Messages, PathLike, identified, key_of, paths_of
+from features_party.models.evaluation import unknown_text
 from features_party.models.folder import load_model
 from features_party.models.trainer import check_learning
 from features_party.training.classes import named_or_numbers
+from features_party.training.encoding import Encoded
 from features_party.training.importance import by_column
 from features_party.training.learners import learner
 from features_party.training.model import ends_of
@@ -120,8 +122,15 @@ class _Messages(BaseEstimator):
 
     def _predicted(self, X: Frame) -> npt.NDArray[np.float64]:
         """For frames with or without the id. Raises InvalidTable for a missing column."""
+        return self.model_.predict_encoded(self._encoded(X), threads=self._threads)
+
+    def _encoded(self, X: Frame) -> Encoded:
+        """Warns of categories that training did not see."""
         check_is_fitted(self, "model_")
-        return self.model_.predict(as_table(X), threads=self._threads)
+        encoded = self.model_.schema.encode(as_table(X))
+        for column, cells in encoded.unknown_cells.items():
+            warnings.warn(unknown_text(column, cells, len(encoded)), stacklevel=4)
+        return encoded
 
 
 class LabelDPRegressor(RegressorMixin, _Messages):
@@ -150,8 +159,7 @@ class LabelDPRegressor(RegressorMixin, _Messages):
 
     def predict_quantiles(self, X: Frame, quantiles: Sequence[float]) -> npt.NDArray[np.float64]:
         """float64[n, q]: as TrainedModel.predict_quantiles. Raises InvalidInput where the model knows none."""
-        check_is_fitted(self, "model_")
-        return self.model_.predict_quantiles(as_table(X), quantiles, threads=self._threads)
+        return self.model_.quantiles_encoded(self._encoded(X), quantiles, threads=self._threads)
 
     def predict_interval(self, X: Frame, level: float = 0.9) -> npt.NDArray[np.float64]:
         """float64[n, 2]: the ends between which the label is with probability `level`. Raises as predict_quantiles."""

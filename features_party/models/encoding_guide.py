@@ -34,7 +34,10 @@ RULES = [
     "`missing_effect` where it is none of `groups`. A group is a list of places, one for each of the `sides`: 0 where "
     "its value is missing or unknown, 1 for the first of its `values` (numbers, as float32) or of the `vocabulary` of "
     "its column, and so on. A statistic with `crossing` goes by the groups of that crossing instead of a vocabulary.",
-    "Categories are compared as text: whole numbers in decimal digits, booleans as true and false.",
+    "Categories are compared as text: whole numbers in decimal digits, without a point, booleans as true and false; an "
+    "empty text is missing. `holds` says what a column held in training: where that is not text, words such as NA are "
+    "missing too, and 3.0 or the text 3 is the whole number 3. Times with a zone are no values of a column of times "
+    "without one.",
     "The booster's output is a score (output_margin). With the link `exp` it is clipped to low and high, then its "
     "exponential is taken; with the link `logistic` it is clipped alike, and the prediction is first + (second − "
     "first)/(1 + exp(−x)), x = slope·score + shift clipped to ±30. Every prediction is clipped to `clip` in the end.",

@@ -87,7 +87,8 @@ def _array(column: Column, cells: list[Any], problems: list[RowProblem]) -> pa.A
     # what is no text is no time either
     texts = pa.array([cell if cell is None or isinstance(cell, str) else "no time" for cell in cells], pa.string())
     try:
-        return times(texts, column.name, column.holds)
+        found = times(texts, column.name, column.holds)
+        return found.cast(pa.timestamp("us", "UTC")) if column.holds == "zoned time" else found
     except InvalidRows as error:
         problems += error.problems
         return pa.nulls(len(cells), pa.timestamp("us"))
