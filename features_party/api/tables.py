@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
-from starlette.concurrency import run_in_threadpool
 
 from features_party.api.context import (
     FORM_TYPE,
@@ -35,9 +35,11 @@ from label_dp.service.http import PROBLEM_RESPONSES, IdempotencyKey, problem_res
 from label_dp.service.idempotency import IdempotentCall, Reply
 from label_dp.service.json_bodies import JsonRouter, read_body
 from label_dp.service.links import LINK_DOCS, PagedEitherWay, with_link
+from label_dp.service.threads import Threads
 
 router = JsonRouter(prefix="/v1", tags=["feature tables"], responses=PROBLEM_RESPONSES)
 
+READERS = Threads("readers of tables", 8)  # they may wait for memory
 REFUSALS = problem_responses(409, 413, 415)
 UPLOAD_DOCS: dict[str, Any] = {
     "requestBody": {
@@ -88,7 +90,7 @@ async def create(
         else:
             wanted.source = folder / "body"
             await body_to_file(request, wanted.source)
-        row = await run_in_threadpool(_store, ctx, caller, key, wanted)
+        row = await READERS.run(partial(_store, ctx, caller, key, wanted))
     response.headers["Location"] = f"/v1/feature-tables/{row['id']}"
     return TableOut(**row)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ import anyio.to_thread
 from anyio.lowlevel import current_token
 from fastapi import Request
 
+from label_dp.columnar.budget import FREE, Budget, needs
 from label_dp.errors import InvalidFile
 from label_dp.service.apikeys import Principal
 from label_dp.service.bodies import is_small
@@ -21,14 +22,17 @@ from label_dp.service.threads import Threads
 from labels_party.bootstrap import Services
 from labels_party.labels.chunks import Chunks
 from labels_party.labels.formats import Format, format_of
+from labels_party.labels.formats.source import WORKING, text_need
+from labels_party.labels.intake import Intake
 from labels_party.labels.together import Small
 
 AT_ONCE = 1 << 20  # bytes that are waited for before a thread is taken
 AT_LEAST = 1 << 19  # bytes handed to the thread at once, but at the end
 SOON = 0.25  # seconds for a body to have come; one that takes longer claims its key meanwhile
 
+_At = tuple[Intake, Budget, str, bool]
 # an owner's apart: what it is refused depends on labels, and takes time
-_together = Gathered[Small, Reply](lambda at, uploads: at[0].add_small(at[1], uploads), lambda small: small.size)
+_together = Gathered[Small, Reply](lambda at, uploads: _add(at, uploads), lambda small: small.size)
 # of uploads on their way, and of those that came whole, which wait for nobody outside
 _coming, _come = Threads("uploads", 32), Threads("bodies that came whole", 32)
 
@@ -76,6 +80,11 @@ class Body:
         self._bytes = 0
         return found
 
+    @property
+    def size(self) -> int:
+        """Bytes that have come and were not taken."""
+        return self._bytes
+
     def close(self) -> None:
         if self._pending is not None:
             self._pending.cancel()
@@ -93,14 +102,23 @@ class Whole:
 
 
 class Upload:
-    """A body on its way in, for the thread that takes it: a source of bytes, whose keyed MAC is kept."""
+    """A body on its way in, for the thread that takes it: a source of bytes, whose keyed MAC is kept. `length`: of the
+    body, where it is known."""
 
     def __init__(
-        self, ctx: Services, body: Body, kind: Format, call: IdempotentCall, path: str, columns: Mapping[str, str]
+        self,
+        ctx: Services,
+        body: Body,
+        kind: Format,
+        call: IdempotentCall,
+        path: str,
+        columns: Mapping[str, str],
+        length: int | None,
     ) -> None:
         self.ctx, self.body, self.kind, self.call, self.columns = ctx, body, kind, call, columns
         self._mac = ctx.idempotency.begun(path) if call.key is not None else None
         self.claim = Claim(call)
+        self._seen, self._length = 0, length
         self._loop = current_token()  # whichever thread reads
 
     def read(self) -> bytes:
@@ -111,6 +129,9 @@ class Upload:
             found = anyio.from_thread.run(self.body.take, token=self._loop)
         if self._mac is not None:
             self._mac.update(found)
+        self._seen += len(found)
+        if self.kind.text and text_need(self._seen) > FREE:  # a table says what it needs itself
+            needs(text_need(self._length) if self._length is not None else WORKING)
         return found
 
     def mac(self) -> str:
@@ -157,11 +178,12 @@ async def receive(
         await body.gather(None if is_small(request.headers.get("content-length")) else SOON, least=AT_ONCE)
         if inserts and body.ended and kind.text:
             small = _small(ctx, kind, body.held(), call, asked, columns, caller)
-            _, answer = await _together.do(
-                (ctx.intake, batch, small.owner), small, _come.limiter(ctx.settings.uploads_at_once)
-            )
+            at = ctx.intake, request.app.state.decoding, batch, small.owner
+            _, answer = await _together.do(at, small, _come.limiter(ctx.settings.uploads_at_once))
             return answer
-        upload = Upload(ctx, body, kind, call, f"{method}{asked}", columns)
+        declared = request.headers.get("content-length")
+        length = body.size if body.ended else None if declared is None else int(declared)
+        upload = Upload(ctx, body, kind, call, f"{method}{asked}", columns, length)
         call.body_mac = upload.mac
 
         def run() -> Reply:
@@ -171,6 +193,13 @@ async def receive(
         threads = (_come if body.ended else _coming).limiter(ctx.settings.uploads_at_once)
         _, answer = await anyio.to_thread.run_sync(run, limiter=threads)
     return answer
+
+
+def _add(at: _At, uploads: Sequence[Small]) -> list[Reply | Exception]:
+    intake, budget, batch, _ = at
+    with budget.share():  # of all of them together, whichever call's task this is
+        needs(text_need(sum(small.size for small in uploads)))
+        return intake.add_small(batch, uploads)
 
 
 def _small(

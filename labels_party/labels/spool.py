@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from labels_party.labels.ciphered import NONCE, TAG, Anywhere
 
-IN_MEMORY, CHUNK = 1 << 23, 1 << 16
+IN_MEMORY, CHUNK = 1 << 20, 1 << 16
 
 
 class Spool(Anywhere):

@@ -6,14 +6,16 @@ from __future__ import annotations
 import struct
 from collections import deque
 
+from label_dp.columnar.budget import FREE, needs
 from label_dp.errors import InvalidFile, TooLarge
-from labels_party.labels.formats.source import Exactly, Source
+from labels_party.labels.formats.source import WORKING, Exactly, Source, table_need
 
 CONTINUES = b"\xff\xff\xff\xff"
 MOST_METADATA = 1 << 20
 MOST_BODY = 1 << 26  # of one message, as sent and as decompressed
 MOST_ROWS = 1 << 22  # of one record batch
 MOST_DICTIONARIES = 1 << 26  # of all dictionaries, which stay in memory
+OFFSET = 8  # bytes of a row beside its text: a batch of empty ones has no body
 DICTIONARY, RECORD_BATCH = 2, 3  # MessageHeader of Arrow's Message.fbs
 BAD = "The upload is not a complete, well-formed Arrow stream (not the file format, and of version 0.15 or later)."
 LARGE = (
@@ -53,6 +55,7 @@ class GuardedStream:
         self._source = Exactly(source)
         self._ready: deque[bytes] = deque()  # as Arrow asks for them: what comes before a body, the body
         self._ended = False
+        self._decoded_bytes = 0
         self._held: dict[int, int] = {}  # bytes of each dictionary
         self.closed = False
 
@@ -109,6 +112,7 @@ class GuardedStream:
                 raise InvalidFile(BAD)
             if length > MOST_BODY:
                 raise TooLarge(LARGE)
+            self._take(length)
             body = self._source.read(length)
             if len(metadata) < size or len(body) < length:
                 raise InvalidFile(BAD)
@@ -118,11 +122,18 @@ class GuardedStream:
             raise InvalidFile(BAD) from None
         return prefix + metadata, body
 
+    def _take(self, decoded: int) -> None:
+        """Memory for what is decoded next; all of a large upload's at once, since it waits only once."""
+        self._decoded_bytes += decoded
+        if table_need(self._decoded_bytes) > FREE:
+            needs(WORKING)
+
     def _check(self, table: _Table, header: int, body: bytes) -> None:
         records = table if header == RECORD_BATCH else _Table(table.data, table.target(1))
         if records.number(0, "q") > MOST_ROWS:
             raise TooLarge(LARGE)
         decoded = self._decoded(records, body)
+        self._take(max(decoded, OFFSET * records.number(0, "q")))
         if header == DICTIONARY:
             number, delta = table.number(0, "q"), table.number(2, "B")
             self._held[number] = decoded + (self._held.get(number, 0) if delta else 0)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO, cast
 
+from label_dp.columnar.budget import needs
 from label_dp.columnar.rows import Expands, ParquetRows
 from label_dp.columnar.thrift import FineParts, LyingFile
 from label_dp.errors import InvalidFile, TooLarge, Unavailable
 from labels_party.labels.chunks import Chunk
 from labels_party.labels.formats.columns import SHOWN, check_schema
-from labels_party.labels.formats.source import Source, Wanted
+from labels_party.labels.formats.source import Source, Wanted, table_need
 from labels_party.labels.spool import Spool
 
 ROWS_AT_ONCE = 1 << 13
@@ -41,6 +42,7 @@ def _decoded(spool: Spool, wanted: Wanted) -> Iterator[Chunk]:
         with ParquetRows.open(cast("BinaryIO", spool), once=MOST_AT_ONCE) as rows:
             wanted = wanted.among(rows.schema.names)
             check_schema(rows.schema, wanted)
+            needs(table_need(rows.most(wanted.fields)))
             for table in rows.tables(wanted.fields, most=most, most_rows=ROWS_AT_ONCE):
                 yield Chunk(table, table.num_rows)
     except Expands as error:

@@ -10,6 +10,19 @@ from typing import Protocol
 from labels_party.labels.parsing import NUMERIC
 
 BLOCK = 1 << 20
+WORKING = 5 << 26  # bytes of memory that the largest upload takes: a piece of it, and the ids and digests that wait
+TABLE_RATIO = 5  # of memory to decoded bytes of a table: ids as they came, as text, as they wait, and their digests
+TEXT_RATIO = 32  # of memory to bytes of text: a number or a short id takes so many times its text
+
+
+def table_need(decoded: int) -> int:
+    """Memory that rows of a table take which decode to so many bytes."""
+    return min(TABLE_RATIO * decoded, WORKING)
+
+
+def text_need(size: int) -> int:
+    """Memory that text of so many bytes takes."""
+    return min(TEXT_RATIO * size, WORKING)
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import BinaryIO
 
+from label_dp.columnar.budget import needs
 from label_dp.columnar.lengths import check_delta, longest_in_dictionary, longest_of_delta, unpacked
 from label_dp.columnar.parquet_pages import FOOTER, MAGIC, ROW_GROUP, TAIL, Chunk, chunk_of
 from label_dp.columnar.thrift import ANY, I64, TRUE, Cursor, Fields, FineParts, LyingFile, number
 
-MOST_FOOTER = 1 << 24
+MOST_FOOTER, FOOTER_RATIO = 1 << 24, 32  # bytes, and what one becomes
 MOST_COLUMNS, MOST_NESTING = 10_000, 32
 HEADERS = (1 << 12, 1 << 24)  # bytes of a page header: most are short, statistics may be long
 PAGES, PAGES_PER_BYTE = 1 << 16, 1 / 256  # a page takes 20 µs to look at, and honest ones have some kilobytes
@@ -64,6 +65,10 @@ class Pages:
     def usual(self) -> int:
         """About what all of it becomes."""
         return sum(page.values * page.usual + (0 if page.each else page.plain) for page in self.found)
+
+    def most(self) -> int:
+        """The most bytes that all of it becomes."""
+        return self.fixed + self._decoded()
 
     def _decoded(self) -> int:
         return sum(page.values * (page.each or OFFSET) + (0 if page.each else page.plain) for page in self.found)
@@ -115,6 +120,7 @@ class Claims:
         if length > MOST_FOOTER:
             raise FineParts
         self.end = end - length
+        needs(FOOTER_RATIO * length)
         file.seek(self.end)
         elements: list[Fields] = []
         self.groups: list[Group] = []
@@ -189,6 +195,12 @@ class Claims:
             found.found.append(Page(values, plain, each, min(each, usual) if each else 0))
         if seen != chunk.values:
             raise LyingFile
+        return found
+
+    def most(self, wanted: Callable[[int], bool]) -> int:
+        """The most bytes that all rows of columns become whose place in a table is `wanted`. Raises LyingFile."""
+        found = sum(pages.most() for group in self.groups for pages in self.pages(group, wanted))
+        self._pages = self._entries = 0  # what is decoded then is looked at again
         return found
 
     def look(self, entries: int) -> None:

@@ -60,6 +60,10 @@ class ParquetRows:
         """About how many bytes the rows of `columns` become. Raises LyingFile."""
         return sum(pages.usual() for group in self.claims.groups for pages in self._pages(group, columns))
 
+    def most(self, columns: Sequence[str] | None = None) -> int:
+        """The most bytes that the rows of `columns` become. Raises LyingFile."""
+        return self.claims.most(self._wanted(columns))
+
     def batches(self, columns: Sequence[str] | None = None, *, most_rows: int = MOST_ROWS) -> Iterator[pa.RecordBatch]:
         """The rows in file order, as few at a time as `once` asks for. Raises LyingFile, Expands (a single row needs
         more), pa.ArrowException, OSError."""
@@ -107,14 +111,17 @@ class ParquetRows:
         schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
         return pa.concat_tables(found) if found else each(schema.empty_table())
 
-    def _pages(self, group: Group, columns: Sequence[str] | None) -> list[Pages]:
+    def _wanted(self, columns: Sequence[str] | None) -> Callable[[int], bool]:
         names = self.schema.names
 
         def wanted(place: int) -> bool:  # Arrow takes a name for a path, so one that has a point may mean several
             name = names[place] + "."
             return columns is None or any(name.startswith(c + ".") or (c + ".").startswith(name) for c in columns)
 
-        return self.claims.pages(group, wanted)
+        return wanted
+
+    def _pages(self, group: Group, columns: Sequence[str] | None) -> list[Pages]:
+        return self.claims.pages(group, self._wanted(columns))
 
     def _rows_at_once(self, found: list[Pages], most_rows: int) -> int:
         """As many as stay below AT_ONCE; where a row takes half of that or more, as stay below twice what it takes."""

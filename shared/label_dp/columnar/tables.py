@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from label_dp.columnar.budget import needs
 from label_dp.columnar.claims import MOST_COLUMNS
 from label_dp.columnar.csv_text import diagnose, header_of, refuse_other_files, separator_of
 from label_dp.columnar.csv_types import MISSING_WORDS, as_text
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 MAX_ID_BYTES = 512
 PARQUET_MAGIC = b"PAR1"
+COPIES = 2  # of a table, while it is read and checked
+CSV_BLOCK, CSV_VALUE = 1 << 20, 9
 MOST_HEADER = 1 << 20  # bytes of a CSV file's first line that are looked at
 
 
@@ -61,6 +64,7 @@ def read_table(
         if most_bytes is not None and handle.seek(0, 2) > most_bytes:
             raise TooLarge(f"'{shown}' has more than {most_bytes} bytes; send it in smaller parts.")
         refuse_wide(handle, shown)
+        needs(COPIES * _csv_bytes(handle))
         return each(_read_csv(handle, text_columns, columns, shown, names_are_public))
     except (pa.ArrowException, UnicodeDecodeError) as error:  # the latter for column names
         raise unreadable(handle, error, shown) from None
@@ -84,6 +88,17 @@ def damaged(shown: str, error: Exception) -> InvalidFile:
     if isinstance(error, FineParts):
         return InvalidFile(f"'{shown}' cannot be read: {error}.")
     return InvalidFile(f"'{shown}' is a truncated or damaged Parquet file.")
+
+
+def _csv_bytes(handle: BinaryIO) -> int:
+    """The most bytes that a CSV file becomes: a value takes its text, or eight bytes and its place among others."""
+    handle.seek(0)
+    size = values = 0
+    while block := handle.read(CSV_BLOCK):
+        size += len(block)
+        values += block.count(b",") + block.count(b"\n")
+    handle.seek(0)
+    return size + CSV_VALUE * values
 
 
 def refuse_wide(handle: BinaryIO, shown: str) -> None:
@@ -136,7 +151,9 @@ def _read_parquet(
         with ParquetRows.open(source) as rows:
             if columns is not None:
                 require_columns(rows.schema.names, columns, shown, public)
-            return rows.table(columns, most=table_bytes(rows.claims.size, most_bytes), each=each)
+            most = table_bytes(rows.claims.size, most_bytes)
+            needs(COPIES * min(rows.most(columns), most))
+            return rows.table(columns, most=most, each=each)
     except Expands as error:
         raise TooLarge(f"'{shown}' is too large: {error}. Send it in smaller parts.") from None
     except (LyingFile, OSError) as error:

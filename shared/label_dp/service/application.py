@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from pydantic import BaseModel
 from starlette.middleware import Middleware
 
+from label_dp.columnar.budget import Budget
 from label_dp.errors import Unavailable
 from label_dp.service.bodies import Bodies
 from label_dp.service.calls import Calls
@@ -91,7 +92,8 @@ def application(
     app.router.dependencies.append(Depends(known_request))
     # the last one added is met first
     app.add_middleware(Methods, api=app)
-    app.add_middleware(Bodies, bounds=services.settings.bounds)
+    app.state.decoding = Budget(services.settings.decoding_memory_mb << 20)
+    app.add_middleware(Bodies, bounds=services.settings.bounds, decoding=app.state.decoding)
     app.user_middleware[:0] = admitted
     rates = Rates(services.settings.calls_per_minute)
     app.add_middleware(Front, apikeys=services.apikeys, calls=Calls(app), failures=app.state.failures, rates=rates)

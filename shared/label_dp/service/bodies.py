@@ -7,6 +7,7 @@ import re
 import time
 from dataclasses import dataclass
 
+from label_dp.columnar.budget import Budget
 from label_dp.errors import Busy, LabelDPError, RequestTimeout, TooLarge, UnsupportedMediaType
 from label_dp.service.asgi import App, Message, Receive, Scope, Send, headers_of
 from label_dp.service.calls import LARGE_BODY
@@ -35,8 +36,8 @@ class Bodies:
     A call says itself how much it takes (`Call.most`). A path that no call has is answered without its body.
     """
 
-    def __init__(self, app: App, bounds: Bounds) -> None:
-        self.app, self.bounds = app, bounds
+    def __init__(self, app: App, bounds: Bounds, decoding: Budget) -> None:
+        self.app, self.bounds, self.decoding = app, bounds, decoding
         self.running = self.held = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -66,7 +67,8 @@ class Bodies:
             return
         self.running += slot
         try:
-            await self._bounded(scope, receive, send, most, whole)
+            with self.decoding.share():
+                await self._bounded(scope, receive, send, most, whole)
         finally:
             self.running -= slot
 

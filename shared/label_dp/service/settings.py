@@ -22,7 +22,7 @@ from label_dp.service.validation import broken_rule
 if TYPE_CHECKING:
     from label_dp.service.bodies import Bounds
 
-USUAL_MEMORY_MB, LEAST_MEMORY_MB = 1024, 64
+USUAL_MEMORY_MB, LEAST_MEMORY_MB, LEAST_DECODING_MB = 1024, 64, 320
 # what Kubernetes tells every container of a service in its name space, unless `enableServiceLinks` is off
 LINK = re.compile(r"(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)")
 LINKED = re.compile(r"(?:tcp|udp|sctp)://.*", re.DOTALL)
@@ -42,6 +42,11 @@ def state_folder(party: str) -> Path:
 def usual_memory_mb() -> int:
     """A gibibyte, or a quarter of what this process may use where that is less."""
     return max(min(USUAL_MEMORY_MB, memory_bytes() >> 22), LEAST_MEMORY_MB)
+
+
+def usual_decoding_mb() -> int:
+    """As `usual_memory_mb`, and never less than one upload may take."""
+    return max(usual_memory_mb(), LEAST_DECODING_MB)
 
 
 class ServiceSettings(BaseSettings):
@@ -73,6 +78,11 @@ class ServiceSettings(BaseSettings):
         default_factory=usual_memory_mb,
         ge=LEAST_MEMORY_MB,
         description="Memory for sorting and joining; the rest is spilled to the home's disk.",
+    )
+    decoding_memory_mb: int = Field(
+        default_factory=usual_decoding_mb,
+        ge=LEAST_DECODING_MB,
+        description="Memory for what all calls together decode at once; further ones wait, then get 503.",
     )
     max_body_bytes: int = Field(
         default=1 << 30, ge=1 << 10, description="Largest request body; larger uploads get 413."

@@ -8,9 +8,10 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import core_schema
 
+from label_dp.columnar.budget import needs
 from label_dp.errors import InvalidRequest
 from label_dp.numbers import WHOLE
-from label_dp.strict_json import read_json
+from label_dp.strict_json import decoded_bytes, read_json
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -57,6 +58,7 @@ LIMITS = {
 OF_PYDANTIC = frozenset(get_args(core_schema.ErrorType))
 SHOWN_NAME, SHOWN_MEMBERS = 60, 30
 MOST_FAULTS = 300
+COPIES = 2  # of a body's values: as JSON, and as the schema's
 MOST_CONTAINERS = 1 << 18  # objects and lists of a body, each of which takes thirty times its two bytes
 
 
@@ -68,6 +70,7 @@ def as_model(value: Any, model: type[Model]) -> Model:
 
 def read_value(body: bytes, adapter: TypeAdapter[Any], annotation: Any) -> Any:
     """A JSON body as `annotation`, whose `adapter` is at hand. Raises InvalidRequest."""
+    needs(COPIES * decoded_bytes(body), wait=False)  # few threads decode
     return checked(read_json(body, most_containers=MOST_CONTAINERS), adapter, annotation)
 
 
