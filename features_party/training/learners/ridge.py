@@ -48,17 +48,28 @@ def ridge_penalty(values: FloatArray, along: FloatArray, variance: float) -> flo
 @dataclass(frozen=True)
 class Moments:
     """Σ h x xᵀ and Σ h x (z − mean z) over rows of weight h, both about the weighted means, and what gives the
-    intercept back: the means of the columns x, float64[p], and of z."""
+    intercept back: the means of the columns x, float64[p], and of z.
+
+    Of fewer rows than columns, A float64[n, p] = √h (x − mean) in `rows` and r = √h (z − mean z): then `gram` is A Aᵀ
+    and `moment` r. The eigenvalues are the same but for zeros, and (AᵀA + λ)⁻¹ Aᵀr = Aᵀ (A Aᵀ + λ)⁻¹ r.
+    """
 
     gram: FloatArray
     moment: FloatArray
     columns: FloatArray
     mean: float
+    rows: FloatArray | None = None
 
     @classmethod
     def of(cls, chunks: Chunks, labels: FloatArray, weights: FloatArray, width: int) -> Moments:
         total = float(weights.sum())
         mean = float(weights @ labels) / total
+        if len(labels) < width:
+            root = np.sqrt(weights)
+            few = np.concatenate([columns for _, columns in chunks])
+            middle = weights @ few / total
+            few = root[:, None] * (few - middle)
+            return cls(few @ few.T, root * (labels - mean), middle, mean, few)
         gram, moment, middle = np.zeros((width, width)), np.zeros(width), np.zeros(width)
         for rows, columns in chunks:
             weighted = columns * weights[rows, None]
@@ -69,18 +80,34 @@ class Moments:
 
     def penalty(self, variance: float) -> float:
         values, along, _ = self._spectrum
-        return ridge_penalty(values, along, variance)
+        return ridge_penalty(values, along if self.rows is None else along * np.sqrt(values), variance)
 
     def solved(self, penalty: float) -> tuple[float, FloatArray]:
         """Intercept and coefficients."""
         values, along, vectors = self._spectrum
-        coefficients = np.asarray(vectors @ (along / (values + penalty)), np.float64)
-        return self.mean - float(self.columns @ coefficients), coefficients
+        return self._back(vectors @ (along / (values + penalty)))
+
+    def solved_once(self, penalty: float) -> tuple[float, FloatArray, float]:
+        """The same for one penalty alone, some thirty times as quickly, and log det(1 + gram/penalty)."""
+        from scipy.linalg import cho_factor, cho_solve
+
+        if not len(self.gram):
+            return *self._back(self.moment), 0.0
+        factor = cho_factor(self.gram + penalty * np.eye(len(self.gram)), lower=True)
+        volume = 2.0 * float(np.log(np.diag(factor[0])).sum()) - len(self.gram) * float(np.log(penalty))
+        return *self._back(cho_solve(factor, self.moment)), volume
 
     @property
-    def values(self) -> FloatArray:
-        """The eigenvalues of the Gram matrix."""
-        return self._spectrum[0]
+    def largest(self) -> float:
+        """Eigenvalue of the Gram matrix, 0 without columns."""
+        from scipy.linalg import eigvalsh
+
+        last = len(self.gram) - 1
+        return float(eigvalsh(self.gram, subset_by_index=[last, last])[0]) if last >= 0 else 0.0
+
+    def _back(self, found: FloatArray) -> tuple[float, FloatArray]:
+        coefficients = np.asarray(found if self.rows is None else self.rows.T @ found, np.float64)
+        return self.mean - float(self.columns @ coefficients), coefficients
 
     @cached_property
     def _spectrum(self) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -116,7 +143,7 @@ def scored(
 
         if at == 0:
             whole = Moments.of(reported(), constant, told(constant, constant)[1], width)
-            largest = float(whole.values.max(initial=0.0)) or 1.0
+            largest = max(whole.largest, 0.0) or 1.0
         found = _maximised(reported, told, largest * 10.0**decades, found)
         best = max(best, found, key=lambda one: one.evidence)
         if found.evidence < best.evidence - BEHIND:
@@ -135,12 +162,11 @@ def _maximised(chunks: Callable[[], Chunks], told: RowLikelihood, penalty: float
         return float(told.losses(score).sum()) + ridge
 
     parameters, score = start.parameters, start.score
-    now, values = cost(score, parameters), np.zeros(0)
+    now, volume = cost(score, parameters), 0.0
     for _ in range(STEPS):
         gradient, information = told(score, score)
         moments = Moments.of(chunks(), score - gradient / information, information, len(parameters) - 1)
-        values = moments.values
-        intercept, coefficients = moments.solved(penalty)
+        intercept, coefficients, volume = moments.solved_once(penalty)
         towards = np.concatenate([[intercept], coefficients]) - parameters
         change = np.empty(len(score))
         for rows, columns in chunks():
@@ -154,4 +180,4 @@ def _maximised(chunks: Callable[[], Chunks], told: RowLikelihood, penalty: float
         if gained < SETTLED:
             break
     # Laplace's approximation, with Fisher's information in place of the curvature
-    return Fitted(parameters, score, penalty, -now - 0.5 * float(np.sum(np.log1p(values / penalty))))
+    return Fitted(parameters, score, penalty, -now - 0.5 * volume)
