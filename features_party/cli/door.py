@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from label_dp.errors import InvalidFile, InvalidInput, Unauthenticated
+from label_dp.service.cli import warn
 
 NO_KEY = (
     "Set FEATURES_PARTY_LABELS_API_KEY to the key that the labels party made for us, or give --api-key-file a file "
@@ -23,6 +26,7 @@ ApiKeyFile = Annotated[
     typer.Option(help="File with our key there, readable by us alone; default FEATURES_PARTY_LABELS_API_KEY."),
 ]
 MOST_BYTES = 1000
+NOTED_SECONDS = 1.0
 
 
 @contextmanager
@@ -43,10 +47,17 @@ def labels_party(url: str, api_key_file: Path | None) -> Iterator[Any]:
         raise InvalidInput(f"The labels party gives messages to those with a key only. {NO_KEY}")
     try:
         files, closed, tls = settings.file_urls, bool(settings.labels_urls), settings.labels_tls()
-        with LabelsService(url, known, files=files, closed=closed, tls=tls) as service:
+        with LabelsService(url, known, files=files, closed=closed, tls=tls, sleep=_pause) as service:
             yield service
     except Unauthenticated as error:
         raise Unauthenticated(f"{error.detail} {NO_KEY}") from None
+
+
+def _pause(seconds: float) -> None:
+    """Between two tries; somebody at a terminal is told why nothing happens."""
+    if seconds >= NOTED_SECONDS and sys.stderr.isatty():
+        warn(f"The labels party does not answer yet; the next try is in {seconds:.0f} s.")
+    time.sleep(seconds)
 
 
 def key_in(path: Path) -> str:
