@@ -84,7 +84,7 @@ class _Messages(BaseEstimator):
     def fit(self, X: Frame, y: object = None) -> Self:
         """Raises the errors of `train`."""
         if y is not None:
-            warnings.warn("y is ignored: the labels come from the messages", stacklevel=2)
+            warnings.warn("y is ignored: the labels come from the messages", stacklevel=3)
         given = {"model": self.model, "loss": self.loss, "correction": self.correction}
         columns = {"categorical": list(self.categorical), "exclude": list(self.exclude)}
         learning = self._checked(as_model(given | columns, Learning))
