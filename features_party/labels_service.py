@@ -28,7 +28,7 @@ from label_dp.client.declared import BlockingClient, call
 from label_dp.client.downloads import Bytes, download
 from label_dp.client.drivers import Blocking
 from label_dp.client.listings import linked
-from label_dp.client.peer import Peer, problem_of
+from label_dp.client.peer import RETRIES, Peer, problem_of
 from label_dp.client.published import PublishedCalls
 from label_dp.client.transport import Transport
 from label_dp.documents.arriving import Arriving
@@ -38,6 +38,7 @@ PIECE = 1 << 20  # bytes of a body that are sent at once
 MAX_DETAIL = 200
 TIMEOUT = httpx.Timeout(30.0, connect=10.0, read=120.0)
 SECONDS = 150.0  # of a request, but for what its size adds
+SERVICE_RETRIES = 5  # over six seconds: a caller waits, who may repeat the call
 KINDS: dict[int, type[errors.LabelDPError]] = {
     401: errors.Unauthenticated,
     404: errors.NotFound,
@@ -93,6 +94,7 @@ class LabelsService(PublishedCalls, BlockingClient):
             "labels party",
             base,
             api_key,
+            RETRIES if within is None else SERVICE_RETRIES,
             refusal=_refused,
             wary=True,
         )
