@@ -10,6 +10,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from .canonical import canonical_bytes, parse
+from .comparison import Verified
 from .document import check_format
 from .envelope import open_envelope, read
 from .exact import ATTO, NANO, decimal, units
@@ -32,6 +33,11 @@ SUBJECT_MEMBERS = {"population", "population_name", "label", "batch", "work", "a
 
 def verify_audit(path: Path, key: Ed25519PublicKey, key_id: str) -> list[str]:
     """What was checked, a line each: the signature, the chain of events, ε per batch within its lifetime, receipts."""
+    return open_export(path, key, key_id)[1]
+
+
+def open_export(path: Path, key: Ed25519PublicKey, key_id: str) -> tuple[Verified, list[str]]:
+    """As `verify_audit`, and what was read: the export, and the receipts in it."""
     document = parse(open_envelope(read(path, MAX_EXPORT), key, key_id, EXPORT_TYPE), "the export")
     check_format(document, "label-dp-audit-export")
     members(document, MEMBERS, "the export")
@@ -55,11 +61,11 @@ def verify_audit(path: Path, key: Ed25519PublicKey, key_id: str) -> list[str]:
         said.append(f"population {population}, batch {batch}: ε {decimal(nano)} of {life}{delta} spent per example")
     for (_, batch), (items, _) in rules.received.held.items():
         said.append(f"accepted of batch {batch}: ε {decimal(sum(cost for _, cost in items))} per example")
-    said.append(f"rules {min(NAMES)} to 18 and {max(NAMES)} of an audit chain")
+    said.append(f"rules {min(NAMES)} to {max(NAMES)} of an audit chain, but 19: that needs the other party's export")
     if receipts.count:
         said.append(f"{receipts.count} signed receipts, linked to each other")
     said.append("not checked: that no events were cut off at the end (compare the head with one kept elsewhere)")
-    return said
+    return (document, receipts), said
 
 
 def _check_event(number: int, event: Any, previous: str, first: Any) -> None:

@@ -111,7 +111,7 @@ def test_a_second_person_declines_and_the_owner_reads_why(browser: Any, day: Day
     officer.sign_in(day.key("auditor"))
     officer.page.goto(day.base + "/approvals")
     box = officer.page.locator(f"article[aria-labelledby='h-{wanted}']")
-    box.get_by_label("Why, in a word").fill("not this month")
+    box.get_by_label("Reason, one line").fill("not this month")
     box.get_by_role("button", name="Decline").click()
     assert "Nothing was charged" in officer.page.get_by_role("status").inner_text()
     owner.open(f"/audit?work={wanted}", "Audit")

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from deploy.verify_standalone.audit import open_export
+from deploy.verify_standalone.comparison import compare
+from deploy.verify_standalone.refusal import RefusedError
 from label_dp.audit.compare import Side, compare_parties
 from label_dp.audit.events import PUBLISHED, Event
 from label_dp.privacy import Epsilon, EpsilonSplit
@@ -219,3 +224,80 @@ def test_both_commands_compare_register_and_deliver(both: Pair) -> None:
     assert json.loads(told)["findings"][0]["kind"] == "rollback"
     (both.folder / "f.json").write_bytes(b"{}")
     run("labels-party", "audit", "verify", "--against", "f.json", code=1)
+
+
+# --- by the standalone verifier, which has two exports and nothing else ------------------------------------------
+
+
+def alone(both: Pair, labels: Path, features: Path) -> list[str]:
+    """What it says of one export of each party. Raises RefusedError."""
+    keys = both.labels.services.key.public, both.receiver.key.public
+    opened = [
+        open_export(path, Ed25519PublicKey.from_public_bytes(key.raw), key.id)[0]
+        for path, key in zip((labels, features), keys, strict=True)
+    ]
+    assert compare(*opened) == compare(*reversed(opened))
+    return compare(*opened)
+
+
+def own_alone(both: Pair, one: Path, other: Path) -> list[str]:
+    key = both.labels.services.key.public
+    return compare(*(open_export(p, Ed25519PublicKey.from_public_bytes(key.raw), key.id)[0] for p in (one, other)))
+
+
+def test_alone_two_exports_of_an_untouched_pair_agree(both: Pair) -> None:
+    both.pull()
+    both.pull_answer()
+    then = both.labels_export("then.json")
+    said = alone(both, then, both.features_export())
+    assert said[0].startswith("2 accepted releases and answers are published and charged alike (rule 19); 0 may")
+    assert said[1].startswith("2 receipts are the same at both parties; 0 came")
+    both.release()
+    assert own_alone(both, then, both.labels_export())[0].endswith("more in the longer export")
+    both.clock.move(days=1)
+    both.pull()
+    assert "1 may be newer" in alone(both, then, both.features_export())[0]
+
+
+def test_alone_a_labels_party_rolled_back_and_gone_on_is_refused(both: Pair) -> None:
+    both.pull()
+    copy = both.keep_copy(both.labels.home)
+    lost = both.release()
+    both.pull(lost)
+    before = both.labels_export("before.json")
+    both.clock.move(days=1)
+    both.restore(both.labels.home, copy)
+    with pytest.raises(RefusedError, match=f"{lost}, accepted 2030-01-01, is not among what the labels party"):
+        alone(both, both.labels_export(), both.features_export())
+    both.release()
+    with pytest.raises(RefusedError, match="different histories"):
+        own_alone(both, before, both.labels_export("after.json"))
+
+
+def test_alone_a_receiver_rolled_back_and_another_charge_are_refused(both: Pair) -> None:
+    both.pull()
+    copy = both.keep_copy(both.receiver.home)
+    both.pull()
+    labels = both.labels_export()
+    both.restore(both.receiver.home, copy)
+    with pytest.raises(RefusedError, match="1 receipts that the labels party holds are not in the receiver's store"):
+        alone(both, labels, both.features_export())
+    found = [
+        open_export(p, Ed25519PublicKey.from_public_bytes(k.raw), k.id)[0]
+        for p, k in (
+            (labels, both.labels.services.key.public),
+            (both.features_export(), both.receiver.key.public),
+        )
+    ]
+    for change, words in (
+        (lambda e: e["details"].update(manifest_digest="ab" * 32), "is another document"),
+        (lambda e: e["epsilon_nano"].update(total=1), "is charged otherwise"),
+    ):
+        changed = copy_of(found[1])
+        change(next(e for e in changed[0]["events"] if e["kind"] == "message-accepted"))
+        with pytest.raises(RefusedError, match=words):
+            compare(found[0], changed)
+
+
+def copy_of(found: Any) -> Any:
+    return deepcopy(found[0]), found[1]

@@ -333,7 +333,7 @@ def test_a_person_is_erased_with_all_examples(timed: LabelsParty) -> None:
     assert said in person.get(f"/releases/{release}/statement").text.replace("&#39;", "'")
     token = person.token("/erasures")
     answer = person.post("/erasures", token, population="people", what="units", names="p3\nnobody")
-    assert "2 people, with 2 examples" in answer.text
+    assert "1 person, with 2 examples" in answer.text
     assert "Check the spelling: nobody" in answer.text
     timed.services.erasures.finish()
     told = person.get("/erasures?population=people&unit=p3").text

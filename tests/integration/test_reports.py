@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from deploy.verify_standalone.refusal import RefusedError
+from deploy.verify_standalone.report import verify_report
 from label_dp.documents.report import signature_of, verified_report
 from label_dp.documents.signing import SigningKey
 from label_dp.errors import DigestMismatch, InvalidFile, InvalidInput, NotFound, SignatureInvalid, VerificationFailed
@@ -89,10 +92,17 @@ def test_a_page_or_a_signature_that_was_changed_is_refused(lite: LabelsParty, tm
         report(party.services, "ads", out)
         key = party.services.key.public
     page = out.read_bytes()
+    by_itself = (Ed25519PublicKey.from_public_bytes(key.raw), key.id)
+    assert "What ads has, made " in " ".join(verify_report(out, *by_itself))
     out.write_bytes(page.replace(b"0.5", b"0.4"))
     with pytest.raises(DigestMismatch):
         verified_report(out, lambda _: key)
+    with pytest.raises(RefusedError, match="not the one that was signed"):
+        verify_report(out, *by_itself)
     out.write_bytes(page)
+    stranger = SigningKey.generate().public
+    with pytest.raises(RefusedError, match="another signing key"):
+        verify_report(out, Ed25519PublicKey.from_public_bytes(stranger.raw), stranger.id)
     with pytest.raises(SignatureInvalid):
         verified_report(out, lambda _: SigningKey.generate().public)
     envelope = signature_of(out)

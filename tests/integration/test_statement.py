@@ -213,6 +213,13 @@ def with_text(value: Any, place: tuple[Any, ...], text: str) -> Any:
     return type(value)([*value[:first], with_text(value[first], rest, text), *value[first + 1 :]])
 
 
+def test_a_narrow_screen_breaks_between_words() -> None:
+    css = (Path(statement.__file__).parent / "statement.css").read_text("utf-8")
+    narrow = css.partition("@media screen and (max-width: 600px) {")[2].partition("@media print")[0]
+    assert ".key { flex-wrap: wrap; }" in narrow  # five cards beside each other have room for a syllable each
+    assert "table.facts tr, table.facts th, table.facts td { display: block" in narrow
+
+
 def test_every_text_of_a_manifest_is_escaped_wherever_it_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,6 +29,7 @@ from label_dp.documents.manifest import Clipping, FileEntry, Manifest, Mechanism
 from label_dp.documents.members import PopulationRef, Unit
 from label_dp.documents.receipt import Receipt
 from label_dp.documents.rehearsal import Rehearsal
+from label_dp.documents.report import SignedReport
 from label_dp.documents.signed import Charged
 from label_dp.documents.signing import SigningKey
 from label_dp.domain import Domain
@@ -82,6 +83,7 @@ EXPECTED: dict[str, list[set[str]]] = {
     "`rectangle` and `linear-model`: how steps are charged": [members(Charging), members(Number) | members(Category)],
     "Receipt": [members(Receipt)],
     "Hand-over": [members(HandOver)],
+    "Report": [members(SignedReport)],
     "Audit export": [members(AuditExport)],
     "Event": [set(Event("").as_json()), set(Subject().as_json())],
 }
@@ -117,7 +119,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def test_formats_and_payload_types() -> None:
-    for document in (Manifest, Rehearsal, Answer, Receipt, AuditExport):
+    for document in (Manifest, Rehearsal, Answer, Receipt, SignedReport, AuditExport):
         assert f"| `{document.FORMAT}` | `{document.TYPE}` |" in PAGE
         assert document.model_fields["format"].default == document.FORMAT
 
