@@ -192,6 +192,24 @@ def test_a_csv_with_a_byte_order_mark_works(shell: Shell) -> None:
     assert card["report"]["matched"] == 300
 
 
+def test_predict_and_evaluate_say_what_training_did_not_see(shell: Shell) -> None:
+    shell.run("train", "--message", "m.parquet", *KEY, *TABLE, "--out", "model", "--model", "linear")
+    examples = pq.read_table(shell.folder / "examples.parquet").to_pandas()
+    examples.loc[:1, "country"] = "nowhere"
+    examples.to_csv(shell.folder / "e.csv", index=False)
+    ask = ("predict", "--model", "model", "--features", "e.csv", "--id-column", "click_id", "--out")
+    said = shell.run(*ask, "p.parquet")
+    warning = "warning: column 'country': 2 of 300 cells hold categories that training did not see"
+    assert said.stderr.startswith(warning)
+    assert shell.json(*ask, "q.parquet")["unknown_categories"] == {"country": 2}
+    evaluate = ("evaluate", "--model", "model", "--examples", "e.csv", "--label-column", "revenue")
+    assert "categories of country" in shell.run(*evaluate).stdout
+    assert shell.json(*evaluate)["unknown_categories"] == {"country": 2}
+    examples.iloc[:0].to_csv(shell.folder / "e.csv", index=False)
+    assert shell.json(*ask, "none.parquet") == {"predictions": "none.parquet", "rows": 0, "unknown_categories": {}}
+    assert pq.read_table(shell.folder / "none.parquet").num_rows == 0
+
+
 def test_bad_evaluation_files(shell: Shell) -> None:
     shell.run("train", "--message", "m.parquet", *KEY, *TABLE, "--out", "model", "--model", "linear")
     examples = pq.read_table(shell.folder / "examples.parquet")

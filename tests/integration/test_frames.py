@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -104,9 +105,8 @@ def test_a_path_works_and_bad_input_is_refused(folder: Path) -> None:
 
 
 def regressor(folder: Path, **options: Any) -> LabelDPRegressor:
-    return LabelDPRegressor(
-        [folder / "m.parquet"], labels_key=folder / "labels-signing.pub", id_column="click_id", **options
-    )
+    asked = {"labels_key": folder / "labels-signing.pub", "id_column": "click_id"} | options
+    return LabelDPRegressor([folder / "m.parquet"], **asked)
 
 
 @pytest.mark.parametrize("kind", ["gbdt", "linear"])
@@ -125,6 +125,42 @@ def test_the_estimator_learns_and_accounts(folder: Path, kind: str) -> None:
     assert events() == ["store-created", "message-accepted", "model-trained"]
     again = pickle.loads(pickle.dumps(model))
     assert np.array_equal(again.predict(X), model.predict(X))
+
+
+def test_the_estimator_warns_of_categories_that_training_did_not_see(folder: Path) -> None:
+    X = WORLD.table().to_pandas()
+    model = regressor(folder, model="linear").fit(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict(X)  # control
+    X.loc[:6, "country"] = "nowhere"
+    with pytest.warns(UserWarning, match=r"column 'country': 7 of 400 cells hold categories that training did not see"):
+        model.predict(X)
+
+
+def test_a_csv_keeps_its_cells(folder: Path) -> None:
+    lines = [f"{name},{i:05d},1.{i % 3}0,{'NA' if i % 2 else 'DE'},{i}" for i, name in enumerate(WORLD.ids)]
+    (folder / "f.csv").write_text("click_id,zip,version,country,n\n" + "\n".join(lines) + "\n")
+    found = labeled_frame(
+        folder / "m.parquet", folder / "f.csv", id_column="click_id", labels_key=folder / "labels-signing.pub"
+    )
+    cells = [line.split(",") for line in lines]
+    for at, name in enumerate(("click_id", "zip", "version", "country")):
+        assert found[name].to_pylist() == [row[at] for row in cells]
+    assert found["n"].to_pylist() == list(range(400))
+
+
+@pytest.mark.parametrize(
+    ("frame", "said"),
+    [
+        (lambda X: X.set_index(["click_id", "age"]), "several levels"),
+        (lambda X: X["country"], "Series of pandas is one column"),
+        (lambda X: X.assign(age=pd.arrays.SparseArray(X["age"].fillna(0))), "'age' of the frame is sparse"),
+    ],
+)
+def test_frames_that_are_not_read_are_told_by_column_and_cause(folder: Path, frame: Any, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        regressor(folder, model="linear", id_column=None).fit(frame(WORLD.table().to_pandas()))
 
 
 def test_the_estimator_predicts_intervals_where_the_outputs_tell_them(folder: Path) -> None:
