@@ -190,3 +190,14 @@ def test_views_of_text_are_read_row_by_row(desk: Desk) -> None:
     assert desk.client.post(path, content=body("7", "", None, "8"), headers=head).status_code == 200
     assert desk.client.post(f"/v1/batches/{batch}/seal").status_code == 200
     assert stored(desk.party, batch) == {"c0": 7, "c1": 0, "c2": 0, "c3": 8, "c4": 5, "c5": 6}
+
+
+@pytest.mark.parametrize(
+    "names", [("NA", "EMEA", "null"), ("false", "true"), ("1", "01", "1.0"), ("2024-07-01", "None")]
+)
+def test_names_of_a_prior_by_hand_are_texts(tmp_path: Path, names: tuple[str, ...]) -> None:
+    prior, domain = tmp_path / "prior.csv", Domain.from_json({"names": list(names)})
+    prior.write_text(
+        "label,probability\n" + "".join(f"{name},{1 / len(names)!r}\n" for name in names), encoding="utf-8"
+    )
+    assert read_prior(prior, domain).tolist() == [1 / len(names)] * len(names)
