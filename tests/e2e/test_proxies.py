@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import re
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +19,11 @@ import pytest
 
 from deploy.demo.services import Service
 from features_party.client import FeaturesPartyClient
+from label_dp.service.calls import Calls
 from labels_party.client import LabelsPartyClient
 from tests.support.both_parties import features_keys, labels_keys
 from tests.support.commands import command
-from tests.support.proxies import NAME, authority, front_door, trusting
+from tests.support.proxies import FILES, NAME, authority, front_door, trusting
 
 pytestmark = pytest.mark.processes
 
@@ -51,6 +55,8 @@ def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     keys = labels_keys(labels.home, "owner", "ingest", "features")
     keys |= features_keys(features.home, labels.home / "keys" / "signing.pub", "trainer")
     try:
+        for service in services.values():
+            service.environment |= {"PROXIES": "127.0.0.1"}
         labels.launch()
         labels.await_ready()
         with front_door(proxy, folder / "labels-door", certificates, labels.url) as labels_door:
@@ -126,11 +132,52 @@ def test_nobody_is_heard_without_a_certificate(rig: Rig) -> None:
 
 def test_metrics_and_descriptions_stay_inside(rig: Rig) -> None:
     own = ("--cert", str(rig.certificates / "publisher" / "client.pem"))
-    paths = ("metrics", "docs", "openapi.json", "docs-assets/swagger-ui.css", "readyz", "", "v1/../metrics")
+    paths = ("metrics", "docs", "openapi.json", "docs-assets/swagger-ui.css", "readyz", "metrics/", "v1/../metrics")
     for door, service in ((rig.labels, "labels-party"), (rig.features, "features-party")):
         assert httpx.get(f"{rig.services[service].url}/metrics", trust_env=False).status_code == 200
         for path in paths:
             assert curl(rig, f"{door}/{path}", "--path-as-is", *own)[1] in ("404", "400", "401"), path
+
+
+def test_whatever_is_no_call_and_no_page_stays_inside() -> None:
+    """A new route beside both needs a word in both files."""
+    closed = {"/metrics", "/readyz", "/docs", "/docs-assets", "/openapi.json"}
+    for file in ("Caddyfile", "nginx.conf.template"):
+        text = (FILES / file).read_text(encoding="utf-8")
+        assert all(path.removeprefix("/").replace(".", r"\.") in text or path in text for path in closed)
+    for module in ("labels_party", "features_party"):
+        create_app = importlib.import_module(f"{module}.api.app").create_app
+        with tempfile.TemporaryDirectory() as home:
+            bootstrap = importlib.import_module(f"{module}.bootstrap")
+            settings = importlib.import_module(f"{module}.settings").Settings
+            app = create_app(bootstrap.bootstrap(settings(home=Path(home) / "home", worker=False)))
+            calls = [
+                call
+                for call in Calls(app)
+                if ".pages." not in str(getattr(getattr(call.route, "endpoint", None), "__module__", ""))
+            ]
+            beside = {call.path for call in calls if not call.path.startswith("/v1/")}
+            app.state.services.close()
+        assert beside - {"/healthz"} == closed & beside
+
+
+def test_a_person_signs_in_through_the_door(rig: Rig) -> None:
+    for door, key in ((rig.labels, "owner"), (rig.features, "trainer")):
+        with rig.client() as person:
+            asked = person.get(door, follow_redirects=True)
+            assert asked.status_code == 200
+            assert asked.url.path == "/sign-in"
+            style = re.search(r'href="([^"]+\.css)"', asked.text)
+            assert style is not None
+            assert person.get(str(asked.url.join(style[1]))).status_code == 200
+            entered = person.post(f"{door}/sign-in", data={"key": rig.keys[key]})
+            assert entered.status_code == 303
+            assert "secure" in entered.headers["set-cookie"].lower()  # the service believes the door about TLS
+            assert person.get(door, follow_redirects=True).status_code == 200
+            forged = {"X-Forwarded-For": "10.9.9.9 key=OWNER", "Authorization": "Bearer x"}
+            assert person.get(f"{door}/v1/releases", headers=forged).status_code in (401, 404)
+    for service in rig.services.values():
+        assert "10.9.9.9" not in service.log.read_text(encoding="utf-8")
 
 
 def test_an_upload_passes_as_it_comes_and_leaves_nothing_on_the_proxy(rig: Rig) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterator
@@ -455,6 +456,26 @@ def test_commands_of_the_readme_are_real_ones() -> None:
                 resolve(party, words)
                 seen += 1
     assert seen >= 8
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("party", PARTIES)
+def test_the_unit_of_systemd_starts_a_party(party: str, tmp_path: Path) -> None:
+    text = (DEPLOY / "systemd" / "label-dp@.service").read_text(encoding="utf-8").replace("%i", party)
+    command = re.search(r"^ExecStart=(\S+) (\S+)$", text, re.M)
+    assert command is not None
+    assert Path(command[1]).name == party
+    resolve(party, [command[2]])
+    assert f"EnvironmentFile=/etc/label-dp/{party}.env" in text
+    assert SETTINGS[party]().shutdown_seconds < 60 == int(text.partition("TimeoutStopSec=")[2].split()[0])
+    if shutil.which("systemd-analyze") is not None:
+        program = tmp_path / party
+        program.write_text("#!/bin/sh\n", encoding="utf-8")
+        program.chmod(0o700)
+        unit = tmp_path / f"label-dp@{party}.service"
+        unit.write_text(text.replace(command[1], str(program)), encoding="utf-8")
+        done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
+        assert "label-dp" not in done.stderr, done.stderr
 
 
 def test_files_that_the_readme_names_exist() -> None:

@@ -156,6 +156,26 @@ def test_one_pod_works_and_others_answer(name: str) -> None:
 
 
 @pytest.mark.parametrize("party", PARTIES)
+def test_an_ingress_passes_what_the_proxies_pass(party: str) -> None:
+    (ingress,) = (each for each in resources(f"{party}-ingress") if each["kind"] == "Ingress")
+    (rule,) = ingress["spec"]["rules"]
+    assert rule["host"] in ingress["spec"]["tls"][0]["hosts"]
+    (path,) = rule["http"]["paths"]
+    (service,) = (each for each in resources(party) if each["kind"] == "Service")
+    assert path["backend"]["service"]["name"] == service["metadata"]["name"]
+    assert path["backend"]["service"]["port"]["name"] == service["spec"]["ports"][0]["name"]
+    words = {name.rpartition("/")[2]: value for name, value in ingress["metadata"]["annotations"].items()}
+    template = (FOLDER.parent / "proxies" / "nginx.conf.template").read_text(encoding="utf-8")
+    for word in ("proxy-request-buffering", "proxy-buffering"):
+        assert f"{word.replace('-', '_')} {words[word]};" in template
+    assert f" {words['limit-connections']};" in template
+    assert words["auth-tls-verify-client"] == "on"
+    made = kustomization(f"{party}-ingress")["configMapGenerator"][0]["literals"]
+    (trusted,) = (literal.partition("=")[2] for literal in made if "_PROXIES=" in literal)
+    assert SETTINGS[party](proxies=trusted).proxy_list
+
+
+@pytest.mark.parametrize("party", PARTIES)
 def test_the_network_is_that_of_the_compose_file(party: str) -> None:
     policies = {e["metadata"]["name"]: e["spec"] for e in resources(party) if e["kind"] == "NetworkPolicy"}
     assert policies["nobody"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}

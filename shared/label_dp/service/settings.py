@@ -104,6 +104,13 @@ class ServiceSettings(BaseSettings):
     )
     log_format: LogFormat = Field(default="plain", description="Lines of the log: plain or json.")
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_file(cls, value: Any, info: ValidationInfo) -> Any:
+        """Nothing in place of a file is no file: else it would be the folder where the service started."""
+        optional = {Path, type(None)} <= set(get_args(cls.model_fields[str(info.field_name)].annotation))
+        return None if optional and isinstance(value, str) and not value.strip() else value
+
     @field_validator("proxies")
     @classmethod
     def _addresses(cls, value: str) -> str:

@@ -157,3 +157,12 @@ def test_memory_for_sorting_follows_the_quota(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr("label_dp.service.settings.memory_bytes", lambda memory=memory: memory)
         assert usual_memory_mb() == wanted
         assert LabelsSettings().memory_limit_mb == wanted
+
+
+@pytest.mark.parametrize("name", ["LABELS_AUTHORITY", "LABELS_CERTIFICATE", "DATA_DIR"])
+@pytest.mark.parametrize("value", ["", " "])
+def test_an_empty_name_of_a_file_names_none(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"FEATURES_PARTY_{name}", value)
+    settings = FeaturesSettings.load()
+    assert getattr(settings, name.lower()) is None
+    assert settings.labels_tls() is True
