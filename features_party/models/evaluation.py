@@ -50,11 +50,18 @@ def evaluate(
     InvalidRows.
     """
     table, labels = true_labels(saved, examples, label_column)
-    if clip and saved.model.bounds is not None:
-        labels = np.clip(labels, *saved.model.bounds)
+    notes = []
+    if saved.model.bounds is not None and saved.model.classes is None:
+        clipped = np.clip(labels, *saved.model.bounds)
+        beyond = int(np.count_nonzero(clipped != labels))
+        if clip:
+            labels = clipped
+        elif beyond:
+            where = "are outside of the model's domain, where no prediction is"
+            notes = [f"{beyond:,} true labels {where}; --clip clips them"]
     encoded = saved.model.schema.encode(table)
     predictions = saved.model.predict_encoded(encoded, threads=threads)
-    about = {"labels_clipped": clip, "unknown_categories": encoded.unknown_cells}
+    about = {"labels_clipped": clip, "unknown_categories": encoded.unknown_cells, "notes": notes}
     if saved.model.classes is not None:
         members = _class_metrics(saved.model, saved.model.classes, predictions, labels)
         return members | {"rows": len(labels), **about}

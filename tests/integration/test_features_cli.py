@@ -45,13 +45,17 @@ def test_the_offline_way(shell: Shell) -> None:
     assert card["report"]["matched"] == 300
     assert card["messages"][0]["correction"]["applied"] == "debias"
     result = shell.json("evaluate", "--model", "model", "--examples", "examples.parquet", "--label-column", "revenue")
-    assert set(result) == {"rows", "mse", "mae", "poisson", "constant_mse", "labels_clipped", "unknown_categories"}
+    about = {"labels_clipped", "unknown_categories", "notes"}
+    assert set(result) == {"rows", "mse", "mae", "poisson", "constant_mse"} | about
+    (note,) = result["notes"]
+    assert note.endswith("true labels are outside of the model's domain, where no prediction is; --clip clips them")
     assert result["rows"] == 300
     assert result["mse"] < result["constant_mse"]
     clipped = shell.json(
         "evaluate", "--model", "model", "--examples", "examples.parquet", "--label-column", "revenue", "--clip"
     )
     assert clipped["labels_clipped"] is True
+    assert clipped["notes"] == []
     assert clipped["mse"] != result["mse"]
     assert shell.json("predict", "--model", "model", *TABLE, "--out", "p.csv")["rows"] == 300
     assert (shell.folder / "p.csv").read_text().splitlines()[0] == '"click_id","prediction"'
