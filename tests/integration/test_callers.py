@@ -15,6 +15,7 @@ import pytest
 import features_party.api.app
 from features_party.bootstrap import ROLES as FEATURES_ROLES
 from label_dp import strict_json
+from label_dp.columnar.budget import Budget
 from label_dp.pages.site import PageRoute
 from label_dp.service import validation
 from label_dp.service.bodies import FREE_BYTES, Bodies, Bounds
@@ -193,7 +194,7 @@ def test_bodies_of_all_connections_are_bounded_together_and_small_ones_always_ta
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"done"})
 
-    bodies = Bodies(reads, Bounds(1 << 30, held_bytes=4 << 20))
+    bodies = Bodies(reads, Bounds(1 << 30, held_bytes=4 << 20), Budget(1 << 30))
 
     async def called(scope: Any, receive: Any, send: Any) -> None:
         most = None if scope["path"] == "/upload" else LARGE_BODY
