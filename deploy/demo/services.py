@@ -47,7 +47,7 @@ def both(folder: Path) -> Iterator[tuple[Service, Service]]:
     )
 
     def key(service: Service, role: str, *more: str) -> str:
-        made = service.run("apikey", "create", "--role", role, *more)
+        made = service.run("apikey", "create", "--role", role, "--name", f"demo {role}", *more)
         path = keys / f"{role}.key"
         path.touch(mode=0o600)
         path.write_text(made, encoding="utf-8")
