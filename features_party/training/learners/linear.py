@@ -13,9 +13,10 @@ import numpy.typing as npt
 from features_party.training import reading
 from features_party.training.encoding import Codes, Encoded, Float32
 from features_party.training.learner import CrossFit, Fit, Graph, Learner, Ports, Sample, Seen, Task
-from features_party.training.learners.chance import NOTHING
+from features_party.training.learners.chance import NOTHING, Belief, drawn_in
 from features_party.training.learners.crossfit import SMALLEST, assign_folds
 from features_party.training.learners.ridge import Chunks, Moments, scored
+from features_party.training.learners.stacking import stacked
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.links import Link, PoissonScore, read_link
 from features_party.training.progress import part
@@ -125,6 +126,8 @@ class Linear(Learner):
         """Ridge (squared, absolute), penalised Poisson or logistic regression; the intercept is not shrunk."""
         if isinstance(task.told, RowLikelihood) and sample.apart >= SMALLEST:
             return _compared(sample, task, task.told, progress)
+        if task.validate and task.loss == "squared" and sample.apart >= SMALLEST:
+            return _drawn_in(sample, task, progress)
         seen, effects = sample.seen(task, lambda share: progress("effects of categories", 0.1 * share))
         return Fit(_fitted(seen, sample, task, part(progress, 0.1, 0.9)), effects)
 
@@ -174,6 +177,32 @@ class Linear(Learner):
         design.check(numbers, sizes)
         coefficients = reading.numbers(data["coefficients"], design.width)
         return cls(design, reading.number(data["intercept"]), coefficients, link)
+
+
+def _drawn_in(sample: Sample, task: Task, progress: Progress) -> Fit:
+    """Ridge regression that moves from the mean by a weight that out-of-fold labels choose, and as far as chance alone
+    would hardly take it, as an ensemble's members do (`stacking.py`, `chance.py`)."""
+    fold, w, mean = assign_folds(sample.draws), sample.row_weights, sample.mean
+    count = int(fold.max()) + 1
+    width, found, constants = 1.0 / (count + 1), np.empty(len(fold)), np.empty(len(fold))
+    for at in range(count):
+        train, held = np.flatnonzero(fold != at), np.flatnonzero(fold == at)
+        rest, later = sample.take(train), sample.encoded.take(held)
+        seen, effects = rest.seen(task)
+        model = _fitted(seen, rest, task, part(progress, at * width, width))
+        unseen = Seen(later, effects.apply(later.codes), task.sizes)
+        found[held], constants[held] = np.clip(model.predict(unseen), *task.bounds), rest.mean
+    seen, effects = sample.seen(task)
+    model = _fitted(seen, sample, task, part(progress, count * width, width))
+    weight = float(stacked(found[:, None], constants, sample.labels, w)[0])
+    signal = task.capacity.signal_share * task.capacity.label_variance
+    belief = Belief.of(weight * (found - constants), sample.labels - constants, w, signal)
+    weight *= belief.factor
+    weight *= drawn_in(weight * (np.clip(model.predict(seen), *task.bounds) - mean), belief)
+    intercept = mean + weight * (model.intercept - mean)
+    return Fit(
+        replace(model, intercept=intercept, coefficients=weight * model.coefficients), effects, None, belief.notes
+    )
 
 
 def _compared(sample: Sample, task: Task, told: RowLikelihood, progress: Progress) -> Fit:
