@@ -95,7 +95,7 @@ class Compared:
             taken = self._held(self.run, known, self.known.taken.keys())
             if self.submission.owner and taken.any():
                 raise _duplicates(self._found(taken, TAKEN))
-            self.aside |= bool(taken.any())
+            self.aside |= bool(np.count_nonzero(taken))
         self.known = known
 
     # --- parts --------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class Compared:
             taken = self._held(run, self.known)
             if self.submission.owner:
                 self._taken.add_rows(rows[taken], field, TAKEN)
-            self.aside |= bool(taken.any())
+            self.aside |= bool(np.count_nonzero(taken))  # all of them: `any` ends at the first
 
     def _held(self, run: Run, known: Known, seen: Container[str] = ()) -> Marks:
         """bool[n]: which digests of an insert's `run` an upload has that counts, or, for who is no owner, any upload;

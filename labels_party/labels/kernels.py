@@ -14,6 +14,7 @@ I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 BYTES, WORDS = "Array(uint8, 1, 'C', readonly=True)", "Array(uint64, 1, 'C', readonly=True)"
 OFFSETS = [f"Array({kind}, 1, 'C', readonly=True)" for kind in ("int32", "int64")]
+FAR = 32  # times as many digests as are looked for: then each is searched for, else both are gone through
 LONGEST = 256  # digests of a part that insertion sorts quickly enough
 # written out, so that importing this module compiles every kernel once or loads it from the cache
 
@@ -90,7 +91,8 @@ def merge_two(a_low: U64, a_high: U64, b_low: U64, b_high: U64, low: U64, high: 
     at: Any = np.int64(0)
     while i < a_low.size and j < b_low.size:
         one, other = a_high[i], b_high[j]
-        later = below(b_low[j], a_low[i]) if one == other else below(other, one)  # the first hardly ever
+        # without a branch: how many digests both runs have, time must not tell
+        later = below(other, one) | (np.uint64(one == other) & below(b_low[j], a_low[i]))
         chosen = np.uint64(0) - later
         low[at], high[at] = (a_low[i] & ~chosen) | (b_low[j] & chosen), (one & ~chosen) | (other & chosen)
         at += 1
@@ -106,27 +108,34 @@ def merge_two(a_low: U64, a_high: U64, b_low: U64, b_high: U64, low: U64, high: 
 
 @compiled(f"void({WORDS}, {WORDS}, {WORDS}, {WORDS}, boolean[::1])")
 def mark_members(run_low: U64, run_high: U64, low: U64, high: U64, found: npt.NDArray[np.bool_]) -> None:
-    """found[i]: whether the i-th of *sorted* digests occurs in a sorted run; one pass that leaps over gaps."""
-    n: Any = run_low.size
-    at: Any = 0
-    for i in range(low.size):
-        lo, hi = low[i], high[i]
-        step = 1
-        near = at  # everything before `near` is smaller
-        far = at
-        while far < n and (run_high[far] < hi or (run_high[far] == hi and run_low[far] < lo)):
-            near = far + 1
-            far += step
-            step += step
-        far = min(far, n)
-        while near < far:
-            middle = (near + far) >> 1
-            if run_high[middle] < hi or (run_high[middle] == hi and run_low[middle] < lo):
-                near = middle + 1
-            else:
-                far = middle
-        at = near
-        found[i] = at < n and run_high[at] == hi and run_low[at] == lo
+    """found[i]: whether the i-th of *sorted* digests occurs in a sorted run that is not empty. How many steps it takes,
+    and where they branch, follows from the two lengths: time must not tell which digests do (invariant 8)."""
+    n, m = np.int64(run_low.size), np.int64(low.size)
+    place = np.full(m, n - 1)  # of the first whose high half is no smaller
+    i: Any = np.int64(0)
+    to: Any = np.int64(0)
+    if n > FAR * m:
+        for to in range(m):
+            i = np.int64(0)
+            length: Any = n
+            while length > 1:
+                half = length >> 1
+                i += half * np.int64(run_high[i + half - 1] < high[to])
+                length -= half
+            place[to] = min(i + np.int64(run_high[i] < high[to]), n - 1)
+    else:
+        while i < n and to < m:
+            place[to] = i
+            smaller = np.int64(run_high[i] < high[to])
+            i += smaller
+            to += 1 - smaller
+        if to < m:
+            place[to] = n - 1
+    for to in range(m):
+        i = place[to]
+        while (run_high[i] == high[to]) & (run_low[i] < low[to]) & (i + 1 < n):  # hardly ever: halves that collide
+            i += 1
+        found[to] = (run_high[i] == high[to]) & (run_low[i] == low[to])
 
 
 @compiled(f"boolean({WORDS}, {WORDS}, uint64[:, ::1], uint32[::1], uint64[::1], uint64[::1], int64[::1], int64, int64)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 
+import numpy as np
 from sqlalchemy.engine import Connection
 
 from label_dp.errors import Conflict
@@ -67,7 +68,7 @@ class Recorder:
             runs[:], came = self.compare_new(connection, digests.known, digests.run if inserts else EMPTY)
             if owner and came.any():
                 raise StaleBatch("A record of one of these ids came meanwhile.")
-            aside = inserts and not owner and (digests.aside or bool(came.any()))
+            aside = inserts and not owner and (digests.aside or bool(np.count_nonzero(came)))
             self.batches.bump(connection, now, int(aside))
             for found in stored:
                 self.batches.add_segment(connection, batch_id, LABELS, found.key, found.rows, mode=found.mode)

@@ -49,12 +49,15 @@ def sort_run(low: U64, high: U64, scratch: Scratch | None = None) -> tuple[Run, 
     coded.sort()
     order = (coded & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int64)
     coded >>= bits
-    alike = np.flatnonzero(coded[1:] == coded[:-1])  # as far as they were kept: few, but for repeated ids
-    if alike.size:
-        tied = np.union1d(alike, alike + 1)
+    run = low[order], high[order]
+    # as far as they were kept; equal digests are in order, and how many there are costs nothing
+    wrong = (run[1][1:] < run[1][:-1]) | ((run[1][1:] == run[1][:-1]) & (run[0][1:] < run[0][:-1]))
+    if wrong.any():
+        tied = np.flatnonzero(np.isin(coded, coded[1:][wrong]))
         rows = order[tied]
         order[tied] = rows[np.lexsort((low[rows], high[rows]))]
-    return (low[order], high[order]), order
+        run = low[order], high[order]
+    return run, order
 
 
 def sorted_in_parts(low: U64, high: U64, scratch: Scratch) -> tuple[Run, npt.NDArray[np.int64]] | None:
@@ -85,8 +88,10 @@ def members(run: Run, asked: Run) -> Marks:
 
         mark_members(*run, *asked, found)
         return found
-    at = locate(run, asked)
-    found[:] = (run[1][at] == asked[1]) & (run[0][at] == asked[0])
+    mixed = np.argsort(asked[0])  # in their own order, one that is there would help to find the next
+    low, high = asked[0][mixed], asked[1][mixed]
+    at = locate(run, (low, high))
+    found[mixed] = (run[1][at] == high) & (run[0][at] == low)
     return found
 
 
@@ -104,7 +109,7 @@ def only(run: Run, marks: Marks) -> Run:
 
 
 def locate(run: Run, asked: Run) -> npt.NDArray[np.int64]:
-    """int64[m]: the first place in `run` of each digest of the run `asked`; of one that does not occur, any place."""
+    """int64[m]: the first place in `run` of each digest of `asked`, in any order; of an absent one, any place."""
     last = len(run[0]) - 1
     at = np.minimum(np.searchsorted(run[1], asked[1], side="left"), last)
 

@@ -74,7 +74,7 @@ class _Group:
 
     def having(self, marks: Marks) -> Marks:
         """bool[uploads]: which have one of the marked digests."""
-        return np.bincount(self.of[marks], minlength=len(self.read)) > 0
+        return np.bincount(self.of, marks, minlength=len(self.read)) > 0
 
     @property
     def owners(self) -> Marks:

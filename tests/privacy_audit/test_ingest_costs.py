@@ -2,8 +2,9 @@
 
 Two worlds have as many records, of other ids, which other systems sent. One sequence of calls goes to both. Each call
 must write and read the same bytes, with the same calls of the folder or the store and the same statements to the
-database, the merge that it sets off included. Durations of what is compared most are held to a tenth by a signed-rank
-test (Wilcoxon 1945), which errs with probability 10⁻⁶. The controls are what the work was like before.
+database, the merge that it sets off included. Durations of a refused call, and of comparing whole sets, are held to a
+tenth by a signed-rank test (Wilcoxon 1945), which errs with probability 10⁻⁶. The controls are what the work was like
+before.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +24,11 @@ from scipy.stats import wilcoxon
 
 from label_dp.errors import InvalidRows
 from labels_party.labels import recorded, together
+from labels_party.labels.chunks import Findings
 from labels_party.labels.compared import Compared
+from labels_party.labels.digests import LOADED_AFTER, kernels
 from labels_party.labels.intake import Intake
-from labels_party.labels.runs import EMPTY, among, only
+from labels_party.labels.runs import EMPTY, Run, among, members, only, sort_run
 from labels_party.labels.together import Together
 from tests.support import object_store
 from tests.support.call_costs import Costs
@@ -216,12 +220,16 @@ def chance(party: LabelsParty) -> float:
             intake.add_labels(batch, probe, owner=False)
         return time.perf_counter() - start
 
-    rng = random.Random(1)
-    took: list[tuple[float, float]] = []
+    return probability(lambda which: clocked(opened[which]))
+
+
+def probability(took: Callable[[int], float]) -> float:
+    """How probable the durations of two worlds are, timed in pairs, if they differ by no more than ALLOWED."""
+    rng, pairs = random.Random(1), []
     for _ in range(PAIRS):
-        pair = {which: min(clocked(opened[which]) for _ in range(2)) for which in rng.sample((0, 1), 2)}
-        took.append((pair[0], pair[1]))
-    found = np.array(took)
+        pair = {which: min(took(which) for _ in range(2)) for which in rng.sample((0, 1), 2)}
+        pairs.append((pair[0], pair[1]))
+    found = np.array(pairs)
     differences = found[:, 1] - found[:, 0]
     beyond = differences - np.sign(np.median(differences)) * ALLOWED * np.median(found)
     if np.median(beyond) * np.median(differences) <= 0:
@@ -236,3 +244,41 @@ def test_a_call_takes_as_long_whichever_ids_have_a_record(party: LabelsParty) ->
 def test_control_a_longer_call_is_found(party: LabelsParty, monkeypatch: pytest.MonkeyPatch) -> None:
     without_digests(monkeypatch)
     assert chance(party) < ALPHA
+
+
+# --- whole sets: all ids of an upload have a record, or none ---------------------------------------------------
+
+
+def digests(n: int, seed: int) -> Run:
+    low, high = np.random.default_rng(seed).integers(0, 2**64, (2, n), dtype=np.uint64)
+    return sort_run(low, high)[0]
+
+
+def compared(rows: int, held: int, after: Callable[[Any], object]) -> float:
+    """Of `rows` digests, all or none in a run of `held`."""
+    runs = digests(held, 1), digests(held, 2)
+    some = np.sort(np.random.default_rng(3).choice(held, rows, replace=False))
+    asked = runs[0][0][some], runs[0][1][some]
+
+    def took(which: int) -> float:
+        start = time.perf_counter()
+        after(members(runs[which], asked))
+        return time.perf_counter() - start
+
+    return probability(took)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize(("rows", "held"), [(100_000, 100_000), (2_000, 400_000), (50_000, 200_000)])
+def test_comparing_takes_as_long_where_all_ids_are_there_as_where_none_is(
+    rows: int, held: int, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "rows", LOADED_AFTER if compiled else -(10**12))
+    assert compared(rows, held, np.count_nonzero) > ALPHA
+
+
+def test_control_a_step_for_each_that_is_there_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows that were noted of them before."""
+    monkeypatch.setattr(kernels, "rows", LOADED_AFTER)
+    rows = np.random.default_rng(4).permutation(100_000)
+    assert compared(100_000, 100_000, lambda marks: Findings().add_rows(rows[marks], "example_id", "")) < ALPHA
