@@ -38,7 +38,7 @@ def examples(seed: int = 0) -> tuple[pa.Table, np.ndarray[Any, Any]]:
         {
             "id": [f"c{i:05d}" for i in range(N)],
             "age": pa.array(np.where(rng.random(N) < 0.02, np.nan, age)),
-            "country": pa.array(np.array(["FR", "DE", "UK", "US"])[country]),
+            "country": pa.array(np.array(["NA", "DE", "", "US"])[country]),
             "product": pa.array([f"p{i}" for i in product]),
             "flag": pa.array(rng.random(N) < 0.5),
             "day": pa.array(rng.integers(0, 700, N).astype("datetime64[D]")),
@@ -137,7 +137,7 @@ def test_messages_that_share_examples_and_the_poisson_loss(shell: Shell, monkeyp
         (("--warm-start", "m_1"), "Spark takes no earlier model up"),
         (("--loss", "absolute"), "Spark trains with the losses squared and poisson, and here it is absolute"),
         (("--exclude", "none"), "There is no feature column 'none'"),
-        (("--categorical", "age"), "On Spark a category holds text or whole numbers"),
+        (("--categorical", "age"), "On Spark a category holds text, whole numbers, booleans or dates"),
         (("--list-unmatched", "ids.parquet"), "Spark lists no ids without a partner"),
     ],
 )
