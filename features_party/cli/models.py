@@ -40,17 +40,17 @@ def models_list(as_json: Json = False) -> None:
 
     rows = all_rows(services(existing=True).models.list)
     columns = ["id", "name", "kind", "loss", "rows", "releases", "calibration", "created"]
-    named = {"label": "label", "ε per example": "epsilon", "explained": "explained"}
+    members = {"label": "label", "ε per example": "epsilon", "explained": "explained"}
 
     def human() -> None:
         if not rows:
             echo("no models yet: the service's trainings make them; `train --out` writes a folder instead")
             return
-        told = [row["summary"] or {} for row in rows]
-        more = [[_cell(one.get(member)) for member in named.values()] for one in told]
+        summaries = [row["summary"] or {} for row in rows]
+        more = [[_cell(one.get(member)) for member in members.values()] for one in summaries]
         table(
             "Models",
-            [*columns, *named],
+            [*columns, *members],
             [[_cell(row[c]) for c in columns] + cells for row, cells in zip(rows, more, strict=True)],
         )
 

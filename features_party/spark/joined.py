@@ -18,7 +18,7 @@ from features_party.spark.executor.meeting import BIN, MESSAGE, Meeting
 from features_party.spark.features import SparkFeatures
 from features_party.tables.join import correct_message, label_columns, refuse_nothing_matched, split_key
 from features_party.tables.label_columns import LabelColumns
-from features_party.tables.unmatched import WATCHED, Counts, Limits, judged
+from features_party.tables.unmatched import WATCHED, Counts, Limits, check_unmatched
 from features_party.training.correction import Correction
 from label_dp.errors import Unavailable
 from label_dp.service.cli import Progress
@@ -121,7 +121,7 @@ def meet(
         features_without_message=features.rows - whole["examples"],
         ids_in_several_messages=whole["several"],
     )
-    counts = judged(counts, limits)
+    counts = check_unmatched(counts, limits)
     written = [record for record in records if record["name"]]
     paths = []
     for number, record in enumerate(sorted(written, key=lambda one: int(one["part"]))):

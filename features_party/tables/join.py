@@ -18,7 +18,7 @@ from features_party.tables.buckets import IdHash
 from features_party.tables.feature_tables import FeatureTable
 from features_party.tables.label_columns import LabelColumns
 from features_party.tables.output import write_table
-from features_party.tables.unmatched import SILENT, Counts, Limits, Unmatched, judged
+from features_party.tables.unmatched import SILENT, Counts, Limits, Unmatched, check_unmatched
 from features_party.training.correction import Correction, correct
 from features_party.training.draws import Draws
 from label_dp.errors import InvalidInput, InvalidTable
@@ -174,7 +174,7 @@ def join(
     if not len(position):
         refuse_nothing_matched(rows, table.rows)
     unmatched = (lonely, table.ids.filter(pa.array(used == 0)))
-    counts = judged(counts, limits, lambda: Unmatched.of(*unmatched).reason())
+    counts = check_unmatched(counts, limits, lambda: Unmatched.of(*unmatched).reason())
     order = np.argsort(position, kind="stable")
     position, number_of, bin_of = position[order], number_of[order], bin_of[order]
     labels = label_columns(messages, corrections)

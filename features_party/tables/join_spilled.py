@@ -28,7 +28,7 @@ from features_party.tables.join import (
 )
 from features_party.tables.output import writing
 from features_party.tables.ranges import Ranges
-from features_party.tables.unmatched import SILENT, Counts, Limits, Unmatched, judged
+from features_party.tables.unmatched import SILENT, Counts, Limits, Unmatched, check_unmatched
 from features_party.training.correction import Correction
 from label_dp.ahead import ahead
 from label_dp.columnar.tables import canonical_ids, duplicate_rows
@@ -142,7 +142,7 @@ class SpilledJoin:
         met = self._meet()
         if not met.matches.count:
             refuse_nothing_matched(self.message_rows, self.feature_rows)
-        counts = judged(self._counts(met), limits, met.unmatched.reason)
+        counts = check_unmatched(self._counts(met), limits, met.unmatched.reason)
         with nullcontext() if unmatched is None else _listing(unmatched, force=force) as listed:
             if listed is not None:
                 self._list_lonely(met.lonely, listed)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 SAMPLE = 1 << 12  # ids of each side
 WARN = 0.25  # more than the usual fifth that is held out
-MANY = 0.01  # share of ids that meet if they are spelt otherwise: it is said
+MANY = 0.01  # share of ids that meet if they are spelt otherwise: it is sentence
 QUOTES = "\"'`"
 
 
@@ -93,10 +93,10 @@ class Unmatched:
 
     @classmethod
     def of(cls, messages: pa.Array, features: pa.Array) -> Unmatched:
-        found = cls()
-        found.add_messages(messages)
-        found.add_features(features)
-        return found
+        sample = cls()
+        sample.add_messages(messages)
+        sample.add_features(features)
+        return sample
 
     def add_messages(self, ids: pa.Array) -> None:
         """Ids string or large_string[·], each once in all."""
@@ -116,8 +116,8 @@ class Unmatched:
         last = min((side[0][-1] for side in (self._messages, self._features) if len(side[0]) == SAMPLE), default=None)
         (draws, normal, ids), (_, normals, others) = self._messages, self._features
         within = len(draws) if last is None else int(np.searchsorted(draws, last, "right"))
-        found = pc.index_in(normal.slice(0, within), value_set=normals)
-        pairs = ids.slice(0, within).filter(found.is_valid()), others.take(found.drop_null())
+        partner = pc.index_in(normal.slice(0, within), value_set=normals)
+        pairs = ids.slice(0, within).filter(partner.is_valid()), others.take(partner.drop_null())
         if not len(pairs[0]):
             return "", 0.0
         alike = {
@@ -144,7 +144,9 @@ class Unmatched:
         return draws[order], normal.take(pa.array(order)), ids.take(pa.array(order))
 
 
-def judged(counts: Counts, limits: Limits, reason: Callable[[], tuple[str, float]] = lambda: ("", 0.0)) -> Counts:
+def check_unmatched(
+    counts: Counts, limits: Limits, reason: Callable[[], tuple[str, float]] = lambda: ("", 0.0)
+) -> Counts:
     """The counts with a warning where more ids met nothing than `limits` let pass in silence, or where another spelling
     (`Unmatched.reason`) would let many of them meet. Raises InvalidTable where they are refused."""
     examples = counts.feature_rows - counts.features_without_message
@@ -155,12 +157,12 @@ def judged(counts: Counts, limits: Limits, reason: Callable[[], tuple[str, float
     spelling, some = reason()
     if share <= min(limits.warn, limits.refuse) and share * some <= MANY:
         return counts
-    said = f"{lost:,} of {ids:,} ids of the messages ({share:.0%}) have no features. "
-    said += (
+    sentence = f"{lost:,} of {ids:,} ids of the messages ({share:.0%}) have no features. "
+    sentence += (
         f"About {round(some * lost):,} of them would meet ids of features {spelling}: write ids alike on both sides."
         if some
         else "Check the id column, and how both sides write their ids."
     )
     if share > limits.refuse:
-        raise InvalidTable(f"{said} At most {limits.refuse:.0%} may have none (refuse_unmatched).")
-    return counts.model_copy(update={"unmatched_warning": said})
+        raise InvalidTable(f"{sentence} At most {limits.refuse:.0%} may have none (refuse_unmatched).")
+    return counts.model_copy(update={"unmatched_warning": sentence})

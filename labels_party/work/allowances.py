@@ -51,8 +51,8 @@ class Allowances:
 
     def of(self, connection: Connection, batch_id: str, kind: str) -> Epsilon | None:
         """What is allowed in all; None where nothing is."""
-        said = self.ledger.audit.events(connection, batch=batch_id, kind=ALLOWANCE_SET)
-        allowed = [event.details["epsilon"] for event in said if event.details["answer"] == kind]
+        events = self.ledger.audit.events(connection, batch=batch_id, kind=ALLOWANCE_SET)
+        allowed = [event.details["epsilon"] for event in events if event.details["answer"] == kind]
         return Epsilon.parse(allowed[-1]) or None if allowed else None
 
     def used(self, connection: Connection, batch_id: str, kind: str) -> Epsilon:
