@@ -162,7 +162,7 @@ def explained(report: dict[str, Any]) -> float | None:
     estimate, variance = report["error_estimate"], float(report["label_variance"] - report["noise_variance"])
     if estimate is None or estimate.get("mse_below_constant") is None or variance <= 0:
         return None
-    return round(float(estimate["mse_below_constant"]) / variance, 4)
+    return round(min(float(estimate["mse_below_constant"]) / variance, 1.0), 4)  # an estimate may exceed it
 
 
 def _why(estimate: ErrorEstimate | ClassMetrics | str | None) -> str:
