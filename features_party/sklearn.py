@@ -122,7 +122,8 @@ class _Messages(BaseEstimator):
 
     def _predicted(self, X: Frame) -> npt.NDArray[np.float64]:
         """For frames with or without the id. Raises InvalidTable for a missing column."""
-        return self.model_.predict_encoded(self._encoded(X), threads=self._threads)
+        encoded = self._encoded(X)
+        return self.model_.predict_encoded(encoded, threads=self._threads)
 
     def _encoded(self, X: Frame) -> Encoded:
         """Warns of categories that training did not see."""
@@ -159,7 +160,8 @@ class LabelDPRegressor(RegressorMixin, _Messages):
 
     def predict_quantiles(self, X: Frame, quantiles: Sequence[float]) -> npt.NDArray[np.float64]:
         """float64[n, q]: as TrainedModel.predict_quantiles. Raises InvalidInput where the model knows none."""
-        return self.model_.quantiles_encoded(self._encoded(X), quantiles, threads=self._threads)
+        encoded = self._encoded(X)
+        return self.model_.quantiles_encoded(encoded, quantiles, threads=self._threads)
 
     def predict_interval(self, X: Frame, level: float = 0.9) -> npt.NDArray[np.float64]:
         """float64[n, 2]: the ends between which the label is with probability `level`. Raises as predict_quantiles."""

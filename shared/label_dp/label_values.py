@@ -120,7 +120,12 @@ def _rounded(column: Any, numbers: FloatArray, domain: Domain) -> tuple[IntArray
         return np.where(up, above, index), up | _rounds_to(values[index], numbers, tolerance)
     spelt = shortest(column, numbers)
     index, _ = domain.index(spelt)
-    return index, values[index] == spelt
+    same = values[index] == spelt
+    with np.errstate(over="ignore"):
+        narrow = values.astype(NARROW[tolerance]).astype(np.float64)
+    first = np.searchsorted(narrow, numbers)
+    alone = np.searchsorted(narrow, numbers, side="right") - first == 1
+    return np.where(same, index, np.minimum(first, domain.k - 1)), same | alone
 
 
 def _rounds_to(values: FloatArray, numbers: FloatArray, tolerance: float) -> BoolArray:

@@ -45,6 +45,7 @@ class Party:
             "domain": "0:10",
             "population": "shop",
             "budget": "2",
+            "missing_label": "0",
             "scores": "scores.parquet",
             "id_column": "example_id",
             "score_column": "score",
@@ -75,7 +76,8 @@ def test_files_in_one_signed_map_out_and_once_more_for_nothing(party: Party) -> 
     assert f"labels-party answer {told['answer']}" in refused
     party.run("answer", told["answer"], "--out", "again.json", "--json")
     assert (party.folder / "again.json").read_bytes() == (party.folder / "map.json").read_bytes()
-    of_batch = {"labels": None, "label_column": None, "domain": None, "population": None, "budget": None}
+    of_file = ("labels", "label_column", "domain", "population", "budget", "missing_label")
+    of_batch: dict[str, str | None] = dict.fromkeys(of_file)
     inspected = party.run("inspect", "map.json", "--json")
     assert (inspected["verified"], inspected["sha256"], inspected["pieces"]) == (True, found.digest, told["pieces"])
     bad = party.folder / "bad.json"
@@ -93,7 +95,8 @@ def test_what_an_interrupted_run_left_charged_is_finished_not_charged_again(part
     with LabelsParty(party.home) as services:
         batch = services.sealed_batch(TABLE, lifetime="2")
         left = charged(services, batch, SCORES)
-    of_batch = {"labels": None, "label_column": None, "domain": None, "population": None, "budget": None}
+    of_file = ("labels", "label_column", "domain", "population", "budget", "missing_label")
+    of_batch: dict[str, str | None] = dict.fromkeys(of_file)
     assert party.calibrate(batch=batch, **of_batch)["answer"] == left
     assert party.spent() == ["1"]
 

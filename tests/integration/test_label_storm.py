@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from labels_party.labels import checked
+from labels_party.labels.parsing import floats_of
 from tests.support.label_storm import Storm
 
 
@@ -57,9 +58,9 @@ def test_half_an_upload_is_noticed(
 def test_a_bad_label_that_is_taken_is_noticed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def clipped(labels: Any, domain: Any, _rule: str, _field: str = "label") -> Any:
-        return domain.index(labels)[0]
+    def clipped(column: Any, domain: Any, _rule: str, field: str = "label") -> Any:
+        return domain.index(floats_of(column, field))[0]
 
-    monkeypatch.setattr(checked, "positions", clipped)
+    monkeypatch.setattr(checked, "positions_of", clipped)
     with pytest.raises(AssertionError):
         asyncio.run(_storm(tmp_path, caplog).run(500))

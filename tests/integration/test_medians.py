@@ -308,6 +308,7 @@ def arguments(folder: Path, **changes: str | None) -> list[str]:
         "population": "shop",
         "budget": "3",
         "budget-delta": "0.000001",
+        "missing-label": "0",
         "epsilon": "1",
         "delta": "0.0000001",
         "out": str(folder / "median.json"),

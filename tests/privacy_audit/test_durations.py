@@ -31,7 +31,7 @@ from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
 from labels_party.kinds.prediction.methods import METHODS
 from labels_party.labels.ciphered import ciphered
-from labels_party.labels.parsing import floats_of, positions
+from labels_party.labels.parsing import positions_of
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.isotonic.antichains import isotonic_poset
 from labels_party.mechanisms.isotonic.binned_means import BinnedMeans
@@ -65,7 +65,7 @@ def drawing(name: str) -> Step:
 
 def reading(index: Index) -> Any:
     """From an uploaded column to positions; what lies beyond the domain is clipped."""
-    return positions(floats_of(pa.array(index * 2.0)), DOMAIN, "clip")
+    return positions_of(pa.array(index * 2.0), DOMAIN, "clip")
 
 
 def fitting(loss: str) -> Step:

@@ -114,8 +114,8 @@ def orders_rows_by_label(patch: pytest.MonkeyPatch) -> None:
 
 
 def warns_of_clipping(patch: pytest.MonkeyPatch) -> None:
-    def telling(self: Domain, labels: Any) -> Any:
-        found, outside = index(self, labels)
+    def telling(self: Domain, labels: Any, tolerance: float = 0.0) -> Any:
+        found, outside = index(self, labels, tolerance)
         if outside.any():
             log.warning("labels were clipped")
         return found, outside
