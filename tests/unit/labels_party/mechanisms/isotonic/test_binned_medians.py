@@ -100,7 +100,8 @@ def test_candidates_are_all_labels_or_such_as_any_scale_has() -> None:
 
 
 def test_ranks_are_missed_by_the_stated_number_once_in_twenty_at_most() -> None:
-    """Of 200 fits of eight cells. Were the bound exceeded once in 20, more than 24 of 200 would be in 10⁻⁵ of all."""
+    """Of 200 fits of eight cells. Were the bound exceeded once in 20, more than 24 of 200 would be in 10⁻⁵ of all. One
+    cell has two labels that miss by 0 and 1: that no fit of 200 takes the second has a probability of 0.63²⁰⁰."""
     rng = np.random.default_rng(5)
     x, y = np.repeat(np.arange(8), 100), np.sort(rng.integers(0, 11, 800))
     plan = BinnedMedians(TENS, (Cells.even(8, 8),), 800, ONE)
@@ -115,7 +116,7 @@ def test_ranks_are_missed_by_the_stated_number_once_in_twenty_at_most() -> None:
         error = float(losses[np.arange(8), found].max())
         missed, worst = missed + (error > plan.rank_error), max(worst, error)
     assert missed <= 24
-    assert worst > 1.0  # the choice is private: it does miss
+    assert worst >= 1.0  # the choice is private: it does miss
 
 
 def test_it_errs_far_less_than_algorithm_1() -> None:
