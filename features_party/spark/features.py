@@ -88,5 +88,5 @@ class SparkFeatures:
 
         found = cluster.collect(places)[0]
         rows = "One row is" if found["n"] == 1 else f"{found['n']:,} rows are"
-        where = f"row {found['row']} of '{found['file']}', field '{self.id_column}': {TWICE if repeated else RULE}"
+        where = f"row {found['row'] + 1} of '{found['file']}', field '{self.id_column}': {TWICE if repeated else RULE}"
         return InvalidFile(f"{rows} refused, for instance {where}. Nothing was written.")

@@ -158,5 +158,5 @@ class Compared:
 
 def _duplicates(taken: Findings) -> DuplicateId:
     first = taken.problems[0]
-    detail = f"Row {first.row}, field '{first.field}': {TAKEN}. Nothing of this upload was stored."
+    detail = f"Row {first.number}, field '{first.field}': {TAKEN}. Nothing of this upload was stored."
     return DuplicateId(detail, taken.problems)

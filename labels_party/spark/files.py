@@ -167,7 +167,7 @@ class SparkBatches:
             if places:
                 first = min(places, key=lambda place: (place["file"], place["row"]))
                 rows = "One row is" if total == 1 else f"{total:,} rows are"
-                where = f"row {first['row']} of '{first['file']}', field '{first['field']}': {first['rule']}"
+                where = f"row {first['row'] + 1} of '{first['file']}', field '{first['field']}': {first['rule']}"
                 return InvalidFile(f"{rows} refused, for instance {where}. Nothing was stored.")
         return InvalidFile(f"{total:,} rows are refused, and the files changed meanwhile. Nothing was stored.")
 

@@ -92,7 +92,8 @@ class InvalidSettings(InvalidInput):
 class RowProblem:
     """One rejected row: its 0-based position, the field and the rule it broke. Never the value.
 
-    `line`, where the upload was text: the line on which the row begins, counting from 1.
+    `number` is what callers see: rows of data counted from 1, without a header. `line`, where the upload was text: the
+    line on which the row begins, counting from 1.
     """
 
     row: int
@@ -100,9 +101,13 @@ class RowProblem:
     rule: str
     line: int | None = None
 
+    @property
+    def number(self) -> int:
+        return self.row + 1
+
     def as_json(self) -> dict[str, object]:
         place = {} if self.line is None else {"line": self.line}
-        return {"row": self.row, **place, "field": self.field, "rule": self.rule}
+        return {"row": self.number, **place, "field": self.field, "rule": self.rule}
 
 
 class InvalidRows(InvalidInput):
@@ -118,7 +123,7 @@ class InvalidRows(InvalidInput):
         rest = f" (and {self.total - 1} more rows)" if self.total > 1 else ""
         line = f", line {first.line}" if first.line is not None else ""
         super().__init__(
-            f"Row {first.row} (counting from 0){line}, field '{first.field}': {first.rule}{rest}. "
+            f"Row {first.number} (counting from 1){line}, field '{first.field}': {first.rule}{rest}. "
             "Nothing of it was stored; correct the rows and try again."
         )
 

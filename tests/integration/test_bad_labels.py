@@ -61,9 +61,9 @@ def test_a_bad_json_label_is_named_by_row_and_rule(text: str, rule: str, desk: D
         )
         assert problem["rejected"] == 1
         (row,) = problem["rows"]
-        assert (row["row"], row["field"]) == (3, "label")
+        assert (row["row"], row["field"]) == (4, "label")
         assert rule in row["rule"]
-        assert "Row 3" in problem["detail"]
+        assert "Row 4" in problem["detail"]
     assert desk.state() == before
 
 
@@ -99,7 +99,7 @@ def test_a_bad_csv_label_is_named_by_row_and_rule(text: str, rule: str, desk: De
         "7319_462851",
         "1.5e308",
     )
-    assert [(r["row"], r["field"]) for r in problem["rows"]] == [(2, "label")]
+    assert [(r["row"], r["field"]) for r in problem["rows"]] == [(3, "label")]
     assert rule in problem["rows"][0]["rule"]
     assert desk.state() == before
 
@@ -138,7 +138,7 @@ def test_a_bad_parquet_label_is_named_by_row_and_rule(column: Any, code: str, ru
     )
     assert rule in problem["detail"]
     if code == "invalid-rows":
-        assert problem["rows"][0]["row"] == 1
+        assert problem["rows"][0]["row"] == 2
     assert desk.state() == before
 
 

@@ -129,7 +129,7 @@ def test_a_refusal_is_one_sentence_and_charges_nothing(changes: dict[str, str | 
 
 def test_unknown_ids_are_told_to_the_owner_by_row_and_cost_nothing(party: Party) -> None:
     pq.write_table(pa.table({"example_id": ["click-000001", "x"], "score": [0.0, 1.0]}), party.folder / "s.parquet")
-    assert "Row 1" in party.calibrate(scores="s.parquet", code=2)
+    assert "Row 2" in party.calibrate(scores="s.parquet", code=2)
     assert party.spent() == ["0"]  # sealed, not charged
     party.calibrate()
     assert party.spent() == ["1"]

@@ -123,7 +123,7 @@ def test_no_answer_tells_an_audience_which_ids_are_in_the_batch(party: LabelsPar
     table = pa.table({"example_id": ids, "score": [0.0, 1.0, 2.0]})
     refused = post(party.client(), batch, table)
     is_problem(refused, 422, "invalid-rows")
-    assert [p["row"] for p in refused.json()["rows"]] == [1]
+    assert [p["row"] for p in refused.json()["rows"]] == [2]
     assert "stranger" not in refused.text
     assert party.spent(batch) == "0"
     shapes = []

@@ -214,7 +214,7 @@ def test_unknown_categories_are_counted_or_refused(api: Api, model: str) -> None
     assert answer["predictions"][1] == answer["predictions"][2]  # unknown counts as missing
     refused = predict(api, model, rows, unknown_categories="refuse")
     assert (refused.status_code, refused.json()["code"]) == (422, "invalid-rows")
-    assert [(p["row"], p["field"]) for p in refused.json()["rows"]] == [(1, "country"), (3, "country")]
+    assert [(p["row"], p["field"]) for p in refused.json()["rows"]] == [(2, "country"), (4, "country")]
     assert "XX" not in refused.text
     assert predict(api, model, rows[:1], unknown_categories="refuse").json()["unknown_categories"] == {}
 
@@ -279,7 +279,7 @@ def test_a_model_that_looks_at_large_categories_asks_for_its_columns_only(
 def test_a_cell_of_the_wrong_kind_is_named(api: Api, model: str) -> None:
     answer = predict(api, model, [ROW, {"age": "old", "country": "UK"}, {"age": "older", "country": "UK"}])
     assert (answer.status_code, answer.json()["code"], answer.json()["rejected"]) == (422, "invalid-rows", 2)
-    assert answer.json()["rows"][0] == {"row": 1, "field": "age", "rule": "a number or null is expected here"}
+    assert answer.json()["rows"][0] == {"row": 2, "field": "age", "rule": "a number or null is expected here"}
     assert "old" not in answer.text
     for cell in ([1], {"a": 1}):
         nested = predict(api, model, [ROW, {"age": cell, "country": "UK"}])
@@ -355,7 +355,7 @@ def test_dates_and_times_come_as_iso_8601(api: Api, sender: Sender, tmp_path: Pa
         {"zoned": "2023-05-01"},
     ):  # fmt: skip
         refused = predict(api, model, [first, first | row])
-        assert (refused.json()["code"], refused.json()["rows"][0]["row"]) == ("invalid-rows", 1)
+        assert (refused.json()["code"], refused.json()["rows"][0]["row"]) == ("invalid-rows", 2)
         assert "ISO 8601" in refused.json()["detail"]
 
 

@@ -28,7 +28,7 @@ def told(answer: Any, row: int) -> None:
     """A refusal that names the row and the rule, and quotes nothing."""
     assert answer.status_code == 422, answer.text
     (problem,) = answer.json()["rows"]
-    assert (problem["row"], problem["rule"]) == (row, RULE)
+    assert (problem["row"], problem["rule"]) == (row + 1, RULE)
     assert "2029" not in answer.text
     assert TODAY not in answer.text
 

@@ -71,7 +71,7 @@ def test_any_other_text_is_named_by_row_and_rule(form: str, bad: str, desk: Desk
     secrets = [bad] if len(bad) > 6 and bad.strip("\u200b") == bad else []
     problem = desk.refused(desk.labels(body(form, IDS, labels), MEDIA[form], shop), "invalid-rows", *secrets)
     (row,) = problem["rows"]
-    assert (row["row"], row["field"], row["rule"], problem["rejected"]) == (17, "label", RULE, 1)
+    assert (row["row"], row["field"], row["rule"], problem["rejected"]) == (18, "label", RULE, 1)
     assert row.get("line") == {"ndjson": 18, "csv": 19}.get(form)
     assert desk.state() == before
 
@@ -82,7 +82,7 @@ def test_what_is_no_text_in_json_is_no_name(text: str, desk: Desk, shop: str) ->
     sent = f'{{"example_id":["a","b"],"label":["toys",{text}]}}'.encode()
     problem = desk.refused(desk.labels(sent, batch=shop), "invalid-rows", "ud800")
     rule = EMPTY if text in ("null", '""') else RULE
-    assert [(r["row"], r["field"], r["rule"]) for r in problem["rows"]] == [(1, "label", rule)]
+    assert [(r["row"], r["field"], r["rule"]) for r in problem["rows"]] == [(2, "label", rule)]
     assert desk.state() == before
 
 
@@ -149,7 +149,7 @@ def test_planted_errors_are_found_row_by_row(seed: int, desk: Desk) -> None:
     form = rng.choice(sorted(MEDIA))
     answer = desk.labels(body(form, [f"c{i}" for i in range(200)], labels), MEDIA[form], batch)
     assert answer.status_code == (422 if planted else 200), (form, answer.text)
-    assert [r["row"] for r in answer.json().get("rows", [])] == planted
+    assert [r["row"] for r in answer.json().get("rows", [])] == [row + 1 for row in planted]
     if not planted:
         desk.client.post(f"/v1/batches/{batch}/seal")
         assert stored(desk.party, batch) == {f"c{i}": names.index(v) for i, v in enumerate(labels)}
@@ -297,5 +297,5 @@ def test_by_the_command_line(run: Run, tmp_path: Path) -> None:
     other = asked | {"missing_label": None, "population": "p"}
     refused(run(*arguments(file, "x.parquet", **other | {"domain": "1,2,3"})), 2, "LO:HI")
     refused(
-        run(*arguments(file, "x.parquet", **other | {"domain": "books,garden"})), 2, "Row 2 (counting from 0), line 4"
+        run(*arguments(file, "x.parquet", **other | {"domain": "books,garden"})), 2, "Row 3 (counting from 1), line 4"
     )

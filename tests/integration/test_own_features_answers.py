@@ -300,7 +300,7 @@ def test_infinite_features_are_refused_by_row(party: LabelsParty) -> None:
     for kind in KINDS:
         refused = post(owner, batch, kind, features=NUMBERS[:1])
         is_problem(refused, 422, "invalid-rows")
-        assert "Row 39" in refused.json()["detail"]
+        assert "Row 40" in refused.json()["detail"]
     assert party.spent(batch) == "0"
 
 

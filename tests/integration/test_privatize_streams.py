@@ -95,7 +95,7 @@ def test_a_fault_anywhere_leaves_nothing_and_names_its_row(party: LabelsParty, t
     pq.write_table(pa.table({"example_id": ids, "label": labels}), tmp_path / "l.parquet")
     with pytest.raises(LabelDPError) as refused:
         run(party, tmp_path / "l.parquet", out_of_domain="refuse")
-    assert [p["row"] for p in refused.value.extras()["rows"]] == [row]  # type: ignore[attr-defined]  # extras are objects of any kind
+    assert [p["row"] for p in refused.value.extras()["rows"]] == [row + 1]  # type: ignore[attr-defined]  # extras are objects of any kind
     nothing_left(party)
 
 

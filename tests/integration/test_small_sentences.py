@@ -84,13 +84,13 @@ def test_empty_cells_and_units_are_called_empty(resting: LabelsParty) -> None:
         (parquet(example_id=["a", "b", None], person=["ann", None, "cyd"], label=[None, 2, 3]), PARQUET),
     ):
         rows = owner.post(path, content=body, headers=headers).json()["rows"]
-        assert [(r["row"], r["rule"]) for r in rows] == [(2, "is empty: each row needs an id")]
+        assert [(r["row"], r["rule"]) for r in rows] == [(3, "is empty: each row needs an id")]
     body = b"example_id,person,label\na,ann,\nb,bob,2\n"
     (row,) = owner.post(path, content=body, headers=CSV).json()["rows"]
     assert row["rule"].startswith("has no label: leave the row out")
     body = parquet(example_id=["a", "b"], person=["ann", None], label=[1, 2])
     (row,) = owner.post(path, content=body, headers=PARQUET).json()["rows"]
-    assert (row["row"], row["rule"]) == (1, "is empty: each row needs a unit")
+    assert (row["row"], row["rule"]) == (2, "is empty: each row needs a unit")
 
 
 def test_two_audiences_in_one_name_are_refused(run: Run, resting: LabelsParty, tmp_path: Path) -> None:

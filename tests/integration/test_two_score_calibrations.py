@@ -172,7 +172,7 @@ def test_a_bad_second_score_is_refused_by_its_row_and_field(party: LabelsParty, 
         f"/v1/batches/{batch}/calibrations", params=GRID, content=body, headers={"Content-Type": "text/csv"}
     )
     is_problem(refused, 422, "invalid-rows")
-    assert [(p["row"], p["field"], p["line"]) for p in refused.json()["rows"]] == [(3, "score_2", 5)]
+    assert [(p["row"], p["field"], p["line"]) for p in refused.json()["rows"]] == [(4, "score_2", 5)]
     assert "nan" not in refused.text
     assert party.spent(batch) == "0"
 

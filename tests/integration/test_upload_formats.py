@@ -54,7 +54,7 @@ def test_a_bad_row_is_named_wherever_it_is(form: str, bad_row: int, desk: Desk) 
     before = desk.state()
     problem = desk.refused(desk.labels(good_body(form, ids, labels), MEDIA[form]), "invalid-rows", "731946")
     (row,) = problem["rows"]
-    assert (row["row"], row["field"], problem["rejected"]) == (bad_row, "label", 1)
+    assert (row["row"], row["field"], problem["rejected"]) == (bad_row + 1, "label", 1)
     lines = {"ndjson": bad_row + 1, "csv": bad_row + 2}
     assert row.get("line") == lines.get(form)
     assert desk.state() == before
@@ -65,7 +65,7 @@ def test_an_id_twice_in_one_upload_is_found_however_far_apart(form: str, desk: D
     ids = [f"c{i}" for i in range(100_000)] + ["c7"]
     before = desk.state()
     problem = desk.refused(desk.labels(good_body(form, ids, [1] * len(ids)), MEDIA[form]), "invalid-rows")
-    assert [r["row"] for r in problem["rows"]] == [100_000]
+    assert [r["row"] for r in problem["rows"]] == [100_001]
     assert desk.state() == before
 
 
@@ -104,7 +104,7 @@ def test_a_bad_line_is_a_bad_row(text: str, rule: str, desk: Desk) -> None:
     before = desk.state()
     body = f'{{"example_id":"a","label":1}}\n{text}\n{{"example_id":"c","label":1}}\n'
     problem = desk.refused(desk.labels(body.encode(), NDJSON), "invalid-rows", "b" * 40)
-    assert [(r["row"], r["line"]) for r in problem["rows"]] == [(1, 2)]
+    assert [(r["row"], r["line"]) for r in problem["rows"]] == [(2, 2)]
     assert rule in problem["rows"][0]["rule"]
     assert desk.state() == before
 
@@ -112,7 +112,7 @@ def test_a_bad_line_is_a_bad_row(text: str, rule: str, desk: Desk) -> None:
 def test_a_line_that_never_ends_is_one_bad_row(desk: Desk) -> None:
     body = b'{"example_id":"a","label":1}\n' + b"x" * 5_000_000 + b'\n{"example_id":"c","label":"?"}'
     problem = desk.refused(desk.labels(body, NDJSON), "invalid-rows")
-    assert [(r["row"], r["line"]) for r in problem["rows"]] == [(1, 2), (2, 3)]
+    assert [(r["row"], r["line"]) for r in problem["rows"]] == [(2, 2), (3, 3)]
 
 
 @pytest.mark.parametrize("repeated", ['"label":1,"label":2', '"label":1 , "label" : 1', '"label":1,"la\\u0062el":1'])
@@ -122,7 +122,7 @@ def test_a_member_twice_is_refused_in_a_short_and_in_a_long_document(repeated: s
         records = [f'{{"example_id":"c{i}:{i}","label":1}}' for i in range(rows)]
         records[rows - 2] = f'{{"example_id":"c","{repeated[1:]}}}'
         problem = desk.refused(desk.labels(f'{{"records":[{",".join(records)}]}}'.encode()), "invalid-rows")
-        assert [(r["row"], r["rule"]) for r in problem["rows"]] == [(rows - 2, "a member occurs twice")]
+        assert [(r["row"], r["rule"]) for r in problem["rows"]] == [(rows - 1, "a member occurs twice")]
     desk.refused(desk.labels(b'{"example_id":["a"],"label":[1],"label":[2]}'), "invalid-file")
     desk.refused(desk.labels(b'{"records":[{"example_id":"a","label":1}],"records":[]}'), "invalid-file")
     assert desk.state() == before
@@ -217,7 +217,7 @@ def test_a_bad_unit_is_named_by_row(unit: Any, desk: Desk) -> None:
     batch = desk.open(desk.make("units", unit_column="user", max_examples_per_unit=2, label="other"))
     body = json.dumps({"example_id": ["a", "b"], "label": [1, 2], "unit": ["u", unit]}).encode()
     problem = desk.refused(desk.labels(body, batch=batch), "invalid-rows", "x" * 50)
-    assert [(r["row"], r["field"]) for r in problem["rows"]] == [(1, "unit")]
+    assert [(r["row"], r["field"]) for r in problem["rows"]] == [(2, "unit")]
 
 
 def test_the_document_describes_every_body(desk: Desk) -> None:

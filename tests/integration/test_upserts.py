@@ -146,7 +146,7 @@ def test_null_is_spelled_in_every_format(form: str, party: LabelsParty) -> None:
     path, media = f"/v1/batches/{batch}/labels", {"content-type": MEDIA[form]}
     refused = shop.owner.post(path, content=body, headers=media)
     assert refused.status_code == 422, "without mode=upsert"
-    assert [r["row"] for r in refused.json()["rows"]] == [0, 2]
+    assert [r["row"] for r in refused.json()["rows"]] == [1, 3]
     answer = shop.owner.post(path, params={"mode": "upsert"}, content=body, headers=media)
     assert answer.json() == {"batch": batch, "accepted": 4}, answer.text
     assert shop.sealed(batch) == {"a": 0, "b": 7, "c": 0, "d": 8}
@@ -159,7 +159,7 @@ def test_a_bad_row_among_deletions_is_named_by_its_place(party: LabelsParty) -> 
     answer = shop.owner.post(
         f"/v1/batches/{shop.open()}/labels?mode=upsert", content=body, headers={"content-type": NDJSON}
     )
-    assert [(r["row"], r["line"]) for r in answer.json()["rows"]] == [(70_000, 70_001)]
+    assert [(r["row"], r["line"]) for r in answer.json()["rows"]] == [(70_001, 70_001)]
     assert [p for p in (party.home / "labels").rglob("*") if p.is_file()] == []
 
 

@@ -85,7 +85,7 @@ class Scores:
             findings.add_rows(order[again], fields[0], TWICE)
             first = findings.problems[0]
             raise DuplicateId(
-                f"Row {first.row}, field '{first.field}': {TWICE}. Nothing was charged.", findings.problems
+                f"Row {first.number}, field '{first.field}': {TWICE}. Nothing was charged.", findings.problems
             )
         for grid, name, count in zip(grids, fields[1:], outside, strict=True):
             if 2 * count > rows:

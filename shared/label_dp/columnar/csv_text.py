@@ -40,11 +40,12 @@ def refuse_other_files(head: bytes, shown: str) -> None:
         raise InvalidFile(f"'{shown}' is no text: expected a Parquet file, or CSV in UTF-8 with a header.")
 
 
-def separator_of(header: str) -> str | None:
-    """The separator, in words, of a header that has no comma but another common separator."""
-    if "," in header:
+def other_separator(header: str, shown: str) -> str | None:
+    """A sentence on a header that has no comma but another common separator."""
+    words = next((words for sign, words in SEPARATORS.items() if sign in header), None)
+    if "," in header or words is None:
         return None
-    return next((words for sign, words in SEPARATORS.items() if sign in header), None)
+    return f"'{shown}' separates its values by {words}; separate them by commas, with a point as the decimal sign."
 
 
 def diagnose(source: Path | BinaryIO, shown: str) -> InvalidFile | None:
@@ -85,12 +86,16 @@ def _diagnose(file: BinaryIO, shown: str) -> InvalidFile | None:
 
 def _shape(rows: Iterator[tuple[int, list[str] | None]], shown: str) -> InvalidFile | None:
     width = 0
+    separated: str | None = None
     for begins, row in rows:
         if row is None:
             return InvalidFile(f"The row that begins on line {begins} of '{shown}' has a quote that is never closed.")
         if not width:
             width = len(row)
+            separated = other_separator(row[0], shown) if width == 1 else None
         elif len(row) != width:
+            if separated is not None:  # its decimal signs are commas
+                return InvalidFile(separated)
             values = "1 value" if len(row) == 1 else f"{len(row)} values"
             columns = "1 column" if width == 1 else f"{width} columns"
             return InvalidFile(f"Line {begins} of '{shown}' has {values}, but its header names {columns}.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from label_dp.columnar.budget import needs
 from label_dp.columnar.claims import MOST_COLUMNS
-from label_dp.columnar.csv_text import diagnose, header_of, refuse_other_files, separator_of
+from label_dp.columnar.csv_text import diagnose, header_of, other_separator, refuse_other_files
 from label_dp.columnar.csv_types import MISSING_WORDS, as_text
 from label_dp.columnar.rows import Expands, ParquetRows, table_bytes
 from label_dp.columnar.thrift import FineParts, LyingFile
@@ -194,12 +194,9 @@ def require_columns(
     public = public or any(column in present for column in wanted)
     for column in wanted:
         if list(present).count(column) != 1:
-            separator = separator_of(present[0]) if csv and len(present) == 1 else None
-            if separator is not None:
-                raise InvalidTable(
-                    f"'{shown}' separates its values by {separator}; separate them by commas, with a point as the "
-                    "decimal sign."
-                )
+            separated = other_separator(present[0], shown) if csv and len(present) == 1 else None
+            if separated is not None:
+                raise InvalidTable(separated)
             named = "Its columns are: " + (", ".join(f"'{c}'" for c in list(present)[:30]) or "none") + "."
             count = f"It has {len(present)} column{'' if len(present) == 1 else 's'}"
             unnamed = f"{count}; a CSV file's first line must name them." if csv else f"{count}."

@@ -63,6 +63,35 @@ class _Later:
     def params(self, none_yet: list[Any]) -> None:
         pass
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Name all missing options at once, where click would name the first."""
+        try:
+            parsed: list[str] = super().parse_args(ctx, list(args))  # type: ignore[misc]  # of the class beside this
+            return parsed
+        except typer.BadParameter as error:
+            missing = _missing(self, ctx, list(args))
+            if len(missing) > 1 and error.param in missing:
+                error.param_hint = ", ".join(_hint(param) for param in missing)
+                # what is said of a type is true of the first one only
+                error.param, error.param_type = None, _sort(missing)  # type: ignore[attr-defined]  # MissingParameter has it
+            raise
+
+
+def _missing(command: Any, context: Any, args: list[str]) -> list[Any]:
+    """The parameters that are needed and not there."""
+    written, _, _ = command.make_parser(context).parse_args(args)
+    needed = [param for param in command.get_params(context) if param.required]
+    return [param for param in needed if param.value_is_missing(param.consume_value(context, written)[0])]
+
+
+def _hint(parameter: Any) -> str:
+    option = parameter.param_type_name == "option"
+    return f"'{max(parameter.opts, key=len) if option else parameter.metavar or parameter.human_readable_name}'"
+
+
+def _sort(parameters: list[Any]) -> str:
+    return " and ".join(sorted({f"{param.param_type_name}s" for param in parameters}))
+
 
 def _without_types(command: Any) -> Any:
     """A flag takes no value, and newer typers write <bool> beside it."""

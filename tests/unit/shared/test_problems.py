@@ -128,14 +128,14 @@ def test_rejected_rows_are_counted_and_only_the_first_are_listed() -> None:
     _, body = problem(error)
     assert body["rejected"] == 100
     assert len(body["rows"]) == InvalidRows.shown == 20
-    assert body["rows"][3] == {"row": 3, "field": "label", "rule": "must be a number"}
-    assert "Row 0" in body["detail"]
+    assert body["rows"][3] == {"row": 4, "field": "label", "rule": "must be a number"}
+    assert "Row 1" in body["detail"]
     assert "99 more" in body["detail"]
 
 
 def test_a_duplicate_names_rows_only_if_there_are_any() -> None:
     assert "rows" not in problem(DuplicateId("x"))[1]
-    assert problem(DuplicateId("x", [RowProblem(4, "example_id", "again")]))[1]["rows"][0]["row"] == 4
+    assert problem(DuplicateId("x", [RowProblem(4, "example_id", "again")]))[1]["rows"][0]["row"] == 5
 
 
 def test_what_the_framework_refuses_has_the_same_shape() -> None:

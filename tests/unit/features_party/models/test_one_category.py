@@ -159,7 +159,7 @@ def test_unknown_cells_are_counted_and_rows_are_those_of_the_file(
     lines = path.read_text(encoding="utf-8").splitlines()
     lines[201] = lines[201].rsplit(",", 1)[0] + ",one"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    with pytest.raises(InvalidInput, match=r"Row 200 \(counting from 0\), field 'x': a number or null is expected"):
+    with pytest.raises(InvalidInput, match=r"Row 201 \(counting from 1\), field 'x': a number or null is expected"):
         predict_file(SavedModel(saved, card), path, "id", tmp_path / "q.parquet")
 
 

@@ -239,7 +239,7 @@ def test_a_missing_column_is_named_and_order_does_not_matter() -> None:
 def test_text_where_numbers_were_is_refused() -> None:
     schema = FeatureSchema.learn(pa.table({"a": [1.0]}))
     assert schema.encode(pa.table({"a": ["2.5"]})).numbers[0, 0] == 2.5
-    with pytest.raises(InvalidRows, match=r"Row 1 .* field 'a': a number or null"):
+    with pytest.raises(InvalidRows, match=r"Row 2 .* field 'a': a number or null"):
         schema.encode(pa.table({"a": ["2", "two"]}))
 
 

@@ -27,6 +27,7 @@ CASES: dict[str, tuple[bytes, type[InvalidInput], str]] = {
     "utf-16": (GOOD.decode().encode("utf-16"), InvalidFile, "is UTF-16 text; save it as UTF-8"),
     "utf-16 without a mark": (GOOD.decode().encode("utf-16-le"), InvalidFile, "is no text"),
     "semicolons": (GOOD.replace(b",", b";"), InvalidTable, "by semicolons; separate them by commas"),
+    "semicolons and decimal commas": (b"id;label\na;765,43\n", InvalidFile, "by semicolons; separate them by commas"),
     "tabs": (GOOD.replace(b",", b"\t"), InvalidTable, "by tabs"),
     "bars": (GOOD.replace(b",", b"|"), InvalidTable, "by vertical bars"),
     "excel": (b"PK\x03\x04" + b"\0" * 40, InvalidFile, "Excel workbook"),
@@ -84,9 +85,9 @@ def test_rows_of_a_file_are_named_by_their_lines(tmp_path: Path) -> None:
         canonical_ids(table["id"], "id")
     located = with_lines(refused.value, path)
     assert [(p.row, p.line) for p in located.problems] == [(1, 5), (3, 9)]
-    assert "Row 1 (counting from 0), line 5, field 'id'" in located.detail
+    assert "Row 2 (counting from 1), line 5, field 'id'" in located.detail
     assert located.extras()["rows"][0] == {  # type: ignore[index]  # extras are objects of any kind
-        "row": 1, "line": 5, "field": "id", "rule": refused.value.problems[0].rule,
+        "row": 2, "line": 5, "field": "id", "rule": refused.value.problems[0].rule,
     }  # fmt: skip
 
 
