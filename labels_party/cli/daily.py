@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from label_dp.errors import InvalidInput
-from label_dp.service.cli import ADMINISTRATION, echo, emit
-from label_dp.service.party_commands import Json
+from label_dp.service.cli import ADMINISTRATION, confirm, echo, emit
+from label_dp.service.party_commands import Json, Yes
 from labels_party.cli.app import app, services
 
 
@@ -18,6 +18,7 @@ def purge(
     due: Annotated[
         bool, typer.Option("--due", help="Purge every batch whose retention is over; `serve` does so by itself.")
     ] = False,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Delete the labels of a batch for good; messages, ledger and the digests of its ids stay."""
@@ -25,6 +26,8 @@ def purge(
         raise InvalidInput("Name one batch, or say --due.")
     party = services(existing=True)
     result: dict[str, Any]
+    which = f"batch {batch}" if batch is not None else "every batch whose retention is over"
+    confirm(f"The labels of {which} are deleted.", yes)
     if batch is not None:
         _, result = party.retention.purge(batch, "command line")
         emit(result, as_json, lambda: echo(f"{batch}: labels purged at {result['purged']}"))

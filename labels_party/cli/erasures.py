@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from label_dp.service.cli import OFFICER, echo, emit, say, table, whole
-from label_dp.service.party_commands import Json
+from label_dp.service.cli import OFFICER, confirm, echo, emit, say, table, whole
+from label_dp.service.party_commands import Json, Yes
 from labels_party.cli.app import app, services
 
 PopulationName = Annotated[str, typer.Option(help="Name or id of the population.")]
@@ -28,6 +28,7 @@ def erase(
     ] = None,
     id_column: Annotated[str, typer.Option(help="Its column with example ids.")] = "example_id",
     unit: Units = None,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Erase the labels of examples, or of a person: they take the missing-label value, and are deleted here.
@@ -44,6 +45,8 @@ def erase(
     party = services(existing=True)
     asks = party.unit_erasures if unit else party.erasures
     asked: list[str] = unit or wanted
+    whose = f"{len(asked):,} {'person' if unit else 'example'}{'' if len(asked) == 1 else 's'}"
+    confirm(f"The labels of {whose} of {population} are erased.", yes)
     answers = [
         asks.request(population, asked[start : start + MOST_IDS], COMMAND_LINE)[1]
         for start in range(0, len(asked), MOST_IDS)

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from label_dp.documents.canonical import canonical_bytes
-from label_dp.service.cli import ADMINISTRATION, echo, emit, replacing, warn
-from label_dp.service.party_commands import Force, Json
+from label_dp.service.cli import ADMINISTRATION, confirm, echo, emit, replacing, warn
+from label_dp.service.party_commands import Force, Json, Yes
 from labels_party.cli.app import app, services
 
 keys = typer.Typer(help="Change the keys of this home.", no_args_is_help=True)
@@ -21,6 +21,7 @@ def rotate_wrapping(
     prepare: Annotated[
         bool, typer.Option("--prepare", help="Only make the next key, to copy it to replicas that share no folder.")
     ] = False,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Wrap the keys of all batches under a new key; no label is written again, and the old key is removed.
@@ -31,6 +32,7 @@ def rotate_wrapping(
     if prepare:
         number, count = party.keys.prepare(), 0
     else:
+        confirm("The old wrapping key is erased, and older copies of the database open no label any more.", yes)
         number, count = party.keys.rotate()
     path = party.keys.wrapping.called(number)
     done = "made, and used for nothing yet" if prepare else f"wraps the keys of {count:,} batches"
@@ -42,6 +44,7 @@ def rotate_signing(
     prepare: Annotated[
         bool, typer.Option("--prepare", help="Only make the next key, to copy it to replicas that share no folder.")
     ] = False,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Hand over from the signing key to a new one, in a document that the old key signs; the old key is erased.
@@ -57,6 +60,7 @@ def rotate_signing(
         told: dict[str, object] = {"key_id": following, "private_key": str(path), "used": False}
         emit(told, as_json, lambda: echo(f"{path}: made, and used for nothing yet"))
         return
+    confirm("The signing key is erased once a new one follows it.", yes)
     found = party.own_keys.rotate("cli")
     now, kept = party.home.public_key, party.own_keys.public_file(found.old)
     told = {"key_id": found.new.id, "before": found.old.id, "public_key": str(now), "used": True}

@@ -15,8 +15,10 @@ set_aside = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(set_aside, name="set-aside", rich_help_panel=ADMINISTRATION)
-BatchId = Annotated[str, typer.Argument(metavar="BATCH", help="Id of the batch.")]
-UploadId = Annotated[str, typer.Argument(metavar="UPLOAD", help="Id of the upload, as `set-aside list` shows it.")]
+UploadId = Annotated[
+    list[str],
+    typer.Argument(metavar="[BATCH] UPLOAD", help="Id of the upload, as `set-aside list` shows it; its batch before."),
+]
 
 
 @set_aside.command("list")
@@ -47,20 +49,25 @@ def list_(
 
 
 @set_aside.command()
-def drop(batch: BatchId, upload: UploadId, as_json: Json = False) -> None:
+def drop(upload: UploadId, as_json: Json = False) -> None:
     """Nothing of the upload counts, ever."""
-    _decide(batch, upload, "drop", as_json, "nothing of it counts")
+    _decide(upload, "drop", as_json, "nothing of it counts")
 
 
 @set_aside.command()
-def replace(batch: BatchId, upload: UploadId, as_json: Json = False) -> None:
+def replace(upload: UploadId, as_json: Json = False) -> None:
     """The upload counts as if it came now, in place of what its ids had before."""
-    _decide(batch, upload, "replace", as_json, "it counts in place of what its ids had before")
+    _decide(upload, "replace", as_json, "it counts in place of what its ids had before")
 
 
-def _decide(batch: str, upload: str, decision: str, as_json: bool, then: str) -> None:
+def _decide(names: list[str], decision: str, as_json: bool, then: str) -> None:
+    from label_dp.errors import InvalidInput
     from labels_party.work.decisions import COMMAND_LINE
 
+    if len(names) > 2:
+        raise InvalidInput("Name one upload, or its batch and it.")
+    aside, upload = services(existing=True).set_aside, names[-1]
+    batch = names[0] if len(names) == 2 else aside.batch_of(upload)
     data: dict[str, Any]
-    _, data = services(existing=True).set_aside.decide(batch, upload, decision, COMMAND_LINE)
+    _, data = aside.decide(batch, upload, decision, COMMAND_LINE)
     emit(data, as_json, lambda: echo(f"{upload} ({data['rows']:,} rows): {then}."))

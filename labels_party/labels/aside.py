@@ -132,6 +132,14 @@ class SetAside:
         query = sa.select(batches.c.id).where(batches.c.set_aside > 0).order_by(batches.c.id)
         return self.database.read("aside.waiting", lambda c: list(c.execute(query).scalars()))
 
+    def batch_of(self, upload: str) -> str:
+        """Raises NotFound."""
+        query = sa.select(set_aside.c.batch).where(set_aside.c.id == upload, set_aside.c.aside)
+        found = self.database.read("aside.batch", lambda c: c.execute(query).scalar()) if upload.isprintable() else None
+        if found is None:
+            raise NotFound(f"There is no upload '{upload}' set aside.")
+        return str(found)
+
     def decide(self, batch_id: str, upload: str, decision: str, actor: str, call: IdempotentCall = NO_KEY) -> Reply:
         """`drop`: nothing of it counts, ever. `replace`: as if it came now, with `mode=upsert`. Its digests stay where
         they are: what later uploads are compared with must not tell what was decided.

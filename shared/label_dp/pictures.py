@@ -20,6 +20,7 @@ from markupsafe import Markup, escape
 INK, GRID, FIRST, SECOND = "#1b222b", "#d9dfe6", "#2f6fa8", "#c05f1a"
 COLOURS = (FIRST, SECOND, "#3d8b5f", "#8a4fa0")
 WIDTH = 5.6  # inches: narrow, so that its letters are still read on a telephone
+MARGIN = 0.01  # of the width, left of what the axes say
 FOLDER = "MPLCONFIGDIR"
 STYLE = re.compile(r' style="([^"]*)"')
 FONT = re.compile(r"font: (?:[a-z]+ )*([\d.]+px) ([^;]+)")
@@ -70,6 +71,15 @@ def new_axes(across: str, up: str, height: float = 2.8) -> tuple[Any, Any]:
     axes.patch.set_visible(False)
     figure.patch.set_visible(False)
     return figure, axes
+
+
+def hold(figure: Any, axes: Any) -> None:
+    """Move the axes to the right by what their numbers and their name need beyond the left edge."""
+    figure.draw_without_rendering()
+    beyond = MARGIN - axes.get_tightbbox().x0 / figure.bbox.width
+    if beyond > 0:
+        place = axes.get_position()
+        axes.set_position((place.x0 + beyond, place.y0, place.width - beyond, place.height))
 
 
 def markup(figure: Any, name: str, told: str) -> Markup:

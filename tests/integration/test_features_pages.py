@@ -111,6 +111,7 @@ def test_what_has_ended_is_not_cancelled(api: Api, names: dict[str, str]) -> Non
     page = person.get(path).text
     assert "Cancel this training" not in page
     assert "&lt;i&gt;first" in page
+    assert "<span data-step></span>" in page  # the state says that it is done
     answer = person.post(f"{path}/cancel", person.token(path))
     assert answer.status_code == 409
     assert "there is nothing to cancel" in answer.text

@@ -233,6 +233,9 @@ def test_no_label_and_no_single_value_is_on_a_page(timed: LabelsParty) -> None:
 
 def test_an_officer_declines_with_a_word_why(timed: LabelsParty, work: dict[str, str]) -> None:
     officer = signed_in(timed.client("auditor"))
+    waiting = officer.get("/approvals").text
+    assert f'<a href="./releases/{work["release"]}">' in waiting
+    assert "for the labels" in waiting
     path = f"/approvals/{work['release']}/decline"
     officer.post(path, officer.token("/approvals"), reason="the other model needs it")
     assert "the other model needs it" in officer.get(f"/audit?work={work['release']}").text
@@ -253,6 +256,7 @@ def test_the_export_of_a_page_agrees_with_the_store(timed: LabelsParty, work: di
     token, export = officer.token("/audit"), officer.get("/audit/export").content
     told = officer.post("/audit/verify", token).text
     assert "events hold" in told
+    assert re.search(r"<details><summary>Checked \(\d+\)</summary>", told)
 
     def compared(data: bytes) -> str:
         return officer.client.post(
@@ -297,6 +301,17 @@ def test_an_erasure_is_asked_for_and_looked_up(timed: LabelsParty) -> None:
     assert batch in found
     assert "before any release" in found
     assert "No request for this example" in person.get("/erasures?population=erasable&example_id=c9").text
+
+
+def test_an_unknown_address_is_a_page_for_a_browser_and_a_problem_for_a_program(timed: LabelsParty) -> None:
+    client, browser = timed.client("auditor"), {"Accept": "text/html,application/xhtml+xml;q=0.9"}
+    page = client.get("/nowhere", headers=browser)
+    assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert "There is no such page." in page.text
+    assert page.headers["Content-Security-Policy"] == POLICY
+    for path, headers in (("/nowhere", {"Accept": "*/*"}), ("/v1/nowhere", browser)):
+        answer = client.get(path, headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (404, "not-found")
 
 
 def test_pages_are_not_in_the_reference_of_calls(owner: TestClient) -> None:

@@ -42,7 +42,7 @@ def test_the_owner_is_told_by_the_seal_lists_what_waits_and_decides(party: Label
     assert (one["rows"], one["decision"], one["examples"]) == (2, None, ["b"])
     shown = run("set-aside", "list", batch).out
     assert all(text in shown for text in (one["id"], other["id"], batch, "waits", one["sent_by"]))
-    assert "nothing of it counts" in run("set-aside", "drop", batch, one["id"]).out
+    assert "nothing of it counts" in run("set-aside", "drop", one["id"]).out
     decided = json.loads(run("set-aside", "replace", batch, other["id"], "--json").out)
     assert (decided["decision"], decided["decided_by"]) == ("replace", "command line")
     assert party.client("owner").post(f"/v1/batches/{batch}/seal").json()["examples"] == 3
@@ -64,6 +64,7 @@ def test_what_is_not_there_or_decided_already_is_refused_in_a_sentence(party: La
         ("list", "bat_0"),
         ("drop", "bat_0", upload),
         ("drop", batch, "upl_0"),
+        ("drop", "upl_0"),
         ("replace", batch, "upl_0"),
     ):
         refused = run("set-aside", *command)

@@ -86,9 +86,8 @@ def audit_router(party: Party, audited: Callable[[Any], Audited], *roles: str, e
         except LabelDPError as error:
             return _result(visit, "Verification", False, str(error))
         verdict = f"{said['events']:,} events hold: every link, every sum of ε, every rule, every receipt."
-        facts = [("Head", said["head"]), *(("Checked", what) for what in said["checked"])]
-        facts += [("Not checked", what) for what in said["not_checked"]]
-        return _result(visit, "Verification", True, verdict, facts=facts)
+        told = {"Checked": said["checked"], "Not checked": said["not_checked"]}
+        return _result(visit, "Verification", True, verdict, facts=[("Head", said["head"])], lists=told)
 
     @router.post("/audit/compare", dependencies=[FILE_FORM])
     def compare(visit: Annotated[Visit, officer]) -> Response:
@@ -150,7 +149,14 @@ def _written(path: Path, data: bytes) -> Path:
 
 
 def _result(
-    visit: Visit, heading: str, fine: bool, verdict: str, findings: list[str] | None = None, facts: Any = ()
+    visit: Visit,
+    heading: str,
+    fine: bool,
+    verdict: str,
+    findings: list[str] | None = None,
+    facts: Any = (),
+    lists: dict[str, list[str]] | None = None,
 ) -> Response:
+    """`lists`: by title, what is shown to whoever unfolds it."""
     found = {"heading": heading, "fine": fine, "verdict": verdict, "findings": findings or [], "facts": list(facts)}
-    return visit.page("audit_result", **found)
+    return visit.page("audit_result", **found, lists=lists or {})

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from label_dp.pictures import COLOURS, FIRST, INK, markup, new_axes
+from label_dp.pictures import COLOURS, FIRST, INK, hold, markup, new_axes
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ def curves(
         axes.set_ylim(bottom=0)
     if len(drawn) > 1:
         axes.legend(frameon=False, labelcolor=INK)
+    hold(figure, axes)
     return markup(figure, name, told)
 
 

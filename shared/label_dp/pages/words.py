@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from markupsafe import Markup
+
 from label_dp.documents.statement_text import count, number, percent
 from label_dp.privacy import Epsilon
 
@@ -32,13 +34,15 @@ def grouped(figure: str) -> str:
     return f"{int(figure):,}" if figure.isascii() and figure.isdigit() and len(figure) < 20 else figure
 
 
-def day(value: str | None) -> str:
-    return "–" if not value else value[:10]
+def day(value: str | None) -> Markup:
+    """A day that no line end parts at its hyphens."""
+    return Markup("<time>{}</time>").format(value[:10]) if value else Markup("–")
 
 
-def days_of(span: dict[str, str]) -> str:
+def days_of(span: dict[str, str]) -> Markup:
     """The first and the last day of something."""
-    return span["first"] if span["first"] == span["last"] else f"{span['first']} to {span['last']}"
+    first, last = day(span["first"]), day(span["last"])
+    return first if first == last else Markup("{} to {}").format(first, last)
 
 
 def state(value: str) -> str:
@@ -53,6 +57,13 @@ def share(part: str, whole: str) -> int:
 
 def left(lifetime: str, spent: str) -> str:
     return str(Epsilon(max(0, Epsilon.parse(lifetime).nano - Epsilon.parse(spent).nano)))
+
+
+def rounded(value: Any) -> str:
+    """Four digits of a measure; a count as it is."""
+    if value is None:
+        return "–"
+    return f"{value:,}" if isinstance(value, int) else number(float(f"{float(value):.4g}"))
 
 
 def plain(value: Any) -> str:
@@ -76,7 +87,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "share": share,
     "left": left,
     "short": short,
-    "number": lambda value: "–" if value is None else number(float(f"{float(value):.4g}")),
+    "number": rounded,
     "count": count,
     "plain": plain,
     "percent": lambda value: percent(float(value)),

@@ -178,6 +178,16 @@ def warn(detail: str) -> None:
     print(f"warning: {printable(detail)}", file=sys.stderr)  # noqa: T201 - the command line's own output
 
 
+def confirm(what: str, sure: bool) -> None:
+    """Ask on a terminal before what cannot be undone. Programs are not asked, and `sure` (--yes) is the answer."""
+    if sure or not sys.stdin.isatty():
+        return
+    asked = f"{printable(what)} This cannot be undone. Go on? [y/N] "
+    print(asked, end="", file=sys.stderr, flush=True)  # noqa: T201 - the command line's own output
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        fail("nothing was done", 1)
+
+
 def emit(data: Any, as_json: bool, human: Callable[[], None]) -> None:
     """One JSON document for programs, or `human()` for people."""
     if as_json:

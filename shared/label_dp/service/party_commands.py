@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for programs.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the output file if there is one already.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask on a terminal whether to go on.")]
 Expires = Annotated[
     str | None,
     typer.Option(metavar="DAYS|DATE", help="Valid for so many days, or until the end of this day (UTC); default ever."),

@@ -6,9 +6,10 @@ import json
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from label_dp.errors import IdempotencyInFlight, LabelDPError, TooManyCalls
@@ -66,7 +67,7 @@ async def _on_validation(request: Request, error: Exception) -> ProblemResponse:
     return refusal(explain(list(error.errors()), error.body, model))
 
 
-async def _on_http(request: Request, error: Exception) -> ProblemResponse:
+async def _on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status = HTTPStatus(error.status_code)
     if status == HTTPStatus.BAD_REQUEST:  # the framework's word for a body that it cannot decode
@@ -74,9 +75,20 @@ async def _on_http(request: Request, error: Exception) -> ProblemResponse:
     detail, headers = f"{status.phrase}.", dict(error.headers or {})
     if status == HTTPStatus.NOT_FOUND:
         detail = "There is no such path. See /docs for the calls of this service."
+        if _is_browser(request):
+            body = http_problem(status, "not-found", status.phrase, "There is no such page.")
+            site = request.app.state.site
+            page: Response = await run_in_threadpool(site.render, request, "refused", status, problem=body)
+            return page
     if status == HTTPStatus.METHOD_NOT_ALLOWED:
         methods = allowed_methods(request.app, request.scope)
         headers["Allow"] = ", ".join(methods)
         detail = f"This path answers {', '.join(methods)} only. See /docs for the calls of this service."
     code = status.phrase.lower().replace(" ", "-")
     return respond(status, http_problem(status, code, status.phrase, detail), headers)
+
+
+def _is_browser(request: Request) -> bool:
+    """Whether a page is wanted, by a service that has pages."""
+    wants = request.method == "GET" and "text/html" in request.headers.get("accept", "")
+    return wants and not request.url.path.startswith("/v1/") and hasattr(request.app.state, "site")
