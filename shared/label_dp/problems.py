@@ -33,10 +33,11 @@ STATUS: dict[type[e.LabelDPError], int] = {
 
 
 def status_of(error: e.LabelDPError) -> int:
-    for kind in type(error).__mro__:
-        if kind in STATUS:
-            return STATUS[kind]
-    return 500
+    return status_of_kind(type(error))
+
+
+def status_of_kind(kind: type[e.LabelDPError]) -> int:
+    return next(STATUS[base] for base in kind.__mro__ if base in STATUS)
 
 
 def problem(error: e.LabelDPError) -> tuple[int, dict[str, Any]]:

@@ -11,6 +11,7 @@ import typer
 
 import features_party.cli
 import labels_party.cli
+from deploy import error_codes
 from label_dp.schemas.reference import page
 from tests.support.features_api import running
 from tests.support.labels import LabelsParty
@@ -57,6 +58,21 @@ def test_parameters_are_those_of_the_schemas() -> None:
     written = (GUIDES / "parameters.md").read_text(encoding="utf-8")
     again = "write it again: .venv/bin/python -m label_dp.schemas.reference > deploy/guides/parameters.md"
     assert written == page(), again
+
+
+def test_codes_of_errors_are_those_of_the_classes_and_none_is_left_out() -> None:
+    written = (GUIDES / "errors.md").read_text(encoding="utf-8")
+    assert written == error_codes.page(), (
+        "write it again: .venv/bin/python -m deploy.error_codes > deploy/guides/errors.md"
+    )
+    listed = set(re.findall(r"^\| `([a-z0-9-]+)`", written, re.M))
+    assert {kind.code for kind in error_codes.kinds()} <= listed
+    # also of modules that neither service imports, and of bodies that no class stands behind
+    declared = re.compile(r'^    code = "([a-z-]+)"|http_problem\(\d+, "([a-z-]+)"', re.M)
+    for room in ("labels_party", "features_party", "shared"):
+        for path in (GUIDES.parents[1] / room).rglob("*.py"):
+            found = declared.findall(path.read_text(encoding="utf-8"))
+            assert {code or other for code, other in found} <= listed, path
 
 
 def summaries(openapi: dict[str, Any]) -> list[str]:
