@@ -44,6 +44,7 @@ def approvals(visit: Auditor, cursor: Annotated[str | None, Query(max_length=200
             "fits": after <= account.lifetime,
             "before": days(before.rows, visit),
             "beyond": batch.beyond(population),
+            "month": batch.created[:7],
             "own": found.requested_by.casefold() == visit.caller.actor.casefold(),
         }
 

@@ -236,6 +236,11 @@ def test_an_officer_declines_with_a_word_why(timed: LabelsParty, work: dict[str,
     waiting = officer.get("/approvals").text
     assert f'<a href="./releases/{work["release"]}">' in waiting
     assert "for the labels" in waiting
+    released = officer.get(f"/releases/{work['release']}").text
+    for page, up in ((waiting, "./"), (released, "../")):
+        address = re.search(rf'href="{up}(populations/[^"?]+\?month=\d{{4}}-\d\d)#(bat_[^"]+)"', page)
+        assert address is not None
+        assert f'id="{address[2]}"' in officer.get(f"/{address[1]}").text
     path = f"/approvals/{work['release']}/decline"
     officer.post(path, officer.token("/approvals"), reason="the other model needs it")
     assert "the other model needs it" in officer.get(f"/audit?work={work['release']}").text
