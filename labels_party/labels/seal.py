@@ -123,7 +123,7 @@ class Sealer:
         call: IdempotentCall = NO_KEY,
         guard: Callable[[Connection], None] | None = None,
     ) -> Reply:
-        """Seal an open batch. Raises Conflict, OverlappingBatch, TooManyExamples or IncompleteLabels; then nothing
+        """Seal an open batch. Raises Busy; or Conflict, OverlappingBatch, TooManyExamples or IncompleteLabels; then nothing
         changed, but that keys which may send labels only are refused from now on: they must not see how it ended.
         Whatever is wrong with ids or units is said before labels are looked at.
 
@@ -132,10 +132,11 @@ class Sealer:
         earlier = self.database.read("seal.seen", call.earlier)
         if earlier is not None:
             return earlier
-        self.database.write("seal.close", lambda c: self.batches.close(c, batch_id))
         busy = "Too many uploads to the same batch at once, or a part of it is lost; try again."
-        with self.turn(f"seal {batch_id}"):  # two would sort all of it, and one throw it away
-            return until_current(lambda: self._attempt(batch_id, actor, call, guard), RETRIES, busy)
+        with self.sort.alone():
+            self.database.write("seal.close", lambda c: self.batches.close(c, batch_id))
+            with self.turn(f"seal {batch_id}"):  # two would sort all of it, and one throw it away
+                return until_current(lambda: self._attempt(batch_id, actor, call, guard), RETRIES, busy)
 
     def _attempt(
         self, batch_id: str, actor: str, call: IdempotentCall, guard: Callable[[Connection], None] | None

@@ -7,6 +7,7 @@ labels.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from label_dp.errors import MissingLabels
+from label_dp.errors import Busy, MissingLabels
 from labels_party.labels.batches import DELETE, INSERT, Segment
 from labels_party.labels.by_id.sort import IdSort
 from labels_party.labels.columns import positions_of
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 SHOWN_IDS = 20
 SHARE = 28  # percent of the memory for rows that wait for the sort; their sorted copies, Arrow and Python take the rest
 TOGETHER = 42  # percent for such rows of a file and its digests, where these wait in memory as well
+PATIENCE = 20.0  # seconds that a seal waits for another one of its process
 NONE = np.uint32(0xFFFFFFFF)  # in place of a position: a record that says that there is no label
 
 
@@ -75,8 +77,19 @@ class Excess:
 class LabelSort:
     """Bounded memory: what does not fit in `memory_mb` lies encrypted under `spill`."""
 
-    def __init__(self, vault: LabelVault, spill: Path, memory_mb: int) -> None:
-        self.vault, self.spill, self.memory_mb = vault, spill, memory_mb
+    def __init__(self, vault: LabelVault, spill: Path, memory_mb: int, patience: float = PATIENCE) -> None:
+        self.vault, self.spill, self.memory_mb, self.patience = vault, spill, memory_mb, patience
+        self._memory = threading.Lock()
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """The whole memory, for one batch of a process at a time. Raises Busy if it does not become free in time."""
+        if not self._memory.acquire(timeout=self.patience):
+            raise Busy("Another batch is being sealed, which takes the memory for sorts; try again in a moment.")
+        try:
+            yield
+        finally:
+            self._memory.release()
 
     def digests(self, rows: int | None, id_bytes: int | None) -> int | None:
         """How many digests of a file may wait in memory: all where the sort needs no disk either; None, as of uploads,

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from label_dp.domain import Domain
-from label_dp.errors import Unavailable
+from label_dp.errors import Busy, Unavailable
 from labels_party.labels.batches import SEALED, UPSERT, Batch
 from labels_party.labels.seal import IncompleteLabels, SealedLabels
 from tests.support.asking import population as declared
@@ -165,6 +165,27 @@ def test_nothing_that_the_sort_writes_shows_a_label(party: LabelsParty, monkeypa
         assert ((counts - expected) ** 2 / expected).sum() < 400
         # of a hundred ids not one lies there; so many random bytes hold one by chance once in 10⁵ tries
         assert not re.search(rb"i00\d\d", found.tobytes()), len(found)
+
+
+def test_one_batch_is_sealed_at_a_time(party: LabelsParty, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each seal takes the whole memory for sorts. One that waits in vain leaves its batch open to uploads."""
+    first, second = open_batch(party), open_batch(party)
+    for batch in (first, second):
+        send(party, batch, [("insert", {"a": 1})])
+    sealer, refusals = party.services.sealer, []
+    monkeypatch.setattr(sealer.sort, "patience", 0.0)
+
+    def seal_another(name: str) -> None:
+        if name == "seal.prepared" and not refusals:
+            with pytest.raises(Busy) as refusal:
+                sealer.seal(second.id, "test")
+            refusals.append(str(refusal.value))
+
+    monkeypatch.setattr(party.services.database, "fault", seal_another)
+    assert sealed(party, first) == {"a": 1}
+    assert refusals == ["Another batch is being sealed, which takes the memory for sorts; try again in a moment."]
+    party.services.intake.add_labels(second.id, table({"b": 2}), owner=False)
+    assert sealed(party, second) == {"a": 1, "b": 2}
 
 
 def test_the_files_of_a_refused_seal_are_gone(party: LabelsParty, tmp_path: Path) -> None:

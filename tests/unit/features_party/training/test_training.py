@@ -18,7 +18,7 @@ from features_party.training.objectives import smooth_absolute
 from label_dp.domain import Domain
 from label_dp.errors import InvalidFile, InvalidInput, InvalidLoss, InvalidRows, InvalidTable
 from tests.support.messages import draw, one_bit, rr, world
-from tests.support.training import draws, fit
+from tests.support.training import draws, fit, quick_validation
 
 TEN = Domain.parse("0:10")
 MODELS = ["gbdt", "trees", "linear"]
@@ -88,7 +88,8 @@ def test_columns_without_values(model: str) -> None:
     features = w.features.append_column("nothing", pa.nulls(300)).append_column(
         "empty", pa.array([None] * 300, pa.string())
     )
-    trained = fit(features, w.labels, domain=TEN, model=model)
+    with quick_validation():
+        trained = fit(features, w.labels, domain=TEN, model=model)
     assert np.all(np.isfinite(trained.predict(features)))
     only = features.select(["nothing", "empty"])
     assert fit(only, w.labels, model=model).predict(only) == pytest.approx(np.full(300, w.labels.mean()), abs=0.2)
@@ -99,7 +100,8 @@ def test_infinities_and_constants_and_huge_values(model: str) -> None:
     w = world(300)
     odd = np.where(np.arange(300) % 3 == 0, np.inf, 1e30)
     features = w.features.append_column("odd", pa.array(odd)).append_column("same", pa.array(np.full(300, 5)))
-    trained = fit(features, w.labels, domain=TEN, model=model)
+    with quick_validation():
+        trained = fit(features, w.labels, domain=TEN, model=model)
     assert np.all(np.isfinite(trained.predict(features)))
     assert np.mean((trained.predict(features) - w.labels) ** 2) < np.var(w.labels)
 
@@ -166,7 +168,8 @@ def test_json_round_trip_predicts_the_same(model: str, loss: str) -> None:
     import json
 
     w = world(500)
-    trained = fit(w.features, w.labels, domain=TEN, model=model, loss=loss)
+    with quick_validation():
+        trained = fit(w.features, w.labels, domain=TEN, model=model, loss=loss)
     again = TrainedModel.from_json(json.loads(json.dumps(trained.as_json(), allow_nan=False)))
     assert np.array_equal(again.predict(w.features), trained.predict(w.features))
     assert again.body.importance(again.schema) == trained.body.importance(trained.schema)
@@ -175,7 +178,8 @@ def test_json_round_trip_predicts_the_same(model: str, loss: str) -> None:
 @pytest.mark.parametrize("model", MODELS)
 def test_parts_that_do_not_fit_are_refused(model: str) -> None:
     w = world(100)
-    good = fit(w.features, w.labels, model=model).as_json()
+    with quick_validation():
+        good = fit(w.features, w.labels, model=model).as_json()
     changes: tuple[dict[str, object], ...] = (
         {"format": "other"},
         {"version": 99},
