@@ -3,11 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check test-processes test-torch test-mlflow lint coverage mutants bench tables around notebooks pictures soak images lock sbom licences audit-dependencies sign verify-signature clean
+.PHONY: demo develop test check test-processes test-torch test-mlflow lint coverage mutants bench tables around notebooks pictures soak images lock sbom licences audit-dependencies sign verify-signature clean
 
 # ARGS="--clicks 20000 --stay" is quick and keeps both services for their pages; ARGS=--help lists the options.
 demo: $(VENV)/.runtime
 	@$(BIN)/python -m deploy.demo $(ARGS)
+
+# One service on the demo's data in this terminal, started again when a source file changes: PARTY=labels-party, or
+# PARTY=features-party. `breakpoint()` stops in it; ARGS="--port 9001" and more, ARGS=--help lists the options.
+develop: $(VENV)/.runtime
+	@$(BIN)/python -m deploy.demo.develop $(or $(PARTY),labels-party) $(ARGS)
 
 # Everything that protects a promise, in the processes of pytest alone: minutes, after each change.
 test: $(VENV)/.dev
@@ -133,7 +138,7 @@ pictures: $(VENV)/.dev
 	@$(BIN)/python -m tests.browser.pictures
 
 clean:
-	@rm -rf $(VENV) demo-output .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) demo-output develop-output .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \

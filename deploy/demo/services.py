@@ -91,7 +91,7 @@ class Service:
 
     def run(self, *arguments: str) -> str:
         """Run a subcommand to its end and return what it printed. Raises Unavailable with its error line."""
-        return execute(str(program(self.command)), *arguments, environment=self._environment())
+        return execute(str(program(self.command)), *arguments, environment=self.settings())
 
     def typed(self, *arguments: str) -> str:
         """A subcommand as a visitor would type it."""
@@ -107,7 +107,7 @@ class Service:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [str(program(self.command)), "serve", "--host", LOOPBACK, "--port", str(port)],
-                env=self._environment(),
+                env=self.settings(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -141,7 +141,7 @@ class Service:
             self._process.wait()
         self._process = None
 
-    def _environment(self) -> dict[str, str]:
+    def settings(self) -> dict[str, str]:
         """The visitor's own settings of either party must not lead the demo to their real home or database."""
         prefixes = ("LABELS_PARTY_", "FEATURES_PARTY_")
         kept = {name: value for name, value in os.environ.items() if not name.upper().startswith(prefixes)}

@@ -1,4 +1,4 @@
-"""Trainings. There is no call that takes true labels: evaluation exists on files only (invariant 8)."""
+"""Trainings. There is no call that takes true labels: evaluation exists on files only (invariant no-oracle)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Accounting for a verified document of whatever sort (invariant 7): its ε goes to our own audit store, in the
-transaction that makes it ours, or it is refused and that it came is on record."""
+"""Accounting for a verified document of whatever sort (invariant verify-then-account): its ε goes to our own audit
+store, in the transaction that makes it ours, or it is refused and that it came is on record."""
 
 from __future__ import annotations
 

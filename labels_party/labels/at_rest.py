@@ -7,5 +7,5 @@ from labels_party.storage.secrets import Secrets
 
 
 def digest_key(secrets_: Secrets, label: str) -> bytes:
-    """Digests of ids are comparable within one label name, whatever the population is called (invariant 8)."""
+    """Digests of ids are comparable within one label name, whatever the population is called (invariant no-oracle)."""
     return secrets_.derive("ids:" + label_scope(label))

@@ -1,9 +1,9 @@
 """Erasure requests: the label of an example stops counting, and is deleted from what is stored; its id stays.
 
 An erased example takes the population's missing-label value: at the seal of a batch that is still open, else at once in
-the sealed batch, which is written again without the label. Which rows a batch has never depends on it (invariant 5).
-Only the owner asks, and is told which ids no batch has. A later label of an erased id is accepted and ignored, so that
-who sends labels learns nothing. The ids are kept as keyed digests only.
+the sealed batch, which is written again without the label. Which rows a batch has never depends on it (invariant
+public-rows). Only the owner asks, and is told which ids no batch has. A later label of an erased id is accepted and
+ignored, so that who sends labels learns nothing. The ids are kept as keyed digests only.
 
 A crash at any point loses nothing: requests and what was done about them are rows, an object is replaced and the old
 one noted in one transaction, and deleted afterwards. While a release of a batch is being drawn its labels stay as they

@@ -54,8 +54,8 @@ class Intake:
         again changes nothing.
 
         With `may_replace` (the owner) another list replaces the first while no label is stored. Without it, what is
-        answered depends on the lists alone, never on whether labels came: else asking again would tell (invariant 5);
-        and in a population with units it is refused. Raises InvalidRows, Conflict.
+        answered depends on the lists alone, never on whether labels came: else asking again would tell (invariant
+        public-rows); and in a population with units it is refused. Raises InvalidRows, Conflict.
         """
         earlier = self._earlier(call)
         if earlier is not None:

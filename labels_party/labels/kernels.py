@@ -109,7 +109,7 @@ def merge_two(a_low: U64, a_high: U64, b_low: U64, b_high: U64, low: U64, high: 
 @compiled(f"void({WORDS}, {WORDS}, {WORDS}, {WORDS}, boolean[::1])")
 def mark_members(run_low: U64, run_high: U64, low: U64, high: U64, found: npt.NDArray[np.bool_]) -> None:
     """found[i]: whether the i-th of *sorted* digests occurs in a sorted run that is not empty. How many steps it takes,
-    and where they branch, follows from the two lengths: time must not tell which digests do (invariant 8)."""
+    and where they branch, follows from the two lengths: time must not tell which digests do (invariant no-oracle)."""
     n, m = np.int64(run_low.size), np.int64(low.size)
     place = np.full(m, n - 1)  # of the first whose high half is no smaller
     i: Any = np.int64(0)

@@ -2,7 +2,7 @@
 
 Afterwards nothing of the batch changes: one file of (id, label), encrypted, sorted bytewise by id, one sorted run of id
 digests and, in a population with units, one tally of them. Which rows it has and their order do not depend on labels
-(invariant 5).
+(invariant public-rows).
 """
 
 from __future__ import annotations
@@ -123,9 +123,9 @@ class Sealer:
         call: IdempotentCall = NO_KEY,
         guard: Callable[[Connection], None] | None = None,
     ) -> Reply:
-        """Seal an open batch. Raises Busy; or Conflict, OverlappingBatch, TooManyExamples or IncompleteLabels; then nothing
-        changed, but that keys which may send labels only are refused from now on: they must not see how it ended.
-        Whatever is wrong with ids or units is said before labels are looked at.
+        """Seal an open batch. Raises Busy; or Conflict, OverlappingBatch, TooManyExamples or IncompleteLabels; then
+        nothing changed, but that keys which may send labels only are refused from now on: they must not see how it
+        ended. Whatever is wrong with ids or units is said before labels are looked at.
 
         `guard` is asked in the transaction that seals, and may refuse.
         """

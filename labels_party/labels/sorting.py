@@ -1,7 +1,7 @@
 """From records to a batch's rows: sorted bytewise by id, one row per example, whatever the order of records.
 
-What the sort puts on a disk is encrypted (invariant 9), and which rows come out, in which order, does not depend on
-labels.
+What the sort puts on a disk is encrypted (invariant budget-outlives-labels), and which rows come out, in which order,
+does not depend on labels.
 """
 
 from __future__ import annotations

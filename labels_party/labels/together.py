@@ -2,7 +2,7 @@
 
 Each is answered once that transaction is durable, as if it had come alone. What a key that may send labels only can
 measure does not depend on which ids have a record: whether an upload of it is set aside is a mark in a row that each
-has, and nothing else (invariant 8).
+has, and nothing else (invariant no-oracle).
 """
 
 from __future__ import annotations

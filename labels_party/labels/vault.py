@@ -229,7 +229,8 @@ def _write_rows(file: BinaryIO, batches: Iterable[pa.RecordBatch], schema: pa.Sc
 def _grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same rows, ROW_GROUP of them at a time but at the end: how an object looks follows from their number alone.
 
-    Blocks of a sort depend on which records came, and where a message is cut may depend on row groups (invariant 5).
+    Blocks of a sort depend on which records came, and where a message is cut may depend on row groups (invariant
+    public-rows).
     """
     import pyarrow as pa
 

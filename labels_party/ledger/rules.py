@@ -1,4 +1,4 @@
-"""Ledger rules, pure: no clock, no database.
+"""Ledger rules (invariant derived-budget), pure: no clock, no database.
 
 An example is in exactly one batch of a population. Batches are disjoint, so what an example has spent is what its
 batch has spent (parallel composition), and releases of one batch add up (sequential composition; Dwork & Roth 2014,

@@ -1,4 +1,4 @@
-"""Randomized response over d bins with exact integer weights out of N = 2⁶⁴."""
+"""Randomized response over d bins with exact integer weights out of N = 2⁶⁴ (invariant exact-sampling)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """From charged work to its publication: lease an attempt, do it, publish it where it still counts.
 
-Crash rules (invariant 2): before transaction 1 nothing exists; between the transactions a new attempt draws again
-without a second charge, and nothing of the abandoned one was seen, or it goes on with the draft that the row names;
-after transaction 2 what was published never changes. Only the attempt whose number the row has may publish (fencing),
-whoever else believes to hold the lease.
+Crash rules (invariant charge-first): before transaction 1 nothing exists; between the transactions a new attempt draws
+again without a second charge, and nothing of the abandoned one was seen, or it goes on with the draft that the row
+names; after transaction 2 what was published never changes. Only the attempt whose number the row has may publish
+(fencing), whoever else believes to hold the lease.
 """
 
 from __future__ import annotations

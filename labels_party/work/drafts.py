@@ -1,8 +1,8 @@
 """Finished draws on their way to an object store, encrypted under the key of their batch.
 
-The store sees what is sent to it, so after the first byte of a draw no other draw may follow (invariant 2). Before that
-byte a draw is put here and named in its row of work: whoever takes the work over sends the same bytes. Of a draw that
-no row names the store has seen ciphertext alone, whose length follows from public facts.
+The store sees what is sent to it, so after the first byte of a draw no other draw may follow (invariant charge-first).
+Before that byte a draw is put here and named in its row of work: whoever takes the work over sends the same bytes. Of a
+draw that no row names the store has seen ciphertext alone, whose length follows from public facts.
 """
 
 from __future__ import annotations

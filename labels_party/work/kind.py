@@ -2,7 +2,7 @@
 
 Every kind is asked for, charged, drawn, published, acknowledged, retired. A `QueuedKind` is drawn under a lease, some
 time after its charge; an `AtOnceKind` in the transaction of its charge. What a kind draws becomes visible with its
-publication, or never (invariant 2).
+publication, or never (invariant charge-first).
 """
 
 from __future__ import annotations

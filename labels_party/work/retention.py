@@ -1,4 +1,5 @@
-"""Retention: the labels of a batch are deleted; ledger, messages and the keyed digests of its ids stay (invariant 9).
+"""Retention: the labels of a batch are deleted; ledger, messages and the keyed digests of its ids stay (invariant
+budget-outlives-labels).
 
 First the state, the audit event and the end of the batch's key, in one transaction, then the objects and what the
 database's files still hold of the key, then the rows that name them: after a crash at any point the rest is deleted by

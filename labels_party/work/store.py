@@ -1,4 +1,5 @@
-"""Charged work in the database: (accepted →) charged → drawing → published, or failed. Charge first (invariant 2)."""
+"""Charged work in the database: (accepted →) charged → drawing → published, or failed. Charge first (invariant
+charge-first)."""
 
 from __future__ import annotations
 
@@ -202,7 +203,7 @@ class Works:
         if audience is None:
             batch, population = self.batches.get(connection, batch_id)
         else:
-            # whether a batch is there, is sealed or is somebody else's is the owner's to know (invariant 8)
+            # whether a batch is there, is sealed or is somebody else's is the owner's to know (invariant no-oracle)
             unknown = NotFound(f"There is no batch '{batch_id}'.")
             try:
                 batch, population = self.batches.get(connection, batch_id)

@@ -277,7 +277,7 @@ class Conflict(LabelDPError):
 
 
 class DuplicateId(Conflict):
-    """A second record of an id. Says nothing on whether the value is the same (invariant 8)."""
+    """A second record of an id. Says nothing on whether the value is the same (invariant no-oracle)."""
 
     title = "Id already has a record"
 

@@ -31,7 +31,15 @@ MATHEMATICS = [
     ROOT / "labels_party/mechanisms/isotonic/README.md",
     ROOT / "features_party/training/README.md",
 ]
-DOCUMENTS = [ROOT / "README.md", *sorted(GUIDES.glob("*.md")), *ROOMS, *MATHEMATICS, ROOT / "deploy/SECURITY.md"]
+COMMUNITY = [ROOT / ".github/CONTRIBUTING.md", ROOT / ".github/SECURITY.md"]
+DOCUMENTS = [
+    ROOT / "README.md",
+    *sorted(GUIDES.glob("*.md")),
+    *ROOMS,
+    *MATHEMATICS,
+    ROOT / "deploy/SECURITY.md",
+    *COMMUNITY,
+]
 RUNBOOK = GUIDES / "runbook.md"  # test_runbook.py runs it
 # what each document may be long; a reader gives up before a writer does
 LINES = {ROOT / "README.md": 120, ROOT / "tests/README.md": 60, **dict.fromkeys(ROOMS[:3], 100)}

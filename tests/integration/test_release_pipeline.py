@@ -1,4 +1,5 @@
-"""The two-transaction protocol: charge first, one draw published, crashes at every named point (invariant 2)."""
+"""The two-transaction protocol: charge first, one draw published, crashes at every named point (invariant
+charge-first)."""
 
 from __future__ import annotations
 

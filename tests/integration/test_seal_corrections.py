@@ -139,7 +139,8 @@ def test_many_corrections_across_chunks_of_the_sort(party: LabelsParty, monkeypa
 
 
 def test_nothing_that_the_sort_writes_shows_a_label(party: LabelsParty, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lies on a disk meanwhile looks random, and the same labels twice look different (invariant 9)."""
+    """What lies on a disk meanwhile looks random, and the same labels twice look different (invariant
+    budget-outlives-labels)."""
     written: dict[int, bytes] = {}
     write = os.write
 

@@ -201,7 +201,8 @@ def test_hostile_bodies_are_refused_soon_and_small(make: Callable[[], bytes], ki
 
 
 def test_a_large_parquet_upload_lies_on_disk_encrypted_only(desk: Desk) -> None:
-    """Raw labels never touch a disk (invariant 9): what is spooled cannot be read without a key that is in memory."""
+    """Raw labels never touch a disk (invariant budget-outlives-labels): what is spooled cannot be read without a key
+    that is in memory."""
     from labels_party.labels.spool import IN_MEMORY, Spool
 
     plain = b"".join(b"label-731946-%09d;" % i for i in range(IN_MEMORY // 20 + 50_000))

@@ -144,7 +144,8 @@ def test_a_repeated_call_has_one_effect(shop: Shop) -> None:
 def test_what_is_stored_opened_and_deleted_does_not_depend_on_which_ids_have_a_record(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Invariant 8: the same requests to the store, whichever uploads are set aside, and in the call after it too."""
+    """Invariant no-oracle: the same requests to the store, whichever uploads are set aside, and in the call after it
+    too."""
     # merges of runs have a thread of their own, for which no sender waits
     monkeypatch.setattr(shop.services.intake.compaction, "run", lambda *_: None)
     shop.take(shop.small({"a": 1, "b": 1}))

@@ -1,4 +1,5 @@
-"""Every bound of an error that a document, card, guide or README states, and the test that measures it at its worst.
+"""Every bound of an error that a document, card, guide or README states, and the test that measures it at its worst
+(invariant bounds-hold).
 
 `STATED` is the list: where the sentence stands, some of its words, and the test. What is measured here: calibrations
 where scores tie, where few of the sent ones belong to the batch and where values are few; ranks where all wrong points

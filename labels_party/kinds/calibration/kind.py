@@ -6,10 +6,10 @@ charged, whatever the scores are: which examples they are of tells nothing about
 
 Ids. Examples of the batch without a score are left out of the fit, and so are scores of ids that are not in the batch.
 The owner is refused the latter by row, before anything is charged. An audience is not, and no answer says how many of
-its ids were met: a free refusal would let it ask id by id what other audiences sent (invariant 8). Nor does a map: cuts
-and cells lie where the scores that were sent put them, met or not, and means are rounded to a public lattice. What it
-says of ids is what labels say, with noise. Whether its ids are those of the batch an audience can see by sending its
-list of examples again. Membership is a matter of ids, never of labels.
+its ids were met: a free refusal would let it ask id by id what other audiences sent (invariant no-oracle). Nor does a
+map: cuts and cells lie where the scores that were sent put them, met or not, and means are rounded to a public lattice.
+What it says of ids is what labels say, with noise. Whether its ids are those of the batch an audience can see by
+sending its list of examples again. Membership is a matter of ids, never of labels.
 """
 
 from __future__ import annotations

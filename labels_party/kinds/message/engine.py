@@ -1,7 +1,8 @@
 """The engine port: from sealed labels to privatized files, in this process or (`labels_party.spark`) on a cluster.
 
 An engine runs only for a charged release under a lease. It writes into the attempt's folder and shows nothing to
-anybody (invariant 2): a prior, a count or an output becomes visible with the publication of the attempt, or never.
+anybody (invariant charge-first): a prior, a count or an output becomes visible with the publication of the attempt, or
+never.
 """
 
 from __future__ import annotations

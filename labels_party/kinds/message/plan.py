@@ -1,4 +1,5 @@
-"""What a release will do, from public facts only: n, k, ε, a prior that is public or already private (invariant 1)."""
+"""What a release will do, from public facts only: n, k, ε, a prior that is public or already private (invariant
+charge-for-labels)."""
 
 from __future__ import annotations
 

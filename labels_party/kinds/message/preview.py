@@ -1,4 +1,5 @@
-"""What an ε would give, before it is spent: from n, k, ε and a prior that is public or already private (invariant 1).
+"""What an ε would give, before it is spent: from n, k, ε and a prior that is public or already private (invariant
+charge-for-labels).
 
 The recommendation is what `auto` (`labels_party.mechanisms.auto`) would choose.
 """
@@ -270,7 +271,7 @@ def _worth(channel: Channel, prior: FloatArray, n: int) -> dict[str, Any]:
 
 
 def describe_channel(channel: Channel, prior: FloatArray, loss: str | Loss) -> dict[str, Any]:
-    """Figures of a channel under a private prior, all of them expected ones (invariant 6)."""
+    """Figures of a channel under a private prior, all of them expected ones (invariant public-domain)."""
     return {
         "outputs": len(channel.outputs),
         "output_values": [float(v) for v in channel.outputs] if channel.m <= LISTED else None,

@@ -1,4 +1,5 @@
-"""Priors that cost nothing more: those of our own published releases, which ε has paid for already (invariant 2)."""
+"""Priors that cost nothing more: those of our own published releases, which ε has paid for already (invariant
+charge-first)."""
 
 from __future__ import annotations
 

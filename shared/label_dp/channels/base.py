@@ -2,7 +2,7 @@
 
 Both parties build the same objects: the labels party to draw from, the features party from a signed manifest, to
 prove ε for itself (`satisfies`), to correct for the noise (`debiased_outputs`) and to know how large it is. Every
-figure here comes from the channel and a prior, never from a realised draw (invariant 6).
+figure here comes from the channel and a prior, never from a realised draw (invariant public-domain).
 """
 
 from __future__ import annotations

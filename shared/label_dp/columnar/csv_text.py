@@ -1,4 +1,5 @@
-"""What is wrong with a text file that should be CSV, by line and rule; never what it says (invariant 1).
+"""What is wrong with a text file that should be CSV, by line and rule; never what it says (invariant
+charge-for-labels).
 
 CSV here is UTF-8 (with or without a byte order mark), a header, commas, quotes doubled inside quotes. Other separators
 are not guessed: where a comma is the decimal sign, a guess would read other numbers than were meant.

@@ -52,7 +52,7 @@ def largest_encoding(rows: int, id_bytes: int, n: int) -> int:
 def write_message(path: Path, chunks: Iterable[tuple[pa.Array, npt.NDArray[Any]]], channel: Channel) -> int:
     """Write (ids, bins) chunks in order; returns the number of rows. The file is fsynced.
 
-    The bytes depend on the written content alone (invariant 5).
+    The bytes depend on the written content alone (invariant public-rows).
     """
     with path.open("r+b" if path.exists() else "wb") as file:  # space may have been reserved in it
         rows = write_rows(file, chunks, channel)

@@ -66,7 +66,7 @@ def application(
 
     Routes with the dependency UPLOAD take bodies up to `max_body_bytes` of the settings' bounds, those with LARGE up to
     LARGE_BODY, all others SMALL_BODY at most. Routes in `silent` have no line in the log and are not counted
-    (invariant 1).
+    (invariant charge-for-labels).
     """
 
     @asynccontextmanager

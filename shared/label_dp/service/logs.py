@@ -2,7 +2,7 @@
 
 `label_dp.access` has one line per answered request, with the route's template in place of its path. Routes whose effort
 or outcome depends on labels have none, as they have no metric: how many there were, how they ended and how long they
-took would be derived from labels and not charged for (invariant 1).
+took would be derived from labels and not charged for (invariant charge-for-labels).
 """
 
 from __future__ import annotations

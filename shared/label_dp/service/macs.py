@@ -1,4 +1,5 @@
-"""Keyed MACs of one party: comparable by it only (no plain hash of labels, nor of API keys, anywhere; invariant 8)."""
+"""Keyed MACs of one party: comparable by it only (no plain hash of labels, nor of API keys, anywhere; invariant
+no-oracle)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Prometheus metrics: requests by route and status, and nothing that depends on a label (invariant 1)."""
+"""Prometheus metrics: requests by route and status, and nothing that depends on a label (invariant
+charge-for-labels)."""
 
 from __future__ import annotations
 
