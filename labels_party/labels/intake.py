@@ -16,7 +16,7 @@ from label_dp.errors import Conflict, InvalidInput, LabelDPError, Unavailable
 from label_dp.service.database import Database
 from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.labels.arrival import Arrival
-from labels_party.labels.batches import DELETE, INSERT, UPSERT, Batches, Segment, require_sendable
+from labels_party.labels.batches import DELETE, INSERT, UPSERT, Batches, Segment
 from labels_party.labels.changes import certainly_failed, commit, until_current
 from labels_party.labels.chunks import Chunks
 from labels_party.labels.compaction import Compaction, UploadTiers
@@ -120,7 +120,6 @@ class Intake:
         lost = "A part of the batch is lost; see the service's log."
         seen = partial(look, self.database, self.batches, self.vault, batch_id, owner=owner)
         known = until_current(seen, RETRIES, lost)
-        require_sendable(known.batch, self.batches.clock(), owner=owner)
         submission = Submission(known.batch, known.population, mode, owner=owner)
         runs: list[Segment] = []
         reply = self._take(submission, known, sent, call, partial(self.recorder.labels, call=call, runs=runs))

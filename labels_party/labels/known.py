@@ -8,7 +8,7 @@ from sqlalchemy.engine import Connection
 
 from label_dp.errors import Conflict
 from label_dp.service.database import Database
-from labels_party.labels.batches import EXAMPLES, ID_LIST, LABELS, RUNS, Batch, Batches, Segment
+from labels_party.labels.batches import EXAMPLES, ID_LIST, LABELS, RUNS, Batch, Batches, Segment, require_sendable
 from labels_party.labels.runs import Run
 from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Population
@@ -33,11 +33,13 @@ class Known:
 def look(
     database: Database, batches: Batches, vault: LabelVault, batch_id: str, before: Known | None = None, *, owner: bool
 ) -> Known:
-    """The batch and its runs, those of `before` not opened again. Raises NotFound, and FileNotFoundError where a run
-    was merged away meanwhile."""
+    """The batch and its runs, those of `before` not opened again. Raises NotFound, Conflict where it takes no labels,
+    and FileNotFoundError where a run was merged away meanwhile."""
 
     def read(connection: Connection) -> tuple[Batch, Population, list[Segment], list[Segment], list[Segment]]:
         batch, population = batches.get(connection, batch_id)
+        # before anything that depends on whether a seal succeeded
+        require_sendable(batch, batches.clock(), owner=owner)
         listed = batches.segments(connection, batch_id, RUNS, EXAMPLES) if batch.presence == ID_LIST else []
         taken = batches.segments(connection, batch_id, RUNS, LABELS)
         # nobody else's call may depend on what was set aside

@@ -102,10 +102,11 @@ class Together:
     def attempt(self, batch_id: str, uploads: Sequence[Small], runs: list[Segment]) -> list[Reply | None]:
         """Store what has nothing to be said against it, and the answers of those and of calls that were answered
         before. None: for the caller to take alone, which says what is wrong with it. `runs` gets the batch's runs of
-        before. Raises StaleBatch or FileNotFoundError, and then nothing is stored."""
+        before. Raises StaleBatch, FileNotFoundError or what `look` raises, and then nothing is stored."""
         recorder = self.recorder
         before = self._known.get(batch_id)
-        known = look(recorder.database, recorder.batches, recorder.vault, batch_id, before, owner=False)
+        owner = all(upload.owner for upload in uploads)
+        known = look(recorder.database, recorder.batches, recorder.vault, batch_id, before, owner=owner)
         self._known = {batch_id: known}
         answers, new = recorder.database.read("labels.seen", lambda c: self._earlier(c, uploads))
         read = self._read(known, {i: uploads[i] for i in new if self._may(known, uploads[i])})
@@ -131,7 +132,6 @@ class Together:
 
     def _may(self, known: Known, upload: Small) -> bool:
         try:
-            require_sendable(known.batch, self.recorder.batches.clock(), owner=upload.owner)
             known.require_list()
             upload.call.settle()
         except LabelDPError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,7 +19,10 @@ class Costs:
     bytes, each statement with the length of every text and the size of every number, and SQLite's own work."""
 
     def __init__(self, party: LabelsParty) -> None:
+        self._services = party.services
         self._seen: Counter[tuple[Any, ...]] = Counter()
+        self._lock = threading.Lock()  # `+= 1` of two threads may count one
+        self._wait()
         objects: Any = party.services.vault.objects
         for name in ("writing", "reading"):
             setattr(objects, name, self._opened(name, getattr(objects, name)))
@@ -38,18 +42,29 @@ class Costs:
             sa.event.listen(engine, "connect", self._connected)
 
     def taken(self) -> Counter[tuple[Any, ...]]:
-        """What came since the last time."""
-        found, self._seen = self._seen, Counter()
+        """What came since the last time, with what calls left to threads: the use of a key that is noted once a day,
+        and merges."""
+        self._wait()
+        with self._lock:
+            found, self._seen = self._seen, Counter()
         return found
 
     # --- parts --------------------------------------------------------------------------------------------
+
+    def _wait(self) -> None:
+        self._services.apikeys.wait()
+        self._services.intake.compaction.wait()
+
+    def _count(self, *of: Any) -> None:
+        with self._lock:
+            self._seen[of] += 1
 
     def _watch(self, of: Any, name: str, told: Callable[..., tuple[Any, ...]]) -> None:
         real = getattr(of, name)
 
         def watched(*args: Any) -> Any:
             found = real(*args)
-            self._seen[(type(of).__name__, name, *told(*args, found))] += 1
+            self._count(type(of).__name__, name, *told(*args, found))
             return found
 
         setattr(of, name, watched)
@@ -60,7 +75,7 @@ class Costs:
             with real(key) as file:
                 yield file
                 size = file.tell() if name == "writing" else file.size()
-            self._seen["objects", name, _kind(key), size] += 1
+            self._count("objects", name, _kind(key), size)
 
         return opened
 
@@ -68,13 +83,10 @@ class Costs:
         for row in parameters if many else [parameters]:
             values = row.values() if isinstance(row, dict) else row
             sizes = tuple(len(v) if isinstance(v, str | bytes) else type(v).__name__ for v in values)
-            self._seen["statement", statement, sizes] += 1
+            self._count("statement", statement, sizes)
 
     def _connected(self, connection: Any, _record: Any) -> None:
-        def step() -> None:
-            self._seen["sqlite",] += 1
-
-        connection.set_progress_handler(step, 1)
+        connection.set_progress_handler(lambda: self._count("sqlite"), 1)
 
 
 def _kind(key: str) -> str:
