@@ -227,7 +227,8 @@ async def add_labels(
 
     With `mode=insert` a second record of an id is refused whatever it says, also after a deletion. A key of role
     `ingest` is not told of that, or it would learn which ids have a label: where any upload before had one of its ids,
-    its upload is answered alike and set aside as a whole, and the batch's owner decides of it before the seal. With
+    its upload is answered alike and set aside as a whole, and the batch's owner decides of it before the seal; of what
+    the same key sent before, byte for byte and with the same parameters, nothing counts, and nobody need decide. With
     `mode=upsert` a later record replaces an earlier one, and the label null deletes it. The id stays in the batch
     either way.
     """

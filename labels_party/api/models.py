@@ -83,7 +83,7 @@ class SetAsideOut(BaseModel):
     sent_by_name: str | None = Field(None, description="Of the API key, if it has one.")
     received: str
     rows: int
-    decision: str | None
+    decision: str | None = Field(description="drop, replace, or repeat: its sender sent the same before.")
     decided: str | None
     decided_by: str | None
     decided_by_name: str | None = None

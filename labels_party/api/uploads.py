@@ -102,8 +102,8 @@ class Whole:
 
 
 class Upload:
-    """A body on its way in, for the thread that takes it: a source of bytes, whose keyed MAC is kept. `length`: of the
-    body, where it is known."""
+    """A body on its way in, for the thread that takes it: a source of bytes, whose keyed MAC is kept where the call has
+    a key or is `noted`. `length`: of the body, where it is known."""
 
     def __init__(
         self,
@@ -114,9 +114,11 @@ class Upload:
         path: str,
         columns: Mapping[str, str],
         length: int | None,
+        *,
+        noted: bool,
     ) -> None:
         self.ctx, self.body, self.kind, self.call, self.columns = ctx, body, kind, call, columns
-        self._mac = ctx.idempotency.begun(path) if call.key is not None else None
+        self._mac = ctx.idempotency.begun(path) if noted or call.key is not None else None
         self.claim = Claim(call)
         self._seen, self._length = 0, length
         self._loop = current_token()  # whichever thread reads
@@ -169,9 +171,10 @@ async def receive(
     Raises what `work` raises.
     """
     kind = format_of(request.headers.get("content-type"))
-    # what the key stands for: the path, the method where it is not the usual one, and what decides on the effect
+    # what the MAC stands for: the caller, the method where it is not the usual one, and what decides on the effect
     method = "" if request.method in ("POST", "PUT") else request.method + " "
-    asked = request.scope["path"] + (f"?{query.decode('latin-1')}" if (query := request.scope["query_string"]) else "")
+    path = request.scope["path"] + (f"?{query.decode('latin-1')}" if (query := request.scope["query_string"]) else "")
+    asked = f"{caller.key_id} {kind.types[0]} {method}{path}"
     call = IdempotentCall(ctx.idempotency, caller.key_id, key, "", batch)
     async with _body(request) as body:
         # a small one that takes its time holds no thread meanwhile
@@ -183,7 +186,7 @@ async def receive(
             return answer
         declared = request.headers.get("content-length")
         length = body.size if body.ended else None if declared is None else int(declared)
-        upload = Upload(ctx, body, kind, call, f"{method}{asked}", columns, length)
+        upload = Upload(ctx, body, kind, call, asked, columns, length, noted=inserts and caller.role != "owner")
         call.body_mac = upload.mac
 
         def run() -> Reply:

@@ -31,7 +31,8 @@ def list_(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show who sent what and when, and some ids that have a record."""
+    """Show who sent what and when, and some ids that have a record. A `repeat` of what its sender sent before needs no
+    decision."""
     aside = services(existing=True).set_aside
     batches = aside.waiting() if batch is None else [batch]
     found = [u for b in batches for u in aside.listed(b) if batch is not None or u["decision"] is None]

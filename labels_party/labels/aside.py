@@ -6,13 +6,17 @@ that nothing of it counts. An id is taken for such keys once any upload had it, 
 else one bit would become as many as an upload has rows. For the owner an id is taken where an upload that counts has
 it. The batch does not seal until its owner has decided of each. What is here depends on labels: it is shown to the
 owner, and is no audit event, since exports of those are shown to others.
+
+A repeat has the key, batch, format, parameters and body of an upload before: it is set aside, nothing of it counts, and
+it waits for nobody. Whether an upload is one depends on its sender's own calls alone. A keyed MAC of each upload tells.
+Until the seal the database shows by it which uploads of one key to one batch are equal, and nothing else.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +33,7 @@ from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import (
     DROP,
     LABELS,
+    REPEAT,
     REPLACE,
     RUNS,
     UPSERT,
@@ -63,32 +68,46 @@ class UploadsSetAside(Conflict):
 
 @dataclass(frozen=True)
 class Insert:
-    """One of a key that may send labels only: its rows in an object, and whether it is set `aside`."""
+    """One of a key that may send labels only: its rows in an object, and whether it is set `aside`. `mac`: of its
+    caller, batch, format, parameters and body; empty where there is no call."""
 
     rows: int
     start: int
     caller: str
     aside: bool
+    mac: str
 
 
-def note_inserts(connection: Connection, batch: str, key: str, inserts: Iterable[Insert], now: dt.datetime) -> None:
-    """In the transaction that names the object `key` they lie in: a row each, as long whatever its mark is."""
+def note_inserts(connection: Connection, batch: str, key: str, inserts: Sequence[Insert], now: dt.datetime) -> int:
+    """In the transaction that names the object `key` they lie in: a row each, as long whatever its mark is. Returns how
+    many wait for the owner's decision."""
+    if not inserts:
+        return 0
+    t, macs = set_aside, sorted({i.mac for i in inserts})
+    # a row each at most: without the limit, the work would depend on which MACs are neighbours
+    query = sa.select(t.c.body_mac).where(t.c.batch == batch, t.c.body_mac.in_(macs)).limit(len(macs))
+    came, repeats = set(connection.execute(query).scalars()), list[bool]()
+    for i in inserts:
+        repeats.append(i.mac in came)
+        came |= {i.mac} - {""}
     about = {"batch": batch, "received": timestamp(now), "key": key}
     # from the object's random name, so that rows of one transaction lie beside each other
     name = "upl_" + key.rpartition("-")[2].partition(".")[0]
-    rows = [
+    rows: list[dict[str, Any]] = [
         about | {"id": f"{name}{i.start:08x}", "sent_by": f"apikey:{i.caller}", "rows": i.rows, "start": i.start,
-                 "aside": i.aside}
-        for i in inserts
+                 "aside": i.aside, "body_mac": None if again else i.mac or None, "decision": REPEAT if again else None}
+        for i, again in zip(inserts, repeats, strict=True)
     ]  # fmt: skip
-    if rows:
-        connection.execute(sa.insert(set_aside), rows)
+    connection.execute(sa.insert(t), rows)
+    return sum(i.aside and not again for i, again in zip(inserts, repeats, strict=True))
 
 
 def forget_counted(connection: Connection, batch: str) -> bool:
-    """In the transaction that seals: whose mark is not set needs no row any more. Returns whether others are left."""
+    """In the transaction that seals: whose mark is not set needs no row any more, and no other its MAC. Returns whether
+    others are left."""
     mine = set_aside.c.batch == batch
     connection.execute(sa.delete(set_aside).where(mine, ~set_aside.c.aside))
+    connection.execute(sa.update(set_aside).where(mine).values(body_mac=None))
     return connection.execute(sa.select(set_aside.c.id).where(mine).limit(1)).first() is not None
 
 
@@ -153,6 +172,8 @@ class SetAside:
             batch, _ = self.batches.get(connection, batch_id)
             require_open(batch)
             row = self._row(connection, batch_id, upload)
+            if row.decision == REPEAT:
+                raise Conflict(f"Upload '{upload}' repeats one that its sender sent before, so nothing of it counts.")
             if row.decision is not None:
                 raise Conflict(f"It was decided already to {row.decision} upload '{upload}'.")
             self.batches.bump(connection, batch, -1)

@@ -30,6 +30,7 @@ ERASED = "erased"  # replaced objects, noted until they are deleted
 DAY, LONGEST_PREFIX = "{day}", 200  # in a prefix of ids: the UTC day on which the batch is opened; in characters
 INSERT, UPSERT, DELETE = "insert", "upsert", "delete"  # modes of uploads of labels
 DROP, REPLACE = "drop", "replace"  # what an owner decides of an upload that was set aside
+REPEAT = "repeat"  # of what the same key sent before, byte for byte: there is nothing to decide
 
 
 @dataclass(frozen=True)

@@ -68,13 +68,14 @@ class Recorder:
             if owner and came.any():
                 raise StaleBatch("A record of one of these ids came meanwhile.")
             aside = inserts and not owner and (digests.aside or bool(np.count_nonzero(came)))
-            self.batches.bump(connection, now, int(aside))
+            waiting = 0
+            if inserts and not owner:
+                noted = Insert(stored[0].rows, 0, call.caller, aside, call.settle())
+                waiting = note_inserts(connection, batch_id, stored[0].key, [noted], self.batches.clock())
+            self.batches.bump(connection, now, waiting)
             for found in stored:
                 self.batches.add_segment(connection, batch_id, LABELS, found.key, found.rows, mode=found.mode)
             self.batches.add_segment(connection, batch_id, RUNS, run_key, len(digests.run[0]), LABELS)
-            if inserts and not owner:
-                noted = Insert(stored[0].rows, 0, call.caller, aside)
-                note_inserts(connection, batch_id, stored[0].key, [noted], self.batches.clock())
             return (200, {"batch": batch_id, "accepted": digests.rows}), []
 
         return commit(self.database, self.vault, "labels.store", call, effect, [run_key], [s.key for s in stored])

@@ -199,15 +199,15 @@ class Together:
             late = aside | group.having(came)
             if (late & group.owners).any():
                 raise StaleBatch("A record of one of these ids came meanwhile.")
-            recorder.batches.bump(connection, now, int(late.sum()))
-            recorder.batches.add_segment(connection, batch_id, LABELS, key, len(ids))
-            recorder.batches.add_segment(connection, batch_id, RUNS, run_key, len(ids), LABELS)
             noted = [
-                Insert(len(one.ids), start, one.upload.call.caller, bool(mark))
+                Insert(len(one.ids), start, one.upload.call.caller, bool(mark), one.upload.call.settle())
                 for one, start, mark in zip(read, starts[:-1], late, strict=True)
                 if not one.upload.owner
             ]
-            note_inserts(connection, batch_id, key, noted, recorder.batches.clock())
+            waiting = note_inserts(connection, batch_id, key, noted, recorder.batches.clock())
+            recorder.batches.bump(connection, now, waiting)
+            recorder.batches.add_segment(connection, batch_id, LABELS, key, len(ids))
+            recorder.batches.add_segment(connection, batch_id, RUNS, run_key, len(ids), LABELS)
             remember(connection, [(one.upload.call, _reply(known, one)) for one in read])
             return (200, {}), []
 

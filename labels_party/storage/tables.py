@@ -124,16 +124,19 @@ set_aside = sa.Table(
     "set_aside",
     metadata,
     sa.Column("id", sa.String(40), primary_key=True),
-    sa.Column("batch", sa.ForeignKey("batches.id"), nullable=False, index=True),
+    sa.Column("batch", sa.ForeignKey("batches.id"), nullable=False),
     sa.Column("sent_by", sa.String(60), nullable=False),
     sa.Column("received", sa.String(20), nullable=False),
     sa.Column("rows", sa.BigInteger, nullable=False),
     sa.Column("key", sa.String(300), nullable=False),  # of its object, and its first row there
     sa.Column("start", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("aside", sa.Boolean, nullable=False),
+    # keyed, of who sent which bytes to which batch, and how; null in a repeat, and once the batch is sealed
+    sa.Column("body_mac", sa.String(64)),
     sa.Column("decision", sa.String(10)),
     sa.Column("decided", sa.String(20)),
     sa.Column("decided_by", sa.String(60)),
+    sa.Index("ix_set_aside_same", "batch", "body_mac"),
 )
 
 # charged work: what was asked of a sealed batch, and where it stands (`labels_party.work`)

@@ -134,8 +134,8 @@ def test_the_owners_view_of_a_batch_counts_what_waits(shop: Shop) -> None:
 
     shop.send(shop.other, {"b": 1})
     assert counted() == [0, 0]
-    for _ in range(2):
-        shop.send(shop.backend, {"b": 6})
+    for label in (6, 7, 7):  # the last is a repeat
+        shop.send(shop.backend, {"b": label})
     assert counted() == [2, 2]
     shop.decide(shop.waiting()[0]["id"], "drop")
     assert counted() == [1, 1]
@@ -164,8 +164,8 @@ def test_the_owner_may_let_it_replace_what_was_there(shop: Shop) -> None:
 
 def test_what_waits_hinders_nobody_else_and_leaves_nothing_behind(shop: Shop) -> None:
     shop.send(shop.other, {"b": 1})
-    for _ in range(3):
-        shop.send(shop.backend, {"a": 5, "b": 6})
+    for label in (6, 7, 8):
+        shop.send(shop.backend, {"a": 5, "b": label})
     assert shop.send(shop.owner, {"a": 2}).json()["accepted"] == 1  # an id that only waits has no record
     assert len(shop.waiting()) == 3
     for upload in shop.waiting():

@@ -11,7 +11,7 @@ import pytest
 from tests.support.labels import LabelsParty
 
 Run = Callable[..., Any]
-FIRST, SECOND = {"a": 1, "b": 2}, {"b": 5, "c": 6}
+FIRST, SECOND, THIRD = {"a": 1, "b": 2}, {"b": 5, "c": 6}, {"b": 7, "c": 6}
 
 
 @pytest.fixture
@@ -22,12 +22,12 @@ def party(lite: LabelsParty, home: object, monkeypatch: pytest.MonkeyPatch) -> L
 
 
 def sent(party: LabelsParty, label: str = "r") -> str:
-    """A batch to which a backend sent `FIRST`, then `SECOND` twice."""
+    """A batch to which a backend sent `FIRST` and what has an id of it, the last time twice."""
     owner, backend = party.client("owner"), party.client("ingest")
     body = {"name": label, "label": label, "domain": "0:10", "lifetime_epsilon": "3"}
     shop = owner.post("/v1/populations", json=body).json()["id"]
     batch: str = owner.post(f"/v1/populations/{shop}/batches", json={"presence": "public"}).json()["id"]
-    for labels in (FIRST, SECOND, SECOND):
+    for labels in (FIRST, SECOND, THIRD, THIRD):
         body = {"example_id": list(labels), "label": list(labels.values())}  # type: ignore[dict-item]  # a JSON body
         assert backend.post(f"/v1/batches/{batch}/labels", json=body).json()["accepted"] == 2
     return batch
@@ -47,7 +47,8 @@ def test_the_owner_is_told_by_the_seal_lists_what_waits_and_decides(party: Label
     assert (decided["decision"], decided["decided_by"]) == ("replace", "command line")
     assert party.client("owner").post(f"/v1/batches/{batch}/seal").json()["examples"] == 3
     assert json.loads(run("set-aside", "list", "--json").out) == []
-    assert {u["decision"] for u in json.loads(run("set-aside", "list", batch, "--json").out)} == {"drop", "replace"}
+    found = json.loads(run("set-aside", "list", batch, "--json").out)
+    assert {u["decision"] for u in found} == {"drop", "replace", "repeat"}
 
 
 def test_without_a_batch_all_that_waits_is_listed(party: LabelsParty, run: Run) -> None:

@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from typing import Any
 
 import pyarrow as pa
@@ -50,7 +51,8 @@ class Shop:
     def small(self, labels: Labels | bytes, owner: bool = False, key: str | None = None, who: str = "k") -> Small:
         records = [{"example_id": i, "label": v} for i, v in labels.items()] if isinstance(labels, dict) else None
         text = labels if isinstance(labels, bytes) else json.dumps({"records": records}).encode()
-        call = IdempotentCall(self.services.idempotency, who, key, f"mac of {text!r}", self.batch)
+        mac = sha256(f"{who} {text!r}".encode()).hexdigest()
+        call = IdempotentCall(self.services.idempotency, who, key, mac, self.batch)
         spill = self.services.home.spill
         return Small(lambda fields, classes: JSON.chunks(Source(text), fields, spill, classes=classes), call, owner)
 

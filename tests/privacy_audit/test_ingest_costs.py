@@ -67,11 +67,12 @@ def call(ids: list[str], mode: str = "insert", media: str = "application/json") 
 
 
 def chain(media: str) -> list[Step]:
-    """One bit would become many: the first upload has the id, and each that follows has one of the first's."""
+    """One bit would become many: the first upload has the id, and each that follows has one of the first's. Some come
+    again as they were."""
     links = [f"link-{n}" for n in range(8)]
     found = [call([HIDDEN, *links], media=media)]
     found += [call([link, *(f"{link}-{i}" for i in range(40))], media=media) for link in links]
-    found += [call([f"fresh-{n}"], media=media) for n in range(2)]
+    found += [found[0], found[1], *(call([f"fresh-{n}"], media=media) for n in range(2)), found[0]]
     found += [call([HIDDEN], mode, media) for mode in ("delete", "upsert", "insert", "delete")]
     found += [call([IDS[1]], "delete", media), call([IDS[2]], "upsert", media), call(IDS[1:3], media=media)]
     return [*found, call(["link-0-0", "more", "more"], media=media), call(["last"], media=media)]

@@ -20,7 +20,7 @@ CREATE INDEX ix_predictors_state ON predictors (state);
 CREATE INDEX ix_seen_heads_key_id ON seen_heads (key_id);
 CREATE INDEX ix_sessions_expires ON sessions (expires);
 CREATE INDEX ix_sessions_key_id ON sessions (key_id);
-CREATE INDEX ix_set_aside_batch ON set_aside (batch);
+CREATE INDEX ix_set_aside_same ON set_aside (batch, body_mac);
 CREATE INDEX ix_webhooks_population ON webhooks (population);
 CREATE INDEX ix_work_batch ON work (batch);
 CREATE INDEX ix_work_state ON work (state);
@@ -42,7 +42,7 @@ CREATE TABLE receipts ( key_id VARCHAR(80) NOT NULL, labels_key_id VARCHAR(80) N
 CREATE TABLE seen_heads ( store VARCHAR(64) NOT NULL, sequence BIGINT NOT NULL, digest VARCHAR(64) NOT NULL, key_id VARCHAR(80) NOT NULL, made VARCHAR(20) NOT NULL, seen VARCHAR(20) NOT NULL, PRIMARY KEY (store, sequence) );
 CREATE TABLE segments ( batch VARCHAR(40) NOT NULL, kind VARCHAR(10) NOT NULL, number INTEGER NOT NULL, "key" VARCHAR(300) NOT NULL, rows BIGINT NOT NULL, "of" VARCHAR(10) NOT NULL, mode VARCHAR(10) DEFAULT 'insert' NOT NULL, start BIGINT DEFAULT '0' NOT NULL, PRIMARY KEY (batch, kind, number), FOREIGN KEY(batch) REFERENCES batches (id) );
 CREATE TABLE sessions ( token_sha256 VARCHAR(64) NOT NULL, key_id VARCHAR(32) NOT NULL, created VARCHAR(20) NOT NULL, expires VARCHAR(20) NOT NULL, PRIMARY KEY (token_sha256) );
-CREATE TABLE set_aside ( id VARCHAR(40) NOT NULL, batch VARCHAR(40) NOT NULL, sent_by VARCHAR(60) NOT NULL, received VARCHAR(20) NOT NULL, rows BIGINT NOT NULL, "key" VARCHAR(300) NOT NULL, start BIGINT DEFAULT '0' NOT NULL, aside BOOLEAN NOT NULL, decision VARCHAR(10), decided VARCHAR(20), decided_by VARCHAR(60), PRIMARY KEY (id), FOREIGN KEY(batch) REFERENCES batches (id) );
+CREATE TABLE set_aside ( id VARCHAR(40) NOT NULL, batch VARCHAR(40) NOT NULL, sent_by VARCHAR(60) NOT NULL, received VARCHAR(20) NOT NULL, rows BIGINT NOT NULL, "key" VARCHAR(300) NOT NULL, start BIGINT DEFAULT '0' NOT NULL, aside BOOLEAN NOT NULL, body_mac VARCHAR(64), decision VARCHAR(10), decided VARCHAR(20), decided_by VARCHAR(60), PRIMARY KEY (id), FOREIGN KEY(batch) REFERENCES batches (id) );
 CREATE TABLE webhooks ( id VARCHAR(40) NOT NULL, population VARCHAR(40), url VARCHAR(2000) NOT NULL, events JSON NOT NULL, created VARCHAR(20) NOT NULL, created_by VARCHAR(60) NOT NULL, PRIMARY KEY (id), FOREIGN KEY(population) REFERENCES populations (id) );
 CREATE TABLE work ( id VARCHAR(40) NOT NULL, batch VARCHAR(40) NOT NULL, kind VARCHAR(40) NOT NULL, state VARCHAR(10) NOT NULL, asked JSON NOT NULL, "plan" JSON NOT NULL, epsilon JSON NOT NULL, epsilon_nano BIGINT NOT NULL, audiences JSON NOT NULL, requested_by VARCHAR(60) NOT NULL, by_audience VARCHAR(200), inputs VARCHAR(60) NOT NULL, inputs_mac VARCHAR(64) NOT NULL, features VARCHAR(300) NOT NULL, approved_by VARCHAR(60), approved VARCHAR(20), attempt INTEGER NOT NULL, lease_owner VARCHAR(120), lease_until FLOAT, created VARCHAR(20) NOT NULL, published VARCHAR(20), sha256 VARCHAR(64), draft JSON, problem JSON, PRIMARY KEY (id), FOREIGN KEY(batch) REFERENCES batches (id) );
 CREATE TABLE work_files ( work VARCHAR(40) NOT NULL, name VARCHAR(128) NOT NULL, position INTEGER NOT NULL, role VARCHAR(10) NOT NULL, path VARCHAR(300), content BLOB, bytes BIGINT NOT NULL, sha256 VARCHAR(64) NOT NULL, PRIMARY KEY (work, name), FOREIGN KEY(work) REFERENCES work (id) );
