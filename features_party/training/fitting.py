@@ -200,6 +200,7 @@ def fit(
         smooth=len(schema.number_names) - sum(statistic.trees_only for statistic in schema.statistics),
         unbiased=examples.unbiased,
         validate=validate and objective not in ("absolute", LOG),
+        compared=recipe.capacity is None,
         told=told,
         median=loss == "absolute",
         shrinkage=shrinkage,

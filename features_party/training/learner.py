@@ -100,7 +100,8 @@ Watch = Callable[[int, float], None]  # a number of trees or epochs, and the los
 @dataclass(frozen=True)
 class Task:
     """How models are fitted, the same on every sample. `unbiased`: the labels have the true ones as their expectation,
-    so that held-out ones can tell models apart. `told`: gradients by the channels, row by row; `median`: the label's
+    so that held-out ones can tell models apart. `compared`: a single model stands only where held-out outputs prefer it
+    to the constant. `told`: gradients by the channels, row by row; `median`: the label's
     median around the mean is predicted, where the sample has cells; `shrinkage`: of the last categories, which are
     crossings, the λ of their effects (effects.py); `settings`: what one learner alone takes; `members`: of an ensemble,
     those that are looked at (None: all); `words`: of categories whose values are texts; `watch`: is told the loss after
@@ -114,6 +115,7 @@ class Task:
     smooth: int | None = None  # the first so many numbers are shown to models of smooth effects; None: all
     unbiased: bool = False
     validate: bool = False
+    compared: bool = False
     told: Told | None = None
     median: bool = False
     shrinkage: tuple[float | None, ...] = ()

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.capacity import Capacity, choose_capacity
-from features_party.training.links import HESSIAN_FLOOR, LogisticScore
+from features_party.training.links import HESSIAN_FLOOR, LogisticScore, straight_line
 from features_party.training.together import Together, joint_channels
 from label_dp.channels.base import Channel
 from label_dp.errors import InvalidLoss
@@ -26,7 +26,6 @@ FloatArray = npt.NDArray[np.float64]
 
 NODES = np.linspace(-16.0, 16.0, 641)  # scores at which the information of a channel is kept
 ROUNDS = 60  # halvings of [0, 1]
-NEWTON, MOST_SLOPE = 25, 5.0
 
 
 @dataclass(frozen=True)
@@ -166,22 +165,8 @@ class RowLikelihood:
     def straightened(self, score: FloatArray) -> LogisticScore:
         """The link with the likeliest slope and shift of scores float64[n] that models of other rows gave, the slope
         shrunk by its own error (James and Stein 1961): where nothing was learned it is 0, and the mean is predicted."""
-        slope, shift = 1.0, 0.0
-        for _ in range(NEWTON):
-            gradient, hessian = self(slope * score + shift, score)
-            along = np.array([gradient @ score, gradient.sum()])
-            inner = float(hessian @ score)
-            whole = np.array([[float(hessian @ (score * score)), inner], [inner, float(hessian.sum())]])
-            step = np.linalg.solve(whole + 1e-9 * np.trace(whole) * np.eye(2), along)
-            step = step / max(1.0, float(np.max(np.abs(step))))
-            slope, shift = slope - float(step[0]), shift - float(step[1])
-        spread = float(hessian @ (score * score)) - inner * inner / float(hessian.sum())
-        error = 1.0 / max(spread * self.information, 1e-300)
-        if slope <= 0.0 or slope * slope <= error:
-            return replace(self.link, slope=0.0, shift=self.start)
-        kept = slope * (1.0 - error / (slope * slope))
-        middle = inner / float(hessian.sum())  # where the line turns: its height there stays as it is
-        return replace(self.link, slope=min(kept, MOST_SLOPE), shift=shift + (slope - min(kept, MOST_SLOPE)) * middle)
+        slope, shift = straight_line(self, score, score, self.information)
+        return replace(self.link, slope=slope, shift=shift if slope > 0.0 else self.start)
 
     def __call__(self, score: FloatArray, _: FloatArray) -> tuple[FloatArray, FloatArray]:
         p = self.link.shares(score)

@@ -17,6 +17,7 @@ Gradients = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 
 MOST_SCORE = 700.0  # e^score is finite
 HESSIAN_FLOOR = 0.1  # of that of an average row
+NEWTON, MOST_SLOPE = 25, 5.0
 MOST_LOGIT = 30.0  # 1 − p is still told from 0
 
 
@@ -141,3 +142,29 @@ class LogisticScore(Link):
         share = graph.add("Sigmoid", graph.clip(logit, -MOST_LOGIT, MOST_LOGIT))
         along = graph.add("Mul", share, graph.constant(self.second - self.first, np.float64))
         return graph.add("Add", along, graph.constant(self.first, np.float64))
+
+
+def straight_line(
+    gradients: Gradients, score: FloatArray, labels: FloatArray, information: float, longest: float = 1.0
+) -> tuple[float, float]:
+    """The likeliest slope, at least 0, and shift of scores float64[n] that models of other rows gave, the slope shrunk
+    by its own error (James and Stein 1961): 0 where nothing was learned, and then the shift means nothing.
+
+    `information`: of a row with a Hessian of 1; `longest`: of a step of Newton's.
+    """
+    slope, shift = 1.0, 0.0
+    for _ in range(NEWTON):
+        gradient, hessian = gradients(slope * score + shift, labels)
+        along = np.array([gradient @ score, gradient.sum()])
+        inner = float(hessian @ score)
+        whole = np.array([[float(hessian @ (score * score)), inner], [inner, float(hessian.sum())]])
+        step = np.linalg.solve(whole + 1e-9 * np.trace(whole) * np.eye(2), along)
+        step = step / max(1.0, float(np.max(np.abs(step))) / longest)
+        slope, shift = slope - float(step[0]), shift - float(step[1])
+    spread = float(hessian @ (score * score)) - inner * inner / float(hessian.sum())
+    error = 1.0 / max(spread * information, 1e-300)
+    if slope <= 0.0 or slope * slope <= error:
+        return 0.0, 0.0
+    kept = min(slope * (1.0 - error / (slope * slope)), MOST_SLOPE)
+    middle = inner / float(hessian.sum())  # where the line turns: its height there stays as it is
+    return kept, shift + (slope - kept) * middle

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.class_likelihood import ClassLikelihood
-from features_party.training.likelihood import MOST_SLOPE
+from features_party.training.links import MOST_SLOPE
 from features_party.training.softmax import Softmax, softmax
 
 FloatArray = npt.NDArray[np.float64]

@@ -19,7 +19,8 @@ from features_party.training.classes import FEWEST, MOST
 from features_party.training.draws import seed
 from features_party.training.encoding import FeatureSchema
 from features_party.training.learner import Body, CrossFit, Fit, Graph, Ports, Sample, Seen, Task
-from features_party.training.learners.crossfit import BAGS, SMALLEST, assign_folds
+from features_party.training.learners.comparison import SMALLEST, assign_folds
+from features_party.training.learners.crossfit import BAGS
 from features_party.training.learners.onnx_trees import tree_attributes
 from features_party.training.learners.tree_document import checked_document
 from features_party.training.learners.trees import (

@@ -14,11 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.capacity import Capacity
-from features_party.training.draws import Draws, dealt, seed
+from features_party.training.draws import seed
 from features_party.training.effects import Effects
 from features_party.training.learner import CrossFit, Sample, Seen, Task
 from features_party.training.learners.additive import Additive, Fitted, Rows, fit_log, fit_main, fit_pairs
 from features_party.training.learners.chance import Belief, drawn_in
+from features_party.training.learners.comparison import MANY, assign_folds
 from features_party.training.learners.forward import MOST_ROWS, Forward, fit_forward
 from features_party.training.learners.gaussian import Gaussian, Kernel, choose_kernel, fit_gaussian
 from features_party.training.learners.levels import learn_features
@@ -31,7 +32,6 @@ from label_dp.service.cli import Progress
 
 FloatArray = npt.NDArray[np.float64]
 
-SMALLEST = 50  # rows: with fewer, held-out errors are mostly chance
 CLEAR_ROWS = 20_000.0  # effective rows above which trees find the interactions that the process is for
 FOLD_SEARCH = (
     30_000  # rows up to which each fold chooses its own kernel; above, a dozen figures are shared by all folds
@@ -39,7 +39,6 @@ FOLD_SEARCH = (
 PROCESS, ADDITIVE, FORWARD = "gaussian process", "additive model", "through the channel"
 BAGS = 3  # boosters of other rows and columns each, whose average has less noise
 KERNEL = 0.2  # of the time, where the kernel is chosen once
-MANY = 200_000  # rows from which validation takes fewer folds, and one where labels tell
 LOOKED_AT = 20_000  # rows that show how far the refitted members move predictions
 SHALLOWER = 2  # levels less for trees on top of an additive model, which has the main effects already
 _TREES = {False: "trees", True: "trees on top"}
@@ -50,12 +49,6 @@ GROUPS = {
     **{name: (name,) for name in _TREES.values()},
 }
 NEEDS = {_TREES[True]: ADDITIVE, FORWARD: ADDITIVE}
-
-
-def assign_folds(draws: Draws, purpose: str = "validation") -> npt.NDArray[np.int8]:
-    """int8[n]: three to five folds, fewest for few rows and for many; rows of one example share one."""
-    rows = len(draws)
-    return dealt(draws, 3 if rows < 5000 or rows >= MANY else 5 if rows < 30_000 else 4, purpose)
 
 
 def _group(member: str) -> str:

@@ -14,11 +14,12 @@ from features_party.training.encoding import FeatureSchema
 from features_party.training.learner import Body, CrossFit, Fit, Graph, Learner, Ports, Sample, Seen, Task
 from features_party.training.learners.additive import Additive
 from features_party.training.learners.chance import NOTHING
-from features_party.training.learners.crossfit import BAGS, SMALLEST, assign_folds, fit_validated
+from features_party.training.learners.comparison import SMALLEST, out_of_fold
+from features_party.training.learners.crossfit import BAGS, fit_validated
 from features_party.training.learners.forward import Forward
 from features_party.training.learners.gaussian import Gaussian
 from features_party.training.learners.members import Member, moves
-from features_party.training.learners.trees import Boosting, TreeInput, Trees, fit_trees, tree_ports
+from features_party.training.learners.trees import Boosting, TreeInput, Trees, fit_trees, tree_ports, tree_scores
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.progress import part
 from features_party.training.spread import Median, Spread
@@ -68,27 +69,17 @@ class Ensemble(Learner):
     def _averaged(cls, sample: Sample, task: Task, told: RowLikelihood, progress: Progress) -> Fit:
         """Trees through the channel, of other rows and columns each: their average has less noise. Slope and shift of
         their scores come from trees that did not see the row."""
-        fold = assign_folds(sample.draws)
-        count, width = int(fold.max()) + 1, 1.0 / (int(fold.max()) + 1 + BAGS)
-        scores, constants = np.empty(len(fold)), np.empty(len(fold))
-        for at in range(count):
-            train, held = np.flatnonzero(fold != at), np.flatnonzero(fold == at)
-            rest, part_told, later = sample.take(train), told.take(train), sample.encoded.take(held)
-            seen, effects = rest.seen(task)
-            report = part(progress, at * width, width)
-            body = fit_trees(TreeInput.of(seen), rest, task, Boosting(told=part_told), report)
-            unseen = TreeInput.of(Seen(later, effects.apply(later.codes), task.sizes))
-            scores[held], constants[held] = body.scores(unseen, task.threads), part_told.share
-        link = told.straightened(scores)
+        held = out_of_fold(sample, task, tree_scores, part(progress, 0.0, 0.6))
+        link = told.straightened(held.scores)
         low, high = task.bounds
         seen, effects = sample.seen(task)
         parts = []
         for bag in range(BAGS):
-            report = part(progress, (count + bag) * width, width)
+            report = part(progress, 0.6 + 0.4 * bag / BAGS, 0.4 / BAGS)
             body = fit_trees(TreeInput.of(seen), sample, task, Boosting(bag, told=told), report)
             parts.append(Member("trees", 1.0 / BAGS, replace(body, link=link)))
         notes = () if link.slope > 0.0 else (NOTHING,)
-        cross = CrossFit(link.predictions(scores), low + (high - low) * constants, fold)
+        cross = CrossFit(link.predictions(held.scores), told.link.predictions(held.constants), held.fold)
         return Fit(cls(low + (high - low) * told.share, task.bounds, tuple(parts)), effects, cross, notes)
 
     @property

@@ -13,10 +13,9 @@ import numpy.typing as npt
 from features_party.training import reading
 from features_party.training.encoding import Codes, Encoded, Float32
 from features_party.training.learner import CrossFit, Fit, Graph, Learner, Ports, Sample, Seen, Task
-from features_party.training.learners.chance import NOTHING, Belief, drawn_in
-from features_party.training.learners.crossfit import SMALLEST, assign_folds
+from features_party.training.learners.chance import NOTHING
+from features_party.training.learners.comparison import CHANCE, SMALLEST, Objective, out_of_fold
 from features_party.training.learners.ridge import Chunks, Moments, scored
-from features_party.training.learners.stacking import stacked
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.links import Link, PoissonScore, read_link
 from features_party.training.progress import part
@@ -30,7 +29,6 @@ LARGEST = 10.0  # standard deviations: a value far outside of the training range
 CHUNK_ROWS = 1 << 16
 KEPT_CELLS = 1 << 26
 MOST = 1 << 31
-CHANCE = 2.0  # nats: outputs that no feature tells are likelier by as much once in 40 draws
 
 
 @dataclass(frozen=True)
@@ -124,10 +122,8 @@ class Linear(Learner):
     @classmethod
     def fit(cls, sample: Sample, task: Task, progress: Progress) -> Fit:
         """Ridge (squared, absolute), penalised Poisson or logistic regression; the intercept is not shrunk."""
-        if isinstance(task.told, RowLikelihood) and sample.apart >= SMALLEST:
-            return _compared(sample, task, task.told, progress)
-        if task.validate and task.loss == "squared" and sample.apart >= SMALLEST:
-            return _drawn_in(sample, task, progress)
+        if task.compared and sample.apart >= SMALLEST:
+            return _compared(sample, task if task.loss != "absolute" else replace(task, loss="squared"), progress)
         seen, effects = sample.seen(task, lambda share: progress("effects of categories", 0.1 * share))
         return Fit(_fitted(seen, sample, task, part(progress, 0.1, 0.9)), effects)
 
@@ -179,60 +175,31 @@ class Linear(Learner):
         return cls(design, reading.number(data["intercept"]), coefficients, link)
 
 
-def _drawn_in(sample: Sample, task: Task, progress: Progress) -> Fit:
-    """Ridge regression that moves from the mean by a weight that out-of-fold labels choose, and as far as chance alone
-    would hardly take it, as an ensemble's members do (`stacking.py`, `chance.py`)."""
-    fold, w, mean = assign_folds(sample.draws), sample.row_weights, sample.mean
-    count = int(fold.max()) + 1
-    width, found, constants = 1.0 / (count + 1), np.empty(len(fold)), np.empty(len(fold))
-    for at in range(count):
-        train, held = np.flatnonzero(fold != at), np.flatnonzero(fold == at)
-        rest, later = sample.take(train), sample.encoded.take(held)
-        seen, effects = rest.seen(task)
-        model = _fitted(seen, rest, task, part(progress, at * width, width))
-        unseen = Seen(later, effects.apply(later.codes), task.sizes)
-        found[held], constants[held] = np.clip(model.predict(unseen), *task.bounds), rest.mean
-    seen, effects = sample.seen(task)
-    model = _fitted(seen, sample, task, part(progress, count * width, width))
-    weight = float(stacked(found[:, None], constants, sample.labels, w)[0])
-    signal = task.capacity.signal_share * task.capacity.label_variance
-    belief = Belief.of(weight * (found - constants), sample.labels - constants, w, signal)
-    weight *= belief.factor
-    weight *= drawn_in(weight * (np.clip(model.predict(seen), *task.bounds) - mean), belief)
-    intercept = mean + weight * (model.intercept - mean)
-    return Fit(
-        replace(model, intercept=intercept, coefficients=weight * model.coefficients), effects, None, belief.notes
-    )
+def _compared(sample: Sample, task: Task, progress: Progress) -> Fit:
+    """A regression that stands where out-of-fold outputs are likelier by more than chance, with their slope where that
+    is less than 1. Near a rate of 0 the evidence by itself prefers steep slopes on a few rows of noise."""
+    objective = Objective.of(sample, task, task.told)
 
+    def scored(seen: Seen, rest: Sample, own: Task, report: Progress) -> Callable[[Seen], FloatArray]:
+        return _fitted(seen, rest, own, report).scores
 
-def _compared(sample: Sample, task: Task, told: RowLikelihood, progress: Progress) -> Fit:
-    """Logistic regression that out-of-fold outputs have compared with the constant: it stands where they are likelier
-    by more than CHANCE, with their slope where that is less than 1. Near a rate of 0 the evidence by itself prefers
-    steep slopes on a few rows of noise."""
-    fold = assign_folds(sample.draws)
-    count = int(fold.max()) + 1
-    width, scores, constants = 1.0 / (count + 1), np.empty(len(fold)), np.empty(len(fold))
-    for at in range(count):
-        train, held = np.flatnonzero(fold != at), np.flatnonzero(fold == at)
-        rest, outputs, later = sample.take(train), told.take(train), sample.encoded.take(held)
-        seen, effects = rest.seen(task)
-        model = _fitted(seen, rest, replace(task, told=outputs), part(progress, at * width, width))
-        scores[held] = model.scores(Seen(later, effects.apply(later.codes), task.sizes))
-        constants[held] = outputs.start
+    held = out_of_fold(sample, task, scored, part(progress, 0.0, 0.8))
     seen, effects = sample.seen(task)
-    model = _fitted(seen, sample, task, part(progress, count * width, width))
-    link = told.straightened(scores)
-    gain = float((told.losses(constants) - told.losses(link.slope * scores + link.shift)).sum())
-    if gain <= CHANCE:
-        model = replace(model, intercept=told.start, coefficients=0.0 * model.coefficients)
-        scores = constants
-    elif link.slope < 1.0:
-        by = link.slope
-        model = replace(model, intercept=by * model.intercept + link.shift, coefficients=by * model.coefficients)
-        scores = by * scores + link.shift
-    notes = () if gain > CHANCE else (NOTHING,)
-    predictions, means = told.link.predictions(scores), told.link.predictions(constants)
-    return Fit(model, effects, CrossFit(predictions, means, fold), notes)
+    model = _fitted(seen, sample, task, part(progress, 0.8, 0.2))
+    slope, shift = held.line(sample, objective)
+    straight = held.straightened(slope, shift, objective.constant)
+    stands = slope > 0.0 and straight.gain(sample, objective) > CHANCE
+    scores = held.scores if stands else held.constants
+    if not stands:
+        model = replace(model, intercept=objective.constant, coefficients=0.0 * model.coefficients)
+    elif slope < 1.0:
+        model = replace(model, intercept=slope * model.intercept + shift, coefficients=slope * model.coefficients)
+        scores = straight.scores
+    notes = () if stands else (NOTHING,)
+    if not isinstance(task.told, RowLikelihood):
+        return Fit(model, effects, None, notes)
+    link = task.told.link
+    return Fit(model, effects, CrossFit(link.predictions(scores), link.predictions(held.constants), held.fold), notes)
 
 
 def _fitted(seen: Seen, sample: Sample, task: Task, progress: Progress) -> Linear:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,13 +14,12 @@ from features_party.training.capacity import Capacity
 from features_party.training.draws import dealt, seed
 from features_party.training.encoding import FeatureSchema, Float32
 from features_party.training.learner import Fit, Graph, Learner, Ports, Sample, Seen, Task
+from features_party.training.learners.chance import NOTHING
+from features_party.training.learners.comparison import CHANCE, SMALLEST, Objective, out_of_fold
 from features_party.training.learners.onnx_trees import tree_attributes
 from features_party.training.learners.tree_document import checked_document
-from features_party.training.links import Gradients, Link, PoissonScore, read_link
-from features_party.training.objectives import (
-    Told,
-    smooth_absolute,
-)
+from features_party.training.links import Link, read_link
+from features_party.training.objectives import Told, squared
 from features_party.training.progress import part
 from features_party.training.threads import openmp_threads
 from label_dp.service.cli import Progress
@@ -131,10 +129,20 @@ class Trees(Learner):
 
     @classmethod
     def fit(cls, sample: Sample, task: Task, progress: Progress) -> Fit:
-        """One booster of the size that the capacity says."""
+        """One booster of the size that the capacity says; without a tree where held-out outputs do not prefer them to
+        the constant by more than chance."""
+        capacity = task.capacity
+        notes: tuple[str, ...] = ()
+        if task.compared and sample.apart >= SMALLEST:
+            objective = Objective.of(sample, task, task.told)
+            report, progress = part(progress, 0.0, 0.6), part(progress, 0.6, 0.4)
+            held = out_of_fold(sample, task, tree_scores, report, lambda one: one.decides(sample, objective))
+            if held.gain(sample, objective) <= CHANCE:
+                capacity, notes = capacity.model_copy(update={"rounds": 0}), (NOTHING,)
         seen, effects = sample.seen(task, lambda share: progress("effects of categories", 0.1 * share))
-        boosted = Boosting(told=task.told)
-        return Fit(fit_trees(TreeInput.of(seen), sample, task, boosted, part(progress, 0.1, 0.9)), effects)
+        boosting = Boosting(told=task.told, capacity=capacity)
+        body = fit_trees(TreeInput.of(seen), sample, task, boosting, part(progress, 0.1, 0.9))
+        return Fit(body, effects, None, notes)
 
     def predict(self, seen: Seen, threads: int = 1) -> FloatArray:
         return self.outputs(seen.once(TreeInput.of), threads)
@@ -244,27 +252,16 @@ class Boosting:
 
 def fit_trees(seen: TreeInput, sample: Sample, task: Task, boosting: Boosting, progress: Progress) -> Trees:
     """Trees for squared, absolute or poisson loss. Deterministic."""
-    labels, weights, told = sample.labels, sample.weights, boosting.told
+    labels, weights = sample.labels, sample.weights
     capacity = boosting.capacity or task.capacity
-    constant = sample.mean
-    link: Link | None = None
-    gradients: Gradients | None = None
-    if task.loss == "poisson":
-        exp = PoissonScore.around(constant, *task.bounds)
-        link, gradients, constant = exp, exp.gradients, exp.base()
-    elif told is not None:
-        link, gradients, constant = told.link, told, told.start
-    elif task.loss == "absolute":
-        spread = math.sqrt(capacity.label_variance) or 1.0
-        gradients, constant = smooth_absolute(0.1 * spread), float(np.median(labels))
+    loss = Objective.of(sample, task, boosting.told)
+    link, constant = loss.link, loss.constant
 
     def objective(score: npt.NDArray[np.float32], _: Any) -> tuple[FloatArray, FloatArray]:
-        assert gradients is not None
-        gradient, hessian = gradients(score.astype(np.float64), labels)
+        gradient, hessian = loss.gradients(score.astype(np.float64), labels)
         return (gradient, hessian) if weights is None else (gradient * weights, hessian * weights)
 
-    # the squared loss is the same for any labels, and XGBoost's own is quicker
-    own = gradients is None
+    own = loss.gradients is squared  # the same for any labels, and XGBoost's own is quicker
     data = seen.to_train(task.threads, capacity.max_bins, labels, weights if own else None)
     start = np.full(len(labels), constant) if boosting.base is None else boosting.base
     data.set_base_margin(start.astype(np.float32))
@@ -282,6 +279,12 @@ def fit_trees(seen: TreeInput, sample: Sample, task: Task, boosting: Boosting, p
         error=lambda score: float(np.average((labels - _linked(link, score)) ** 2, weights=weights)),
     )
     return Trees(booster, link)
+
+
+def tree_scores(seen: Seen, sample: Sample, task: Task, progress: Progress) -> Callable[[Seen], FloatArray]:
+    """The scores of trees of the task's capacity, grown on these rows."""
+    body = fit_trees(TreeInput.of(seen), sample, task, Boosting(told=task.told), progress)
+    return lambda later: body.scores(TreeInput.of(later), task.threads)
 
 
 def left_by_trees(sample: Sample, task: Task) -> FloatArray:

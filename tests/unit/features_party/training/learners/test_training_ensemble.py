@@ -11,7 +11,7 @@ from features_party.training.draws import by_position
 from features_party.training.encoding import FeatureSchema
 from features_party.training.learner import Seen
 from features_party.training.learners.additive import Fitted, Rows, fit_log, fit_main, fit_pairs
-from features_party.training.learners.crossfit import assign_folds
+from features_party.training.learners.comparison import assign_folds
 from features_party.training.learners.levels import learn_features
 from features_party.training.learners.stacking import stacked
 from label_dp.domain import Domain

@@ -1,0 +1,145 @@
+"""A model against the constant: by outputs that it was not fitted on, in the loss that it was trained with.
+
+From the constant c to a score f the loss of a row changes by the integral of its gradient, whatever the loss. A model
+stands where held-out outputs prefer it by more than CHANCE standard errors of that difference. Scores that no feature
+tells, of spread s = Σh(f − c)² over a row's noise φ = Σg²/Σh (g and h are gradients and Hessians at c; Wedderburn
+1974), gain a normal number of mean −s/2 and variance s: by so much more than nothing less than once in 40 draws, and
+the more seldom the more they could do harm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from features_party.training.draws import Draws, dealt
+from features_party.training.learner import Sample, Seen, Task
+from features_party.training.links import Gradients, Link, PoissonScore, straight_line
+from features_party.training.objectives import Told, smooth_absolute, squared
+from features_party.training.progress import part
+from label_dp.service.cli import Progress
+
+FloatArray = npt.NDArray[np.float64]
+Scored = Callable[[Seen], FloatArray]
+Fitting = Callable[[Seen, Sample, Task, Progress], Scored]
+
+SMALLEST = 50  # rows: with fewer, held-out errors are mostly chance
+MANY = 200_000  # rows from which validation takes fewer folds, and one where labels tell
+CHANCE = 2.0
+CLEAR = 6.0  # of one fold: the others would not change it; nor where it is below -CHANCE
+NODES = 8  # of the integral of a gradient
+
+
+def assign_folds(draws: Draws, purpose: str = "validation") -> npt.NDArray[np.int8]:
+    """int8[n]: three to five folds, fewest for few rows and for many; rows of one example share one."""
+    rows = len(draws)
+    return dealt(draws, 3 if rows < 5000 or rows >= MANY else 5 if rows < 30_000 else 4, purpose)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A loss of scores: their link, gradients of rows, and the constant score before anything is learned."""
+
+    link: Link | None
+    gradients: Gradients
+    constant: float
+
+    @classmethod
+    def of(cls, sample: Sample, task: Task, told: Told | None) -> Objective:
+        """`told`: gradients by the channels of the rows, which the Poisson loss does not look at."""
+        mean = sample.mean
+        if task.loss == "poisson":
+            link = PoissonScore.around(mean, *task.bounds)
+            return cls(link, link.gradients, link.base())
+        if told is not None:
+            return cls(told.link, told, told.start)
+        if task.loss == "absolute":
+            spread = math.sqrt(task.capacity.label_variance) or 1.0
+            return cls(None, smooth_absolute(0.1 * spread), float(np.median(sample.labels)))
+        return cls(None, squared, mean)
+
+
+@dataclass(frozen=True)
+class Held:
+    """Out of fold: `scores` and the `constants` beside them, float64[n]; `fold` int8[n]. Of rows in the first `used`
+    folds; both are 0 elsewhere."""
+
+    scores: FloatArray
+    constants: FloatArray
+    fold: npt.NDArray[np.int8]
+    used: int
+
+    def gain(self, sample: Sample, objective: Objective) -> float:
+        """Of the scores over the constants, in standard errors: those of the rows that have scores, which see that one
+        rare label may have made all of it, or of all rows, which see rare labels that these lack. 0 if none moves."""
+        moves, gains = np.where(self.fold < self.used, self.scores - self.constants, 0.0), np.zeros(len(self.fold))
+        for at, weight in zip(*np.polynomial.legendre.leggauss(NODES), strict=True):
+            gradient, _ = objective.gradients(self.constants + (1.0 + at) / 2.0 * moves, sample.labels)
+            gains -= weight / 2.0 * sample.row_weights * gradient * moves
+        slopes, _ = objective.gradients(np.full(len(self.fold), objective.constant), sample.labels)
+        usual = float(np.mean((sample.row_weights * slopes) ** 2)) * float(moves @ moves)
+        error = math.sqrt(max(float(gains @ gains), usual))
+        return float(gains.sum()) / error if error > 0.0 else 0.0
+
+    def decides(self, sample: Sample, objective: Objective) -> bool:
+        """Whether one fold is enough."""
+        return not -CHANCE <= self.gain(sample, objective) <= CLEAR
+
+    def straightened(self, slope: float, shift: float, constant: float) -> Held:
+        """The same of slope·scores + shift, beside the constant of all rows, as which the shift was chosen."""
+        return replace(self, scores=slope * self.scores + shift, constants=np.full(len(self.fold), constant))
+
+    def line(self, sample: Sample, objective: Objective) -> tuple[float, float]:
+        """The likeliest slope and shift of the scores, which all folds have."""
+        middle, w = objective.constant, sample.row_weights
+        noise = _noise(sample, objective)
+        if noise <= 0.0:
+            return 0.0, middle
+
+        def weighed(score: FloatArray, labels: FloatArray) -> tuple[FloatArray, FloatArray]:
+            gradient, hessian = objective.gradients(score + middle, labels)
+            return w * gradient, w * hessian
+
+        longest = math.inf if objective.link is None else 1.0
+        slope, shift = straight_line(weighed, self.scores - middle, sample.labels, 1.0 / noise, longest)
+        return slope, shift + (1.0 - slope) * middle
+
+
+def _noise(sample: Sample, objective: Objective) -> float:
+    """φ"""
+    gradient, hessian = objective.gradients(np.full(len(sample.labels), objective.constant), sample.labels)
+    w = sample.row_weights
+    return float(np.sum((w * gradient) ** 2)) / max(float(w @ hessian), 1e-300)
+
+
+def out_of_fold(
+    sample: Sample,
+    task: Task,
+    fitting: Fitting,
+    progress: Progress,
+    enough: Callable[[Held], bool] = lambda _held: False,
+) -> Held:
+    """Scores by models of the other folds. `fitting` gives the scores of a model of some rows, `enough` is asked after
+    the first fold whether the others are needed."""
+    fold = assign_folds(sample.draws)
+    count = int(fold.max()) + 1
+    scores, constants = np.zeros(len(fold)), np.zeros(len(fold))
+    for at in range(count):
+        train, held = np.flatnonzero(fold != at), np.flatnonzero(fold == at)
+        rest, told = sample.take(train), None if task.told is None else task.told.take(train)
+        own = replace(task, told=told, watch=lambda _place, _loss: None)
+        objective = Objective.of(rest, own, told)
+        low, high = task.bounds if objective.link is None else (objective.link.low, objective.link.high)
+        seen, effects = rest.seen(task)
+        scored = fitting(seen, rest, own, part(progress, at / count, 1.0 / count))
+        later = sample.encoded.take(held)
+        scores[held] = np.clip(scored(Seen(later, effects.apply(later.codes), task.sizes)), low, high)
+        constants[held] = objective.constant
+        found = Held(scores, constants, fold, at + 1)
+        if at == 0 and enough(found):
+            break
+    return found
