@@ -1,0 +1,115 @@
+"""The files that ε rests on: few enough to read, and they stand on nothing else that could leak."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "deploy" / "guides" / "what-epsilon-rests-on.md"
+MOST_LINES = 10_000
+ROW = re.compile(r"^\| ([^|]+) \| ((?:`[\w.]+`(?:, )?)+) \| (\d+) \|", re.MULTILINE)
+ROOMS = {"label_dp": "shared/label_dp", "labels_party": "labels_party", "features_party": "features_party"}
+BESIDE = {  # what the trusted files import besides each other, and why a fault there tells nothing of labels
+    "errors, names and schemas: no labels reach them": (
+        "label_dp.errors label_dp.problems label_dp.actors label_dp.class_names label_dp.losses label_dp.moments "
+        "label_dp.installing label_dp.schemas.release label_dp.schemas.base label_dp.channels label_dp.ahead "
+        "label_dp.documents.kinds.registry labels_party.work.registered labels_party.kinds.message.request "
+        "labels_party.kinds.message.classes"
+    ),
+    "designs of channels, which are proved after them": (
+        "labels_party.mechanisms.auto labels_party.mechanisms.balanced labels_party.mechanisms.bins "
+        "labels_party.mechanisms.classes labels_party.mechanisms.clip "
+        "labels_party.mechanisms.laplace labels_party.mechanisms.staircase labels_party.mechanisms.unbiased"
+    ),
+    "rows of the database, files and folders: what is charged and published is decided by their callers": (
+        "labels_party.storage.tables labels_party.storage.files labels_party.storage.secrets label_dp.service.folders "
+        "label_dp.service.layout label_dp.service.faults label_dp.service.objects.port label_dp.service.objects.bucket "
+        "labels_party.ledger.populations labels_party.labels.batches labels_party.labels.standing"
+    ),
+    "sealed labels at rest: which label an example has": (
+        "labels_party.labels.seal labels_party.labels.vault labels_party.labels.ciphered labels_party.labels.parsing"
+    ),
+    "callers, repeats, notices and logs: they know ids of works and digests": (
+        "label_dp.service.apikeys label_dp.service.idempotency label_dp.service.logs labels_party.notify.outbox "
+        "labels_party.work.identity labels_party.kinds.charged"
+    ),
+    "the spelling of what was drawn": "label_dp.columnar.parquet_pages label_dp.columnar.thrift",
+    "other signed documents and tables: public facts": (
+        "label_dp.documents.bundle label_dp.documents.export label_dp.documents.hand_over label_dp.audit.hand_overs "
+        "label_dp.columnar.tables"
+    ),
+}
+
+
+def parts() -> dict[str, tuple[list[str], int]]:
+    """The modules of each part of the page, and the lines that it states."""
+    found = ROW.findall(PAGE.read_text(encoding="utf-8"))
+    return {part: (re.findall(r"`([\w.]+)`", modules), int(lines)) for part, modules, lines in found}
+
+
+def path_of(module: str) -> Path:
+    room, _, rest = module.partition(".")
+    path = ROOT / ROOMS[room] / rest.replace(".", "/")
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def lines_of(module: str) -> int:
+    return len(path_of(module).read_text(encoding="utf-8").splitlines())
+
+
+def imports(source: str) -> set[str]:
+    """Our own modules that a file imports anywhere when it runs; what only type checkers see does not count."""
+    found: set[str] = set()
+
+    def walk(node: ast.AST) -> None:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            return
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in ROOMS:
+            for name in node.names:
+                below = f"{node.module}.{name.name}"
+                found.add(below if path_of(below).exists() else node.module)
+        for child in ast.iter_child_nodes(node):
+            walk(child)
+
+    walk(ast.parse(source))
+    return found
+
+
+def trusted() -> set[str]:
+    return {module for modules, _ in parts().values() for module in modules}
+
+
+def beside() -> set[str]:
+    return {module for modules in BESIDE.values() for module in modules.split()}
+
+
+def test_the_page_states_the_lines_of_each_part_and_there_are_few() -> None:
+    counted = {part: (sum(map(lines_of, modules)), stated) for part, (modules, stated) in parts().items()}
+    assert len(counted) == 8
+    assert {part: figures for part, figures in counted.items() if abs(figures[0] - figures[1]) > 0.1 * figures[0]} == {}
+    assert sum(lines for lines, _ in counted.values()) <= MOST_LINES
+
+
+def test_the_trusted_files_import_each_other_and_what_cannot_leak() -> None:
+    others = {
+        module: extra
+        for module in trusted()
+        if (extra := imports(path_of(module).read_text(encoding="utf-8")) - trusted() - beside())
+    }
+    assert others == {}
+
+
+def test_no_reason_is_left_of_what_is_imported_no_more() -> None:
+    used = set().union(*(imports(path_of(module).read_text(encoding="utf-8")) for module in trusted()))
+    assert beside() - used == set()
+
+
+@pytest.mark.parametrize(
+    "line", ["from labels_party.pages import plan", "def f():\n    from features_party import files"]
+)
+def test_the_contract_sees_another_import(line: str) -> None:
+    assert imports(line) - trusted() - beside()
