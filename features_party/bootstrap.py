@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from features_party.receive.receipts import Receipts
     from features_party.steps import Steps
     from features_party.storage.home import Home
-    from features_party.storage.kept import Kept
+    from features_party.storage.kept import FileStore
     from features_party.tables.feature_tables import FeatureTables
     from features_party.traces import Traces
     from label_dp.audit.heads import Heads
@@ -182,7 +182,7 @@ def bootstrap(
     )
 
 
-def _places(settings: Settings, home: Home, faults: FaultHook | None) -> Callable[[Path], Kept]:
+def _places(settings: Settings, home: Home, faults: FaultHook | None) -> Callable[[Path], FileStore]:
     """How a room of the home is kept. Raises InvalidSettings, Unavailable."""
     from features_party.storage.kept import KeptHere, KeptInStore
 
@@ -195,7 +195,7 @@ def _places(settings: Settings, home: Home, faults: FaultHook | None) -> Callabl
     setting = "FEATURES_PARTY_OBJECTS"
     store = bucket_of(Address.parse(settings.objects, setting), setting, faults or no_faults)
 
-    def place(room: Path) -> Kept:
+    def place(room: Path) -> FileStore:
         objects = StoreObjects(store.below(room.name), home.spill, partial(home.keyed, "objects"))
         return KeptInStore(room, objects, home.spill / f"kept-{room.name}")
 

@@ -171,7 +171,7 @@ class AskJob:
 
 
 @dataclass(frozen=True)
-class Asked:
+class CalibrationRun:
     """A charged calibration, and where its publication was waited for, what came and how our receipts went."""
 
     name: str
@@ -187,7 +187,7 @@ class Asked:
         return {"answer": self.name, "state": self.state, "scores": self.scores} | told
 
 
-def ask_and_pull(services: Services, service: LabelsService, job: AskJob, progress: Progress) -> Asked:
+def ask_and_pull(services: Services, service: LabelsService, job: AskJob, progress: Progress) -> CalibrationRun:
     """Score, ask, wait, fetch, verify, account, acknowledge. `job.check` came before.
 
     Raises what `ask_calibration` and `pull_answer` raise; once the calibration is charged a repeated run goes on with
@@ -200,7 +200,7 @@ def ask_and_pull(services: Services, service: LabelsService, job: AskJob, progre
     asked = ask_calibration(service, job.batch, scored, job.asked, progress)
     name, sent = asked["answer"], len(scored.ids)
     if not job.wait:
-        return Asked(name, asked["state"], sent)
+        return CalibrationRun(name, asked["state"], sent)
     try:
         await_published(service, name, Patience(job.wait), lambda what, _: progress(what, 0.7), noun="answer")
     except Unavailable as error:
@@ -212,7 +212,7 @@ def ask_and_pull(services: Services, service: LabelsService, job: AskJob, progre
     envelope = pull_answer(service, name, arrivals.choose_key, services.settings.name)
     require_asked(services.answers.verify(envelope, job.labels_key), job.batch, job.asked)
     found = arrivals.answer(envelope)
-    return Asked(name, "published", sent, found, arrivals.acknowledge(service))
+    return CalibrationRun(name, "published", sent, found, arrivals.acknowledge(service))
 
 
 def _scored(services: Services, job: AskJob, progress: Progress) -> Scored:

@@ -34,13 +34,13 @@ from labels_party.kinds.message.schedule import Schedule
 from labels_party.kinds.registry import KINDS
 from labels_party.labels.aside import SetAside
 from labels_party.labels.batch_keys import BatchKeys
+from labels_party.labels.batch_uses import WORKING
 from labels_party.labels.batches import RUNS, SEALED, Batches, timestamp
 from labels_party.labels.erasures import Erasures
 from labels_party.labels.intake import Intake
 from labels_party.labels.key_service import FileKeys, KeyService
 from labels_party.labels.seal import Sealer
 from labels_party.labels.sorting import LabelSort
-from labels_party.labels.standing import WORKING
 from labels_party.labels.sweep import Sweep
 from labels_party.labels.unit_erasures import UnitErasures
 from labels_party.labels.vault import LabelVault

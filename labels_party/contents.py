@@ -8,12 +8,12 @@ from label_dp.channels.lattice import LatticeChannel
 from label_dp.documents.heaps import Prior, heaps
 from label_dp.documents.kinds.registry import trusted_answer
 from label_dp.documents.manifest import Manifest
-from label_dp.documents.signed import Charged
+from label_dp.documents.signed import ChargedDocument
 from label_dp.documents.signing import VerifyingKey
 from label_dp.domain import Domain
 
 
-def _shared(document: Charged) -> dict[str, Any]:
+def _shared(document: ChargedDocument) -> dict[str, Any]:
     """What messages and answers both say."""
     return {
         "batch": document.batch,

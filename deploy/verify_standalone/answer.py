@@ -15,7 +15,7 @@ from .canonical import parse
 from .document import COMMON, MOST_BYTES, check_common, check_format, check_split
 from .domains import Domain
 from .envelope import open_envelope, read_lines
-from .given import Given, Kind
+from .given import Answer, Kind
 from .members import matching, members, text
 from .refusal import refuse
 
@@ -57,7 +57,7 @@ def open_answer(envelope: bytes, key: Ed25519PublicKey, key_id: str, audience: s
     kind = known().get(a["kind"]) if isinstance(a["kind"], str) else None
     if kind is None:
         refuse("answers of this kind are unknown: a newer verifier may read them")
-    given = Given(a, Domain(a["domain"]), split, _check_mechanism(a["mechanism"]))
+    given = Answer(a, Domain(a["domain"]), split, _check_mechanism(a["mechanism"]))
     return [*said, kind.check(given)]
 
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
-from .given import Given, Kind
+from .given import Answer, Kind
 from .median import REPLACE_ONE
 from .members import count, listed, members, one_of
 from .refusal import refuse
@@ -22,7 +22,7 @@ STEPS = re.compile(r"([^:]{1,60}):([^:]{1,60}):([1-9][0-9]{0,9})", re.ASCII)
 NUMBER = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?(e[+-]?[0-9]{1,3})?", re.ASCII)
 
 
-def check_calibration(given: Given) -> str:
+def check_calibration(given: Answer) -> str:
     """A line for the map of one score, or of two, where there is a second numbering."""
     p = members(given.parameters, ("loss", "shape", "options", "scores", "scores_2"), "a calibration")
     two = p["scores_2"] is not None

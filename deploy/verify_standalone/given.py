@@ -14,7 +14,7 @@ from .refusal import refuse
 
 
 @dataclass(frozen=True)
-class Given:
+class Answer:
     """`split`: nano-ε of clip, prior and randomize, and atto-δ. `facts`: of the mechanism."""
 
     answer: dict[str, Any]
@@ -50,4 +50,4 @@ class Kind(NamedTuple):
     """A kind of answer. `check` says what it checked in a line, or refuses."""
 
     name: str
-    check: Callable[[Given], str]
+    check: Callable[[Answer], str]

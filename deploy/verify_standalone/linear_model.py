@@ -8,7 +8,7 @@ from typing import Any
 from .costs import Step, together
 from .exact import NANO, plain_float, spelled, units
 from .features import BOUND, WHOLE_EXAMPLE, check_features
-from .given import Given, Kind
+from .given import Answer, Kind
 from .members import MANY, count, listed, members, one_of
 from .refusal import refuse
 
@@ -21,7 +21,7 @@ PARAMETERS = (
 MOST_WEIGHTS, LARGEST_WEIGHT, LARGEST_RATE = 256, 64, 16
 
 
-def check_linear_model(given: Given) -> str:
+def check_linear_model(given: Answer) -> str:
     """A line for the weights of a linear model."""
     p = members(given.parameters, PARAMETERS, "a linear model")
     result = members(given.result, ("constant", "weights"), "the result of a linear model")
@@ -45,7 +45,7 @@ def check_linear_model(given: Given) -> str:
     return f"linear model of {len(told)} weights after {p['steps']} steps, its cost by {p['bound']}"
 
 
-def _check_cost(given: Given, p: Any) -> None:
+def _check_cost(given: Answer, p: Any) -> None:
     rule = one_of(p["rule"], RULES, "the rule of training")
     n = count(p["examples"], 1, given.n, "the number of examples")
     count(p["slice_noise"], 0, 1 << 53, "the noise of slices")

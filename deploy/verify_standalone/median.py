@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from .exact import ATTO
-from .given import Given, Kind
+from .given import Answer, Kind
 from .members import members, one_of
 from .refusal import refuse
 
@@ -15,7 +15,7 @@ LEAST_POINTS, LARGEST_EPSILON = 4, 64
 REPLACE_ONE = "replace one example's label; ids, their number and everything that was sent beside them are public"
 
 
-def check_median(given: Given) -> str:
+def check_median(given: Answer) -> str:
     """A line for the result of a median."""
     method = one_of(members(given.parameters, ("method",), "a median")["method"], (SLICES, RANKS), "the method")
     result = members(given.result, ("found", "median"), "the result of a median")

@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from .exact import plain, plain_float, spelled
-from .given import Given, Kind
+from .given import Answer, Kind
 from .members import count, members, one_of, text
 from .refusal import refuse
 
@@ -23,7 +23,7 @@ CLASSIFIES = ("soft-majority", "stable-logistic", "walk")
 NOISE = {"noise", "grid", "scale"}
 
 
-def check_prediction(given: Given) -> str:
+def check_prediction(given: Answer) -> str:
     """A line for the value of a prediction."""
     p = members(given.parameters, ("predictor", "method", "query", "threshold"), "a prediction")
     method = one_of(p["method"], ADJACENCY, "the method")
@@ -57,7 +57,7 @@ def _check_query(query: Any) -> None:
             text(value, "a value of the query", least=0, most=MOST_TEXT)
 
 
-def _top(given: Given, method: str) -> int:
+def _top(given: Answer, method: str) -> int:
     """The number that stands for the upper end of what the method says; its noise is checked on the way."""
     facts = given.facts
     if method == "walk":

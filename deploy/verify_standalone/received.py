@@ -11,7 +11,7 @@ from .handed_over import HandOvers
 Amount = Callable[[object, int], int | None]
 
 
-class Received:
+class ReceivedRules:
     """`add` gives the number of the rule that an acceptance breaks, and why; None: none."""
 
     def __init__(self) -> None:

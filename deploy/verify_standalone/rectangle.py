@@ -8,7 +8,7 @@ from typing import Any
 from .costs import Step, together
 from .exact import ATTO, NANO, plain_float, spelled, units
 from .features import BOUND, WHOLE_EXAMPLE, check_features, ends
-from .given import Given, Kind
+from .given import Answer, Kind
 from .median import RANKS, SLICES, check_interval
 from .members import count, listed, members, one_of
 from .refusal import refuse
@@ -20,7 +20,7 @@ PARAMETERS = (
 MOST_LEVELS = (1 << 32) - 1
 
 
-def check_rectangle(given: Given) -> str:
+def check_rectangle(given: Answer) -> str:
     """A line for the sides of a rectangle."""
     p, result = members(given.parameters, PARAMETERS, "a rectangle"), members(given.result, ("found", "sides"), "it")
     features = check_features(p["features"])
@@ -45,7 +45,7 @@ def check_rectangle(given: Given) -> str:
     return f"rectangle {how}" if not missing else f"rectangle {how}: not all sides found"
 
 
-def _check_cost(given: Given, p: Any, sides: int) -> Fraction:
+def _check_cost(given: Answer, p: Any, sides: int) -> Fraction:
     """δ of a side."""
     method = one_of(p["method"], (RANKS, SLICES), "the method")
     n, size = count(p["examples"], 1, given.n, "the number of examples"), count(p["slice"], 1, 1 << 53, "a slice")

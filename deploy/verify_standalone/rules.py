@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from .exact import ATTO, DECIMAL, NANO, decimal, units
-from .received import Received
+from .received import ReceivedRules
 from .refusal import RuleError
 
 # numbers and names of the description
@@ -75,7 +75,7 @@ class Rules:
         self.allowed: dict[tuple[str, str], int] = {}
         self.used: dict[tuple[str, str], int] = {}
         self.to_erase: set[str] = set()
-        self.received = Received()
+        self.received = ReceivedRules()
 
     def add(self, number: int, event: Any) -> None:
         kind = event["kind"]

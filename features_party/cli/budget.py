@@ -18,7 +18,7 @@ def budget(
     as_json: Json = False,
 ) -> None:
     """ε that we received, by population, from our own audit store; beside it what the labels party states."""
-    from features_party.receive.received import received
+    from features_party.receive.population_accounts import received
 
     party = services(existing=True)
     found = party.database.read("budget", lambda c: received(party.audit.scan(c)))

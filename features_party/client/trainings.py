@@ -12,7 +12,19 @@ from pydantic import Field
 
 from features_party.client import paths as at
 from label_dp.client.asking import asks, members
-from label_dp.client.conversation import MORE, Conversation, Json, Open, Request, Retried, Said, Story, get, path, post
+from label_dp.client.conversation import (
+    MORE,
+    Conversation,
+    Json,
+    Open,
+    Report,
+    Request,
+    Retried,
+    Story,
+    get,
+    path,
+    post,
+)
 from label_dp.client.declared import call, feed
 from label_dp.client.listings import linked
 from label_dp.client.waiting import ENDED, until
@@ -23,7 +35,7 @@ from label_dp.service.cli import progress as bar
 RECONNECTIONS = 8  # in a row: about half a minute
 PAUSE_SECONDS = 0.5  # where the service ended a stream in order, as it does with long ones
 State = Literal["accepted", "running", "succeeded", "failed", "cancelled"]
-Say = Callable[[Json], list[Said[Json]]]
+Say = Callable[[Json], list[Report[Json]]]
 
 
 class WatchedTraining(Training):
@@ -69,7 +81,7 @@ class TrainingCalls:
     @feed
     def events(self, training: str) -> Story[Json]:
         """The changes of a training until its end, each the whole state; a broken stream is taken up again."""
-        return _events(training, lambda event: [Said(event)])
+        return _events(training, lambda event: [Report(event)])
 
     @asks(WatchedTraining)
     def train_and_wait(self, asked: WatchedTraining) -> Conversation[str]:
@@ -83,7 +95,7 @@ class TrainingCalls:
             with bar("train", quiet=asked.progress is not True) as shown:
                 report = asked.progress if callable(asked.progress) else shown
 
-                def told(event: Json) -> list[Said[Json]]:
+                def told(event: Json) -> list[Report[Json]]:
                     report(event["step"], event["share"])
                     if time.monotonic() > end:
                         raise Unavailable(f"Training '{training}' did not end within {asked.timeout:g} seconds.")

@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 from features_party.models.card import summary
 from features_party.models.folder import SavedModel, load_model
 from features_party.storage import tables
-from features_party.storage.kept import Kept
+from features_party.storage.kept import FileStore
 from label_dp.errors import NotFound
 from label_dp.service.database import Database
 from label_dp.service.paging import Listing, Page, select_page
@@ -27,7 +27,7 @@ TRAINED_BY = tables.models.c.training == tables.trainings.c.id
 @dataclass(frozen=True)
 class Models:
     database: Database
-    place: Kept
+    place: FileStore
     _loaded: OrderedDict[str, SavedModel] = field(default_factory=OrderedDict, repr=False, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 

@@ -31,7 +31,7 @@ from features_party.training.learner import CrossFit, Watch
 from features_party.training.learners import learner
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.model import TrainedModel
-from features_party.training.objectives import LossCorrection, RowGradients, Told
+from features_party.training.objectives import ChannelGradients, LossCorrection, RowGradients
 from features_party.training.progress import foretold, rising
 from features_party.training.progress import part as part_of
 from features_party.training.recentring import recentred
@@ -238,7 +238,9 @@ def _judged(
     return found if isinstance(found, ClassMetrics) else None
 
 
-def _told(joined: Joined, channels: list[Channel], domain: Domain, loss: str) -> Told | ClassLikelihood | None:
+def _told(
+    joined: Joined, channels: list[Channel], domain: Domain, loss: str
+) -> ChannelGradients | ClassLikelihood | None:
     """Gradients by the channels, for the losses that take them. Raises InvalidLoss."""
     if loss == LOG and are_classes(domain):
         return ClassLikelihood.through(channels, joined.message, joined.bins, domain, _prior(joined))

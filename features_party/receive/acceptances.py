@@ -38,7 +38,7 @@ COLUMNS = [t.c[name] for name in (*SHOWN, "accepted")]
 
 
 @dataclass(frozen=True)
-class Sort:
+class DocumentType:
     """Messages, or answers of every kind: what the audit store calls their acceptance, what is signed, and what its
     digest says of a second one."""
 
@@ -54,8 +54,8 @@ class Sort:
         return ACCEPTANCES[self.accepted].noun
 
 
-MESSAGE = Sort("message", ACCEPTED, "manifest", "drawn", MalformedManifest)
-ANSWER = Sort("answer", ANSWER_ACCEPTED, "document", "computed", MalformedAnswer)
+MESSAGE = DocumentType("message", ACCEPTED, "manifest", "drawn", MalformedManifest)
+ANSWER = DocumentType("answer", ANSWER_ACCEPTED, "document", "computed", MalformedAnswer)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Item:
     digest: str
 
     @property
-    def sort(self) -> Sort:
+    def sort(self) -> DocumentType:
         return MESSAGE if isinstance(self.body, Manifest) else ANSWER
 
     @property
@@ -183,7 +183,7 @@ class Acceptances:
         query = sa.select(t.c.digest).where(same, t.c.sort == item.sort.name)
         return self.database.read(f"{item.sort.name}.known", lambda c: c.execute(query).first()) is not None
 
-    def find(self, sort: Sort, name: str) -> tuple[str, str]:
+    def find(self, sort: DocumentType, name: str) -> tuple[str, str]:
         """(digest, place) of an accepted document, by its id or its digest.
 
         Raises NotFound, Conflict (labels parties chose the same id).
@@ -202,11 +202,11 @@ class Acceptances:
             )
         return rows[0].digest, plain_name(rows[0].name, rows[0].digest)
 
-    def list(self, sort: Sort) -> list[dict[str, Any]]:
+    def list(self, sort: DocumentType) -> list[dict[str, Any]]:
         """All that was accepted, newest last."""
         return all_rows(lambda page: self.page(sort, page))
 
-    def page(self, sort: Sort, page: Page) -> Listing:
+    def page(self, sort: DocumentType, page: Page) -> Listing:
         """What was accepted, in pages, by the time of it; the id is called as its sort calls it."""
         query = sa.select(*COLUMNS).where(t.c.sort == sort.name)
         found = self.database.read(f"{sort.name}.page", lambda c: select_page(c, query, t.c.accepted, t.c.digest, page))
@@ -223,7 +223,7 @@ def plain_name(name: str, digest_: str) -> str:
     return f"{plain}-{digest_[:32]}"
 
 
-def kept_payload(envelope: bytes, wanted: str, path: Path, sort: Sort) -> bytes:
+def kept_payload(envelope: bytes, wanted: str, path: Path, sort: DocumentType) -> bytes:
     """The payload in our own copy: its signature was verified when it came, its digest `wanted` is in our database.
 
     Raises what the sort calls malformed, where it is missing or was changed.

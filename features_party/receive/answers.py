@@ -9,7 +9,7 @@ from typing import Any
 from features_party.receive.acceptances import ANSWER, Acceptances, Item, kept_payload
 from features_party.receive.pinned import PinnedKeys
 from features_party.receive.summaries import summary
-from features_party.storage.kept import Kept
+from features_party.storage.kept import FileStore
 from label_dp.documents.answer import Answer, read_answer
 from label_dp.documents.kinds.calibration import CALIBRATION, Calibration
 from label_dp.documents.kinds.registry import trusted_answer
@@ -55,7 +55,7 @@ class Answers:
     """`name` is our own among audiences. The envelopes of accepted answers lie in `place`."""
 
     acceptances: Acceptances
-    place: Kept
+    place: FileStore
     pinned: PinnedKeys
     name: str
 

@@ -14,7 +14,7 @@ from features_party.receive.following import Following
 from features_party.receive.messages import Messages
 from features_party.receive.offers import Offer, offered, pull_answer
 from features_party.receive.placing import Target
-from features_party.receive.pull import Pulled
+from features_party.receive.pull import LocalMessage
 from features_party.receive.receipts import Delivery, Receipts, ReceiptService
 from features_party.steps import ACCOUNT, VERIFY
 from label_dp.documents.signing import VerifyingKey
@@ -46,7 +46,7 @@ class Arrivals:
 
     def pull(
         self, service: LabelsService, release: str, out: Path, progress: Progress, *, force: bool = False
-    ) -> Pulled:
+    ) -> LocalMessage:
         """As `receive.pull.pull`, and accounted for before it has its name at `out`; what we keep is copied there.
 
         Raises ReplayConflict as well, where this release was accepted with another manifest.
@@ -54,14 +54,14 @@ class Arrivals:
         offer = self._offered(service, release)
         target = Target.of(offer, out)
         if target.intact():
-            pulled = Pulled.at(target, fresh=False)
+            pulled = LocalMessage.at(target, fresh=False)
             self.message(pulled)
             return pulled
         if not force:
             target.refuse_other()
         target.require_room()
         target.copy_from(self._brought(service, offer, progress).folder)
-        return Pulled.at(target, fresh=True)
+        return LocalMessage.at(target, fresh=True)
 
     def bring(self, service: LabelsService, release: str, progress: Progress) -> AcceptedMessage:
         """Fetch and account for a release, for our own folder only. Raises as `pull`."""
@@ -76,7 +76,7 @@ class Arrivals:
         self.key_ids.add(offer.manifest.key_id)
         return found
 
-    def message(self, pulled: Pulled) -> AcceptedMessage:
+    def message(self, pulled: LocalMessage) -> AcceptedMessage:
         """Raises ReplayConflict where this release was accepted with another manifest."""
         found = self.messages.known(pulled.manifest, pulled.digest)
         found = found or self.messages.accept(pulled.path, self.labels_key, self.actor)

@@ -16,7 +16,7 @@ from features_party.receive.offers import Offer
 from features_party.receive.pinned import PinnedKeys
 from features_party.steps import ACCOUNT, FETCH, VERIFY, Steps
 from features_party.storage.home import INCOMING, Home
-from features_party.storage.kept import Kept
+from features_party.storage.kept import FileStore
 from label_dp.documents.bundle import FOLDER_ENVELOPE, Bundle, VerifiedMessage, verify, verify_into
 from label_dp.documents.manifest import Manifest
 from label_dp.documents.rehearsal import Rehearsal
@@ -32,7 +32,7 @@ class Messages:
 
     acceptances: Acceptances
     home: Home
-    place: Kept
+    place: FileStore
     pinned: PinnedKeys
     name: str
     steps: Steps = field(default_factory=Steps, repr=False)

@@ -14,7 +14,7 @@ from label_dp.service.cli import Progress
 
 
 @dataclass(frozen=True)
-class Pulled:
+class LocalMessage:
     """A message in its place; `fresh` is False where it was there already, byte for byte."""
 
     path: Path
@@ -24,9 +24,9 @@ class Pulled:
     fresh: bool
 
     @staticmethod
-    def at(target: Target, *, fresh: bool) -> Pulled:
+    def at(target: Target, *, fresh: bool) -> LocalMessage:
         offer = target.offer
-        return Pulled(target.path, offer.manifest, offer.digest, offer.bytes, fresh)
+        return LocalMessage(target.path, offer.manifest, offer.digest, offer.bytes, fresh)
 
 
 def pull(
@@ -38,7 +38,7 @@ def pull(
     progress: Progress,
     *,
     force: bool = False,
-) -> Pulled:
+) -> LocalMessage:
     """Bring release `release` to `out`: NAME.parquet with its envelope and prior beside it, or a folder of that name
     where the message has several parts. Nothing half-written is left, and nothing unverified gets its final name.
 
@@ -48,9 +48,9 @@ def pull(
     """
     target = Target.of(offered(service, release, choose_key, audience), out)
     if target.intact():
-        return Pulled.at(target, fresh=False)
+        return LocalMessage.at(target, fresh=False)
     if not force:
         target.refuse_other()
     with target.beside() as temporary:
         fetch_files(service, target.offer.manifest, temporary, progress)
-    return Pulled.at(target, fresh=True)
+    return LocalMessage.at(target, fresh=True)

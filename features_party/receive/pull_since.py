@@ -11,12 +11,12 @@ from typing import Any
 
 from features_party.labels_service import LabelsService, ListedRelease
 from features_party.receive.offers import ENDED, ChooseKey
-from features_party.receive.pull import Pulled
+from features_party.receive.pull import LocalMessage
 from label_dp.documents.bundle import Bundle, verify
 from label_dp.errors import Conflict, InvalidInput, LabelDPError, Unavailable
 from label_dp.service.cli import Progress
 
-Bring = Callable[[str, Path, Progress], Pulled]
+Bring = Callable[[str, Path, Progress], LocalMessage]
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
@@ -94,7 +94,7 @@ def pull_since(
     progress: Progress,
     *,
     bring: Bring,
-    arrived: Callable[[Pulled], object] = lambda _pulled: None,
+    arrived: Callable[[LocalMessage], object] = lambda _pulled: None,
 ) -> list[dict[str, Any]]:
     """Have `bring` fetch every release published for us on the day of `since` or later to `folder`/REL.parquet, oldest
     first.
@@ -109,7 +109,7 @@ def pull_since(
         raise InvalidInput(f"The folder '{folder}' cannot be made ({error.strerror}); choose another --out.") from None
     day = first_day(service, since)
     listed: list[ListedRelease] = []
-    here: dict[str, Pulled] = {}
+    here: dict[str, LocalMessage] = {}
 
     def look() -> bool:
         listed[:] = service.published(day, population)
@@ -137,7 +137,7 @@ def _part(progress: Progress, shown: str, number: int, total: int) -> Progress:
     return lambda what, share: progress(f"{shown}, {what}", (number + share) / total)
 
 
-def _there(folder: Path, entry: ListedRelease, choose_key: ChooseKey, audience: str) -> Pulled | None:
+def _there(folder: Path, entry: ListedRelease, choose_key: ChooseKey, audience: str) -> LocalMessage | None:
     path = folder / f"{entry.id}.parquet"
     try:
         found = verify(path, choose_key(Bundle(path).envelope()), audience)
@@ -145,10 +145,10 @@ def _there(folder: Path, entry: ListedRelease, choose_key: ChooseKey, audience: 
         return None
     if found.digest != entry.manifest_sha256 or found.manifest.id != entry.id:
         return None
-    return Pulled(path, found.manifest, found.digest, sum(f.bytes for f in found.manifest.files), fresh=False)
+    return LocalMessage(path, found.manifest, found.digest, sum(f.bytes for f in found.manifest.files), fresh=False)
 
 
-def _result(entry: ListedRelease, pulled: Pulled) -> dict[str, Any]:
+def _result(entry: ListedRelease, pulled: LocalMessage) -> dict[str, Any]:
     return {
         "release": entry.id,
         "published": entry.published,

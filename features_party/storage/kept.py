@@ -24,7 +24,7 @@ from label_dp.service.objects.bucket import CHUNK
 from label_dp.service.objects.port import DamagedObject, Objects
 
 
-class Kept(ABC):
+class FileStore(ABC):
     """A name is a file or a folder of files. A name that counts is in the database, and never means anything else."""
 
     def __init__(self, room: Path) -> None:
@@ -56,7 +56,7 @@ class Kept(ABC):
         return 0
 
 
-class KeptHere(Kept):
+class KeptHere(FileStore):
     def keep(self, name: str) -> None:
         """It is."""
 
@@ -67,7 +67,7 @@ class KeptHere(Kept):
         remove(self.room / name)
 
 
-class KeptInStore(Kept):
+class KeptInStore(FileStore):
     """Copies lie in `copies`, a folder of this room alone."""
 
     def __init__(self, room: Path, objects: Objects, copies: Path) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 from features_party.storage import tables
 from features_party.storage.home import Home
 from features_party.storage.ids import fresh_id
-from features_party.storage.kept import Kept
+from features_party.storage.kept import FileStore
 from features_party.tables.narrow import narrowed
 from label_dp.audit.store import Clock
 from label_dp.columnar.frames import PANDAS_INDEX
@@ -95,7 +95,7 @@ class FeatureTables:
 
     database: Database
     home: Home
-    place: Kept
+    place: FileStore
     data_dir: Path | None
     clock: Clock
     most_bytes: int | None = None  # of a table in memory

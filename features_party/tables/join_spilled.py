@@ -53,7 +53,7 @@ class JoinedFile:
 
 
 @dataclass
-class _Met:
+class _Matches:
     """What met of feature rows and outputs; message rows without features, each id once; how many examples met, how
     many of them several outputs; a sample of what met nothing."""
 
@@ -149,7 +149,7 @@ class SpilledJoin:
             self._write(out, met.matches, listed, force=force)
         return JoinedFile(counts, tuple(self._corrections))
 
-    def _counts(self, met: _Met) -> Counts:
+    def _counts(self, met: _Matches) -> Counts:
         return Counts(
             messages=len(self._messages),
             message_rows=self.message_rows,
@@ -163,9 +163,9 @@ class SpilledJoin:
     def _bits(self, size: int) -> int:
         return max(size // self.bucket_bytes, 0).bit_length()
 
-    def _meet(self) -> _Met:
+    def _meet(self) -> _Matches:
         matches = Ranges(self.folder, "matches", self.feature_rows, self.message_rows)
-        met = _Met(matches, Ranges(self.folder, "lonely", self.message_rows, self.message_rows))
+        met = _Matches(matches, Ranges(self.folder, "lonely", self.message_rows, self.message_rows))
         finer = self._outputs.bits - self._ids.bits
         for number in range(1 << self._ids.bits):
             ids, (row,) = self._ids.read(number)
@@ -176,7 +176,7 @@ class SpilledJoin:
             self.progress("joining", 0.3 + 0.1 * number / (1 << self._ids.bits))
         return met
 
-    def _meet_bucket(self, number: int, ids: pa.Array, row: IntArray, met: _Met) -> None:
+    def _meet_bucket(self, number: int, ids: pa.Array, row: IntArray, met: _Matches) -> None:
         """With the ids of features that are in this bucket of the outputs, and their rows."""
         import pyarrow as pa
 

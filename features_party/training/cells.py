@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from features_party.training import reading
 from features_party.training.class_likelihood import EVEN, ClassLikelihood
+from features_party.training.example_groups import ExampleGroups
 from features_party.training.links import HESSIAN_FLOOR
 from features_party.training.softmax import softmax
-from features_party.training.together import Together
 from label_dp.channels.base import CHUNK_CELLS, Channel
 
 FloatArray = npt.NDArray[np.float64]
@@ -139,7 +139,7 @@ class CellLikelihood:
     def take(self, rows: slice | IntArray) -> CellLikelihood:
         return CellLikelihood(self.cells, self.told.take(rows))
 
-    def together(self, rows: Together) -> CellLikelihood | None:
+    def together(self, rows: ExampleGroups) -> CellLikelihood | None:
         """With one row for each example; None where the product of its channels would be too large."""
         told = self.told.together(rows)
         return None if told is None else CellLikelihood(self.cells, told)

@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.capacity import Capacity, choose_capacity
+from features_party.training.example_groups import ExampleGroups, joint_channels
 from features_party.training.links import HESSIAN_FLOOR
 from features_party.training.softmax import softmax
-from features_party.training.together import Together, joint_channels
 from label_dp.channels.base import Channel
 from label_dp.domain import Domain
 from label_dp.errors import InvalidLoss
@@ -80,7 +80,7 @@ class ClassLikelihood:
     def take(self, rows: slice | npt.NDArray[np.int64]) -> ClassLikelihood:
         return ClassLikelihood(self.given, self.message[rows], self.outputs[rows], self.prior)
 
-    def together(self, rows: Together) -> ClassLikelihood | None:
+    def together(self, rows: ExampleGroups) -> ClassLikelihood | None:
         """With one row for each example; None where the product of its channels would be too large."""
         joint = joint_channels(self.given, self.message, self.outputs, rows)
         return None if joint is None else ClassLikelihood(*joint, self.prior)

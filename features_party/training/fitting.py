@@ -17,16 +17,16 @@ from features_party.training.classes import are_classes
 from features_party.training.crossed_effects import choose_crossings
 from features_party.training.draws import Draws, by_position
 from features_party.training.encoding import Encoded, FeatureSchema
+from features_party.training.example_groups import ExampleGroups
 from features_party.training.learner import CrossFit, Learner, Rowwise, Sample, Task, Watch
 from features_party.training.learners import learner
 from features_party.training.learners.class_trees import fit_classes
 from features_party.training.learners.trees import left_by_trees
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.model import TrainedModel
-from features_party.training.objectives import Told
+from features_party.training.objectives import ChannelGradients
 from features_party.training.progress import part
 from features_party.training.threads import one_blas_thread
-from features_party.training.together import Together
 from features_party.training.warm import Warm
 from features_party.training.words import learn_words
 from label_dp.domain import Domain
@@ -66,7 +66,7 @@ class Examples:
     unbiased: bool = False
     groups: Rowwise | None = None
     draws: Draws | None = None
-    told: Told | ClassLikelihood | None = None
+    told: ChannelGradients | ClassLikelihood | None = None
     cells: CellLikelihood | None = None
 
     def take(self, rows: npt.NDArray[np.int64]) -> Examples:
@@ -82,9 +82,9 @@ class Examples:
             cells=None if self.cells is None else self.cells.take(rows),
         )
 
-    def together(self) -> tuple[Examples, Together | None]:
+    def together(self) -> tuple[Examples, ExampleGroups | None]:
         """With one row for each example, where one has several; as they are where the channels allow no such row."""
-        rows = None if self.groups is None else Together.of(self.groups)
+        rows = None if self.groups is None else ExampleGroups.of(self.groups)
         told = None if self.told is None or rows is None else self.told.together(rows)
         if rows is None or (told is None and self.told is not None):
             return self, None
@@ -140,7 +140,7 @@ def fit(
     watch: Watch = lambda _place, _loss: None,
 ) -> tuple[TrainedModel, CrossFit | None]:
     """The model, and the out-of-fold predictions of the whole procedure where it was validated, None elsewhere. Rows of
-    one example are taken together first (together.py).
+    one example are taken together first (example_groups.py).
 
     Predictions lie inside the domain. Deterministic for a number of threads. Raises InvalidTable (no rows, no usable
     column), InvalidInput (model, a missing library), InvalidLoss (unknown, or Poisson with a domain that has negative
@@ -276,7 +276,7 @@ def made_columns(
     return schema, encoded, shrinkage
 
 
-def _several(together: Together | None) -> tuple[str, ...]:
+def _several(together: ExampleGroups | None) -> tuple[str, ...]:
     """A note where examples have several outputs."""
     if together is None:
         return ()
@@ -348,8 +348,8 @@ def _signal(labels: FloatArray, noise: FloatArray, often: FloatArray | None) -> 
 
 
 def _objective(
-    loss: str, capacity: Capacity, told: Told | None, medians: bool
-) -> tuple[str, tuple[str, ...], Told | None]:
+    loss: str, capacity: Capacity, told: ChannelGradients | None, medians: bool
+) -> tuple[str, tuple[str, ...], ChannelGradients | None]:
     """What is minimised in training, notes on it, and the gradients that are used for it. `medians`: around means."""
     share = capacity.signal_share
     if loss != "absolute" or capacity.noise_variance <= 0.0:

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.estimate import ErrorEstimate, Identified, estimate
+from features_party.training.example_groups import ExampleGroups
 from features_party.training.intervals import NO_FOLDS, NORMAL_95, Folds
 from features_party.training.probabilities import judge
-from features_party.training.together import Together
 from label_dp.channels.base import Channel, N
 from label_dp.channels.correcting import Solver, bias_and_noise
 from label_dp.channels.rr import RRChannel
@@ -145,7 +145,7 @@ def told(
     channels: Sequence[Channel],
     message: npt.NDArray[np.integer],
     bins: npt.NDArray[np.integer],
-    rows: Together | None = None,
+    rows: ExampleGroups | None = None,
     priors: Sequence[FloatArray | None] = (),
 ) -> Identified:
     """What each of N rows says, of the message (number into `channels`) and output given; with `rows` what the outputs
@@ -185,7 +185,7 @@ def _noise(channel: Channel, values: FloatArray | None) -> float:
     return np.inf if values is None else float(channel.moments(values)[1].mean())
 
 
-def _products(rows: Together, first: FloatArray, shares: FloatArray) -> FloatArray:
+def _products(rows: ExampleGroups, first: FloatArray, shares: FloatArray) -> FloatArray:
     """Σ_{i≠j} a_i·a_j·g_i·g_j / Σ_{i≠j} a_i·a_j, float64[n], of g = `first` and a = `shares`, float64[N] both.
 
     Outputs of one example are independent given its label, so this has the expectation E[g | y]², whatever the
@@ -213,7 +213,7 @@ def estimate_on_rows(
 
     Labels of two values have their metrics of probabilities too. Raises InvalidMechanism as `identify`.
     """
-    rows = Together.of(examples)
+    rows = ExampleGroups.of(examples)
     known = told(channels, message, bins, rows, priors)
     if rows is not None:
         constants = np.broadcast_to(np.asarray(constants, np.float64), predictions.shape)[rows.first]

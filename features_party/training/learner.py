@@ -18,7 +18,7 @@ from features_party.training.effects import Effects, out_of_fold
 from features_party.training.encoding import Encoded, FeatureSchema, Float32
 from features_party.training.intervals import Folds
 from features_party.training.links import Link
-from features_party.training.objectives import Told
+from features_party.training.objectives import ChannelGradients
 from features_party.training.spread import Spread
 from features_party.training.words import Words
 from label_dp.service.cli import Progress
@@ -29,7 +29,7 @@ Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
-class Seen:
+class ModelInput:
     """n rows as models see them: `effects` float32[n, c] of their categories, `sizes[c]` values of category c, missing
     included."""
 
@@ -41,10 +41,10 @@ class Seen:
     def __len__(self) -> int:
         return len(self.encoded)
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Seen:
-        return Seen(self.encoded.take(rows), self.effects[rows], self.sizes)
+    def take(self, rows: npt.NDArray[np.int64]) -> ModelInput:
+        return ModelInput(self.encoded.take(rows), self.effects[rows], self.sizes)
 
-    def once(self, make: Callable[[Seen], Made]) -> Made:
+    def once(self, make: Callable[[ModelInput], Made]) -> Made:
         """What `make` makes of these rows, made once however many models look at it."""
         if make not in self._made:
             self._made[make] = make(self)
@@ -85,13 +85,13 @@ class Sample:
         cells = None if self.cells is None else self.cells.take(rows)
         return Sample(self.encoded.take(rows), self.labels[rows], self.draws[rows], weights, told, cells)
 
-    def seen(self, task: Task, done: Callable[[float], None] = lambda _share: None) -> tuple[Seen, Effects]:
+    def seen(self, task: Task, done: Callable[[float], None] = lambda _share: None) -> tuple[ModelInput, Effects]:
         """These rows with out-of-fold effects of their categories, and the effects for later rows."""
         weights = self.weights if self.label_weights is None else self.label_weights
         seen, effects = out_of_fold(
             self.encoded.codes, self.labels, self.draws, task.sizes, done, task.shrinkage, weights, task.words
         )
-        return Seen(self.encoded, seen, task.sizes), effects
+        return ModelInput(self.encoded, seen, task.sizes), effects
 
 
 Watch = Callable[[int, float], None]  # a number of trees or epochs, and the loss after them
@@ -116,7 +116,7 @@ class Task:
     unbiased: bool = False
     validate: bool = False
     compared: bool = False
-    told: Told | None = None
+    told: ChannelGradients | None = None
     median: bool = False
     shrinkage: tuple[float | None, ...] = ()
     settings: Any = None
@@ -179,7 +179,7 @@ class Body(ABC):
         return None
 
     @abstractmethod
-    def predict(self, seen: Seen, threads: int = 1) -> FloatArray:
+    def predict(self, seen: ModelInput, threads: int = 1) -> FloatArray:
         """float64[n], unclipped."""
 
     @abstractmethod

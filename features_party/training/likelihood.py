@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.capacity import Capacity, choose_capacity
+from features_party.training.example_groups import ExampleGroups, joint_channels
 from features_party.training.links import HESSIAN_FLOOR, LogisticScore, straight_line
-from features_party.training.together import Together, joint_channels
 from label_dp.channels.base import Channel
 from label_dp.errors import InvalidLoss
 
@@ -62,7 +62,7 @@ class RowLikelihood:
     def take(self, rows: slice | npt.NDArray[np.int64]) -> RowLikelihood:
         return RowLikelihood(self.given, self.message[rows], self.outputs[rows], self.link)
 
-    def together(self, rows: Together) -> RowLikelihood | None:
+    def together(self, rows: ExampleGroups) -> RowLikelihood | None:
         """With one row for each example; None where the product of its channels would be too large."""
         joint = joint_channels(self.given, self.message, self.outputs, rows)
         return None if joint is None else RowLikelihood(*joint, self.link)

@@ -14,7 +14,7 @@ from features_party.training.capacity import Capacity
 from features_party.training.classes import are_classes
 from features_party.training.effects import Effects
 from features_party.training.encoding import Encoded, FeatureSchema
-from features_party.training.learner import Body, Seen
+from features_party.training.learner import Body, ModelInput
 from features_party.training.learners import learner
 from features_party.training.learners.class_trees import ClassTrees
 from label_dp.domain import Domain
@@ -67,7 +67,7 @@ class TrainedModel:
         return self.predict_encoded(self.schema.encode(features), threads=threads)
 
     def predict_encoded(self, encoded: Encoded, *, threads: int = 1) -> FloatArray:
-        seen = Seen(encoded, self.effects.apply(encoded.codes), self.schema.sizes)
+        seen = ModelInput(encoded, self.effects.apply(encoded.codes), self.schema.sizes)
         predictions = self.body.predict(seen, threads)
         if not np.all(np.isfinite(predictions)):
             raise InvalidFile("The model does not predict numbers: its file is damaged; train again.")

@@ -18,8 +18,8 @@ from typing import Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
+from features_party.training.example_groups import ABSENT, ExampleGroups
 from features_party.training.links import HESSIAN_FLOOR, Gradients, Link
-from features_party.training.together import ABSENT, Together
 from label_dp.channels.base import Channel, N
 from label_dp.channels.rr import RRChannel
 from label_dp.errors import InvalidMechanism
@@ -100,7 +100,7 @@ class LossCorrection:
         return slope, np.maximum(hessian, HESSIAN_FLOOR)
 
 
-class Told(Protocol):
+class ChannelGradients(Protocol):
     """Gradients by the channels of n rows, called as `Gradients`. `link`: of its scores; `start`: the score before
     anything is learned; `noise`: the variance that the channels add to a gradient there, in units of a label's own."""
 
@@ -115,7 +115,7 @@ class Told(Protocol):
 
     def take(self, rows: slice | npt.NDArray[np.int64]) -> Self: ...
 
-    def together(self, rows: Together) -> Told | None:
+    def together(self, rows: ExampleGroups) -> ChannelGradients | None:
         """With one row for each example; None where that cannot be worked with."""
 
     def __call__(self, score: FloatArray, labels: FloatArray, /) -> tuple[FloatArray, FloatArray]: ...
@@ -134,7 +134,7 @@ class RowGradients:
     def take(self, rows: slice | npt.NDArray[np.int64]) -> RowGradients:
         return RowGradients(self.corrections, self.message[rows], self.outputs[rows])
 
-    def together(self, rows: Together) -> AveragedGradients:
+    def together(self, rows: ExampleGroups) -> AveragedGradients:
         """The gradient of least noise of each example."""
         shares, noise = rows.shares(self._noises[self.message]), self._noises[self.message]
         message, outputs, order = rows.columns(self.message, self.outputs, np.arange(len(self.message)))
@@ -180,7 +180,7 @@ class AveragedGradients:
     def take(self, rows: slice | npt.NDArray[np.int64]) -> AveragedGradients:
         return AveragedGradients(tuple(look.take(rows) for look in self.looks), self.shares[rows], self.noise)
 
-    def together(self, _: Together) -> None:
+    def together(self, _: ExampleGroups) -> None:
         """They are already."""
 
     @property

@@ -15,7 +15,7 @@ from labels_party.api.context import Auditor, Ctx, to_the_day
 from labels_party.api.models import BatchOut
 from labels_party.api.work import Day, InPopulation, State
 from labels_party.work.batch_listing import WantedBatches, for_role, listed
-from labels_party.work.given import Given, given
+from labels_party.work.given import ReleaseFilter, given
 from labels_party.work.kind import FAMILIES
 
 router = JsonRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
@@ -90,8 +90,8 @@ def _given(
     batch: Id = None,
     kind: Annotated[str | None, Query(max_length=40, description="Such as release or median.")] = None,
     state: State = None,
-) -> Given:
-    return Given(population, audience, _text(since), _text(until), batch, kind, state)
+) -> ReleaseFilter:
+    return ReleaseFilter(population, audience, _text(since), _text(until), batch, kind, state)
 
 
 def _batches(
@@ -115,7 +115,7 @@ def who_has_what(
     ctx: Ctx,
     caller: Auditor,
     page: PagedEitherWay,
-    wanted: Annotated[Given, Depends(_given)],
+    wanted: Annotated[ReleaseFilter, Depends(_given)],
     family: Annotated[Literal["release", "answer"] | None, Query(description="Only releases, or only answers.")] = None,
 ) -> list[GivenOut]:
     """Every release and answer, whatever its state: for whom, at which ε, who asked and approved, who acknowledged."""

@@ -24,7 +24,7 @@ from labels_party.labels.chunks import Chunks
 from labels_party.labels.formats import Format, format_of
 from labels_party.labels.formats.source import WORKING, text_need
 from labels_party.labels.intake import Intake
-from labels_party.labels.together import Small
+from labels_party.labels.small_uploads import Small
 
 AT_ONCE = 1 << 20  # bytes that are waited for before a thread is taken
 AT_LEAST = 1 << 19  # bytes handed to the thread at once, but at the end

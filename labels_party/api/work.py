@@ -38,10 +38,10 @@ from labels_party.api.context import (
 from labels_party.api.models import AnswerOut, DeclineIn, ReleaseOut, ReleaseState, WorkOut
 from labels_party.bootstrap import Services
 from labels_party.kinds.message.request import RELEASE
-from labels_party.labels.standing import PUBLISHED
+from labels_party.labels.batch_uses import PUBLISHED
 from labels_party.mechanisms.auto import AUTO
 from labels_party.work.kind import ANSWERS, RELEASES, Family, Work, WorkFile
-from labels_party.work.listing import Wanted, published
+from labels_party.work.listing import PublicationFilter, published
 from labels_party.work.seen import allowed, shown
 from labels_party.work.store import ENVELOPE
 
@@ -285,7 +285,9 @@ def _listed(
     audience = caller.audience if caller.role == "features" else None
     if caller.role == "features" and audience is None:
         return Listing([], None)
-    wanted = Wanted(audience, None if since is None else since.isoformat(), population, page.cursor, page.limit)
+    wanted = PublicationFilter(
+        audience, None if since is None else since.isoformat(), population, page.cursor, page.limit
+    )
     return ctx.database.read("published.list", lambda c: published(c, ctx.work, family, wanted))
 
 

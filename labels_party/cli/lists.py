@@ -91,11 +91,11 @@ def batches(
 
 def everything_given(family: Any, limit: int, **wanted: Any) -> list[dict[str, Any]]:
     """Rows of `labels_party.work.given`, at most `limit`. Raises NotFound, InvalidInput."""
-    from labels_party.labels.standing import STATES
-    from labels_party.work.given import Given, given
+    from labels_party.labels.batch_uses import STATES
+    from labels_party.work.given import ReleaseFilter, given
 
     one_of("--state", wanted.get("state"), STATES)
-    party, asked = services(existing=True), Given(**wanted)
+    party, asked = services(existing=True), ReleaseFilter(**wanted)
     return in_pages(
         limit, lambda page: party.database.read("given.list", lambda c: given(c, party.work, asked, page, family))
     )

@@ -17,9 +17,9 @@ from labels_party.contents import of_answer
 from labels_party.files.jobs import again, charged, finish, refuse_costly, refuse_unnamed, still_unfinished, waits
 from labels_party.kinds.calibration.kind import CalibrationWish, Scored
 from labels_party.kinds.calibration.scores import Scores
+from labels_party.labels.batch_uses import ACCEPTED
 from labels_party.labels.batches import Batch
 from labels_party.labels.label_file import LabelFile
-from labels_party.labels.standing import ACCEPTED
 from labels_party.ledger.populations import Population
 from labels_party.work.kind import ANSWERS, PreviewedKind, QueuedKind, SchemaKind
 

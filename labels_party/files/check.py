@@ -15,7 +15,7 @@ from label_dp.domain import Domain
 from label_dp.errors import InvalidDomain
 from label_dp.numbers import decimal_of
 from label_dp.privacy import PrivacyUnit
-from labels_party.labels.file_check import Found, Ids, Labels, compare, look_at
+from labels_party.labels.file_check import FileContent, Ids, Labels, compare, look_at
 from labels_party.labels.label_file import LabelFile
 from labels_party.ledger.populations import NO_ERASURE
 
@@ -42,7 +42,7 @@ MANY = 0.2  # of the labels above the domain: then their unit is looked at
 class Checked:
     """`refused`: why `privatize` would refuse the file; `says`: what else its owner should know."""
 
-    found: Found
+    found: FileContent
     refused: list[str]
     says: list[str]
     suggested: str | None

@@ -16,11 +16,11 @@ from label_dp.errors import AlreadyReleased, BudgetExceeded, Conflict, InvalidIn
 from label_dp.privacy import ZERO, EpsilonSplit
 from label_dp.service.cli import Progress, warn
 from labels_party.bootstrap import Services
+from labels_party.labels.batch_uses import ACCEPTED, PUBLISHED, WORKING
 from labels_party.labels.batches import Batch
 from labels_party.labels.from_files import FileBatches, file_columns
 from labels_party.labels.label_file import LabelFile
 from labels_party.labels.seal import SameExamples
-from labels_party.labels.standing import ACCEPTED, PUBLISHED, WORKING
 from labels_party.ledger.populations import NO_ERASURE, Population
 from labels_party.ledger.rules import Account, judge
 from labels_party.work.kind import RELEASES, Family, Work

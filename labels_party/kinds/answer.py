@@ -20,7 +20,7 @@ from labels_party.kinds.charged import charged_members
 from labels_party.kinds.feature_store import FeatureStore
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.secrets import Secrets
-from labels_party.work.kind import Asked, Drawn, Job, Kind, Paid, QueuedKind
+from labels_party.work.kind import ChargedWork, Job, Kind, PlannedWork, QueuedKind, SignedFiles
 from labels_party.work.store import Works
 
 W = TypeVar("W")
@@ -59,7 +59,7 @@ class DocumentKind(Kind[W]):
     def made(cls, parts: Parts) -> Self:
         return cls(parts.key)
 
-    def document(self, paid: Paid, audiences: Sequence[str], computed: Computed) -> Drawn:
+    def document(self, paid: ChargedWork, audiences: Sequence[str], computed: Computed) -> SignedFiles:
         """The document alone; read back as its receiver will, before anybody sees it."""
         work, about = paid.work, (paid.work.id, paid.batch, paid.population, audiences, paid.today)
         key = self.key.now()
@@ -75,7 +75,7 @@ class DocumentKind(Kind[W]):
             salt=secrets.token_hex(16),
             **members,
         )
-        drawn = Drawn(key.sign(ANSWER_TYPE, answer.document()), digest(answer.payload()))
+        drawn = SignedFiles(key.sign(ANSWER_TYPE, answer.document()), digest(answer.payload()))
         trusted_answer(drawn.envelope, key.public, audiences[0])
         return drawn
 
@@ -98,13 +98,15 @@ class AnswerKind(DocumentKind[W], QueuedKind[W]):
     def compute(self, job: Job) -> Computed:
         """The result, within the ε (and δ) of `job.work.split`, whatever the labels are. Raises as `draw`."""
 
-    def draw(self, job: Job) -> Drawn:
+    def draw(self, job: Job) -> SignedFiles:
         return self.document(job, job.work.audiences, self.compute(job))
 
-    def asked(self, split: EpsilonSplit, parameters: dict[str, Any], *, additional_release: bool, **more: Any) -> Asked:
-        """`more`: members of `Asked`."""
+    def asked(
+        self, split: EpsilonSplit, parameters: dict[str, Any], *, additional_release: bool, **more: Any
+    ) -> PlannedWork:
+        """`more`: members of `PlannedWork`."""
         details: dict[str, Any] = {"answer": self.name, "by_audience": more.get("by_audience")}
         details |= {"additional_release": additional_release}
         if more.get("by_audience") is None:  # what an audience asks for itself no other reads in an export
             details |= {"parameters": parameters}
-        return Asked(self.name, split, parameters, details, additional_release, **more)
+        return PlannedWork(self.name, split, parameters, details, additional_release, **more)

@@ -25,11 +25,11 @@ from label_dp.errors import Conflict, InvalidFile, InvalidTable, LabelDPError, T
 from label_dp.service.database import Database
 from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.kinds.feature_schema import Schema
+from labels_party.labels.batch_uses import standing
 from labels_party.labels.batches import ERASED, FEATURES, PURGED, Batch, Batches
 from labels_party.labels.formats.source import Source
 from labels_party.labels.seal import SealedLabels
 from labels_party.labels.spool import Spool
-from labels_party.labels.standing import standing
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.tables import predictors
 

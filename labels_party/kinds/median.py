@@ -24,7 +24,7 @@ from labels_party.labels.batches import Batch
 from labels_party.ledger.populations import Population
 from labels_party.mechanisms.private_median.median import MedianPlan, private_median
 from labels_party.mechanisms.private_median.quantiles import EACH, histogram_quantiles, plan_quantiles
-from labels_party.work.kind import Asked, Job, SchemaKind
+from labels_party.work.kind import Job, PlannedWork, SchemaKind
 
 AUTO = "auto"
 SLICES, RANKS = METHODS
@@ -86,7 +86,7 @@ class MedianKind(AnswerKind[MedianWish], SchemaKind[Median, MedianWish]):
     def wish(self, _population: Population, body: Median) -> MedianWish:
         return MedianWish.parse(body)
 
-    def plan(self, batch: Batch, population: Population, wish: MedianWish) -> Asked:
+    def plan(self, batch: Batch, population: Population, wish: MedianWish) -> PlannedWork:
         assert batch.n is not None
         require_order(population.domain, "A median")
         split = wish.split(batch.n, population.domain.k)

@@ -31,7 +31,7 @@ from labels_party.kinds.feature_store import FeatureStore
 from labels_party.labels.batches import SEALED, Batch
 from labels_party.ledger.populations import Population
 from labels_party.mechanisms.private_median.rsc import Plan
-from labels_party.work.kind import Asked, Job, PreviewedKind
+from labels_party.work.kind import Job, PlannedWork, PreviewedKind
 
 LEAST_EPSILON, LARGEST_EPSILON = Epsilon.parse("0.001"), Epsilon.parse(64)
 IntArray = npt.NDArray[np.int64]
@@ -110,7 +110,7 @@ class FeatureKind(AnswerKind[Wish[S]], PreviewedKind[S, Wish[S]]):
         features = [feature.model_dump() for feature in given.features]
         return Wish(body, *total, Schema.from_json(features, cls.levels(body)))
 
-    def plan(self, batch: Batch, population: Population, wish: Wish[S]) -> Asked:
+    def plan(self, batch: Batch, population: Population, wish: Wish[S]) -> PlannedWork:
         """Raises as `planned`, Conflict (no features), InvalidTable, InvalidRows (what is wrong with the features),
         Unavailable."""
         planned, features = self._planned(batch, population, wish)

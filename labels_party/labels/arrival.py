@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from labels_party.labels.at_rest import digest_key
+from labels_party.labels.batch_index import BatchIndex
 from labels_party.labels.checked import Rows, checked
 from labels_party.labels.chunks import Chunks, Findings, sliced
 from labels_party.labels.compared import Compared
-from labels_party.labels.known import Known
 from labels_party.labels.stored import Objects
 from labels_party.labels.submission import Submission
 from labels_party.labels.vault import LabelVault
@@ -23,7 +23,7 @@ class Arrival:
     def __init__(
         self,
         submission: Submission,
-        known: Known,
+        known: BatchIndex,
         vault: LabelVault,
         secrets_: Secrets,
         spill: Path,

@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 
 from label_dp.errors import Conflict, InvalidInput, NotFound
 from labels_party.labels.batch_keys import BatchKeys
-from labels_party.labels.standing import RETIRED
+from labels_party.labels.batch_uses import RETIRED
 from labels_party.ledger.populations import Population, Populations
 from labels_party.storage.tables import batches, idempotency, predictors, segments, set_aside
 

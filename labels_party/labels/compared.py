@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from label_dp.errors import Conflict, DuplicateId, InvalidFile, InvalidRows
 from labels_party.labels.aside import digests_of
+from labels_party.labels.batch_index import BatchIndex
 from labels_party.labels.batches import ID_LIST, INSERT
 from labels_party.labels.checked import Rows
 from labels_party.labels.chunks import TWICE, Findings
 from labels_party.labels.digests import siphash128
-from labels_party.labels.known import Known
 from labels_party.labels.runs import EMPTY, Marks, Run, among, beyond, contains, members, only, within
 from labels_party.labels.submission import Submission
 from labels_party.labels.upload_runs import UploadRuns
@@ -35,7 +35,7 @@ class Compared:
     def __init__(
         self,
         submission: Submission,
-        known: Known,
+        known: BatchIndex,
         findings: Findings,
         vault: LabelVault,
         key: bytes,
@@ -85,7 +85,7 @@ class Compared:
         if self._taken:
             raise _duplicates(self._taken)
 
-    def compare_again(self, known: Known) -> None:
+    def compare_again(self, known: BatchIndex) -> None:
         """With what came to the batch since. Raises DuplicateId, InvalidRows, Conflict."""
         if known.listed.keys() - self.known.listed.keys():
             strange = ~among(self.run, known.listed.values())
@@ -116,7 +116,7 @@ class Compared:
                 self._taken.add_rows(rows[taken], field, TAKEN)
             self.aside |= bool(np.count_nonzero(taken))  # all of them: `any` ends at the first
 
-    def _held(self, run: Run, known: Known, seen: Container[str] = ()) -> Marks:
+    def _held(self, run: Run, known: BatchIndex, seen: Container[str] = ()) -> Marks:
         """bool[n]: which digests of an insert's `run` an upload has that counts, or, for who is no owner, any upload;
         but for the runs that were `seen`."""
         marks = among(run, (found for key, found in known.taken.items() if key not in seen))

@@ -34,7 +34,7 @@ class SameExamples(OverlappingBatch):
 
 
 @dataclass(frozen=True)
-class Seen:
+class DisjointCheck:
     """With every batch up to the seal of order `last`, by looking into `runs`."""
 
     last: int
@@ -48,12 +48,12 @@ class Disjoint:
     def __init__(self, database: Database, history: History, vault: LabelVault) -> None:
         self.database, self.history, self.vault = database, history, vault
 
-    def check(self, batch: Batch, run: Run) -> Seen:
+    def check(self, batch: Batch, run: Run) -> DisjointCheck:
         """Compare with every sealed batch. Raises OverlappingBatch, StaleBatch."""
 
-        def look(connection: Connection) -> Seen:
+        def look(connection: Connection) -> DisjointCheck:
             self._require_open(connection, batch)
-            return Seen(self.history.last(connection, batch.label), self.history.runs(connection, batch))
+            return DisjointCheck(self.history.last(connection, batch.label), self.history.runs(connection, batch))
 
         done: set[str] = set()
         for _ in range(TRIES):

@@ -34,6 +34,7 @@ from label_dp.service.database import Database
 from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
 from label_dp.service.logs import event
 from labels_party.labels.at_rest import digest_key
+from labels_party.labels.batch_uses import PUBLISHED, standing
 from labels_party.labels.batches import ERASED, RUNS, SEALED, Batch, Batches, Segment, timestamp
 from labels_party.labels.changes import delete, until_current
 from labels_party.labels.columns import label_rows, label_schema, positions_of
@@ -41,7 +42,6 @@ from labels_party.labels.digests import siphash128
 from labels_party.labels.erased import run_of, text_of
 from labels_party.labels.parsing import ID, canonical_column
 from labels_party.labels.runs import Marks, Run, among, contains, only, run_parts
-from labels_party.labels.standing import PUBLISHED, standing
 from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import NO_ERASURE, Population, Populations
 from labels_party.storage.secrets import Secrets

@@ -105,10 +105,10 @@ def look_at(
     domain: Domain | None,
     rule: str,
     most: int | None = None,
-) -> Found:
+) -> FileContent:
     """One pass over the file, read as an upload is, and a second one over its ids where some repeat; `rule` of labels
     outside the domain. Raises InvalidFile and its kinds."""
-    found = Found()
+    found = FileContent()
     ids, units = Digests(), Digests()
     for table in file.chunks():
         _look_at_texts(found.ids, table[id_column], id_column, ID, ids)
@@ -131,7 +131,7 @@ def look_at(
 
 
 @dataclass
-class Found:
+class FileContent:
     ids: Ids = field(default_factory=Ids)
     labels: Labels = field(default_factory=Labels)
     units: Ids | None = None
@@ -139,7 +139,7 @@ class Found:
 
 
 def compare(
-    found: Found, listed: LabelFile, id_column: str, unit_column: str | None, most: int | None = None
+    found: FileContent, listed: LabelFile, id_column: str, unit_column: str | None, most: int | None = None
 ) -> tuple[Ids, int, int]:
     """(what is to be said of a list of ids, listed ids without a row here, rows here that are not listed); the units
     of the list go into `found`."""

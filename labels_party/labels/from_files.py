@@ -13,11 +13,11 @@ from sqlalchemy.engine import Connection
 from label_dp.columnar.csv_text import with_lines
 from label_dp.errors import Conflict, InvalidRows
 from labels_party.labels.arrival import Arrival
+from labels_party.labels.batch_index import BatchIndex
 from labels_party.labels.batches import EXAMPLES, ID_LIST, INSERT, PUBLIC, Batch, Batches
 from labels_party.labels.by_id.sort import IdSort
 from labels_party.labels.changes import until_current
 from labels_party.labels.digests import kernels
-from labels_party.labels.known import Known
 from labels_party.labels.label_file import LabelFile
 from labels_party.labels.runs import Run
 from labels_party.labels.seal import RETRIES, Prepared, Sealer
@@ -66,14 +66,14 @@ class FileBatches:
         """Raises StaleBatch where something else came meanwhile."""
         batch = self.batches.draft(population, PUBLIC if examples is None else ID_LIST, id_prefix)
         kernels.expect(labels.rows or 0)
-        known = Known(batch, population)
+        known = BatchIndex(batch, population)
         with ExitStack() as stack:
             # units are counted before labels are looked at, so these rows are stored first
             passing = None if has_units(population) else stack.enter_context(self.sealer.sort.begin())
             listed: Arrival | None = None
             if examples is not None:
                 listed = self._taken(stack, known, None, examples, passing)
-                known = Known(batch, population, listed={EXAMPLES: listed.digests.run})
+                known = BatchIndex(batch, population, listed={EXAMPLES: listed.digests.run})
             taken = self._taken(stack, known, INSERT, labels, passing)
             whole = (taken if listed is None else listed).digests
             check(whole.rows)
@@ -82,7 +82,7 @@ class FileBatches:
             return self._sealed(batch, population, held, whole.run, actor, passing)
 
     def _taken(
-        self, stack: ExitStack, known: Known, mode: str | None, file: LabelFile, passing: IdSort | None
+        self, stack: ExitStack, known: BatchIndex, mode: str | None, file: LabelFile, passing: IdSort | None
     ) -> Arrival:
         """The rows of a file checked, and in the sort `passing`; stored where there is none."""
         submission = Submission(known.batch, known.population, mode, file.columns, owner=True)

@@ -16,14 +16,14 @@ from label_dp.errors import Conflict, InvalidInput, LabelDPError, Unavailable
 from label_dp.service.database import Database
 from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.labels.arrival import Arrival
+from labels_party.labels.batch_index import BatchIndex, look
 from labels_party.labels.batches import DELETE, INSERT, UPSERT, Batches, Segment
 from labels_party.labels.changes import certainly_failed, commit, until_current
 from labels_party.labels.chunks import Chunks
 from labels_party.labels.compaction import Compaction, UploadTiers
-from labels_party.labels.known import Known, look
 from labels_party.labels.recorded import Recorder, require_listed
+from labels_party.labels.small_uploads import Small, SmallUploads
 from labels_party.labels.submission import Submission, has_units
-from labels_party.labels.together import Small, Together
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.secrets import Secrets
 
@@ -44,7 +44,7 @@ class Intake:
     def __init__(self, database: Database, batches: Batches, vault: LabelVault, secrets_: Secrets, spill: Path) -> None:
         self.database, self.batches, self.vault, self.secrets, self.spill = database, batches, vault, secrets_, spill
         self.recorder = Recorder(database, batches, vault, secrets_)
-        self.together = Together(self.recorder)
+        self.small_uploads = SmallUploads(self.recorder)
         self.compaction = Compaction(database, vault, spill)
 
     def put_examples(
@@ -68,7 +68,9 @@ class Intake:
                 "names the units decides what the bound per unit is worth."
             )
         submission = Submission(batch, population, None, owner=may_replace)
-        return self._take(submission, Known(batch, population), sent, call, partial(self.recorder.examples, call=call))
+        return self._take(
+            submission, BatchIndex(batch, population), sent, call, partial(self.recorder.examples, call=call)
+        )
 
     def add_labels(
         self, batch_id: str, sent: Sent, call: IdempotentCall = NO_KEY, *, mode: str = INSERT, owner: bool
@@ -91,7 +93,7 @@ class Intake:
         runs: list[Segment] = []
         busy = "Too many uploads to the same batch at once; try again."
         try:
-            found = until_current(lambda: self.together.attempt(batch_id, uploads, runs), RETRIES, busy)
+            found = until_current(lambda: self.small_uploads.attempt(batch_id, uploads, runs), RETRIES, busy)
         except Unavailable as error:
             return [error] * len(uploads)
         except LabelDPError:  # which may be meant for some of them: each is told its own
@@ -127,7 +129,12 @@ class Intake:
         return reply
 
     def _take(
-        self, submission: Submission, known: Known, sent: Sent, call: IdempotentCall, record: Callable[[Arrival], Reply]
+        self,
+        submission: Submission,
+        known: BatchIndex,
+        sent: Sent,
+        call: IdempotentCall,
+        record: Callable[[Arrival], Reply],
     ) -> Reply:
         """Receive, then record. Whatever goes wrong, also a caller who went away, leaves no object behind."""
         committing = False

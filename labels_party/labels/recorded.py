@@ -13,6 +13,7 @@ from label_dp.service.idempotency import IdempotentCall, Reply
 from labels_party.labels.arrival import Arrival
 from labels_party.labels.aside import Insert, note_inserts
 from labels_party.labels.at_rest import digest_key
+from labels_party.labels.batch_index import BatchIndex, look
 from labels_party.labels.batches import (
     EXAMPLES,
     ID_LIST,
@@ -28,7 +29,6 @@ from labels_party.labels.batches import (
 )
 from labels_party.labels.changes import commit
 from labels_party.labels.fingerprint import same_examples
-from labels_party.labels.known import Known, look
 from labels_party.labels.runs import EMPTY, Marks, Run, among
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.secrets import Secrets
@@ -80,7 +80,7 @@ class Recorder:
 
         return commit(self.database, self.vault, "labels.store", call, effect, [run_key], [s.key for s in stored])
 
-    def compare_new(self, connection: Connection, known: Known, run: Run) -> tuple[list[Segment], Marks]:
+    def compare_new(self, connection: Connection, known: BatchIndex, run: Run) -> tuple[list[Segment], Marks]:
         """Inside the transaction, so that of two uploads with one id only one counts: the runs of the batch, and which
         digests of `run` are in those that were not `known`. Raises StaleBatch."""
         listed = self.batches.segments(connection, known.batch.id, RUNS, EXAMPLES)

@@ -45,7 +45,7 @@ from labels_party.labels.by_id.sort import IdSort
 from labels_party.labels.changes import commit, delete, until_current
 from labels_party.labels.columns import POSITION, label_rows, label_schema, positions_of
 from labels_party.labels.compaction import Compaction
-from labels_party.labels.disjoint import Disjoint, SameExamples, Seen
+from labels_party.labels.disjoint import Disjoint, DisjointCheck, SameExamples
 from labels_party.labels.erased import blanked, blanked_units, count_blanked
 from labels_party.labels.history import History, HistoryTiers
 from labels_party.labels.lost import carry_lost
@@ -75,7 +75,7 @@ class Prepared:
     rows: int
     id_bytes: int
     ids_mac: str
-    checked: Seen
+    checked: DisjointCheck
     tally: Tally | None
     units: int
     tallied: list[Segment]

@@ -63,7 +63,7 @@ WHY_TWO = (
 
 
 @dataclass(frozen=True)
-class Judged:
+class Rating:
     """A candidate's channel and the figure that it is ranked by: expected model error, label loss, or 1 − φ²."""
 
     candidate: Candidate
@@ -75,7 +75,7 @@ class Judged:
 class Choice:
     """`ranking` holds every candidate that fits, the chosen one first, the others from the best on."""
 
-    ranking: tuple[Judged, ...]
+    ranking: tuple[Rating, ...]
     why: str
 
     @property
@@ -128,7 +128,7 @@ def _choose_of_classes(domain: Domain, prior: FloatArray, epsilon: Epsilon, n: i
     found = []
     for candidate in OF_CLASSES:
         channel = MECHANISMS[candidate.name].design(domain, prior, epsilon, LOG, candidate.options, n)
-        found.append(Judged(candidate, channel, 1.0 - share_of_information(channel, prior)))
+        found.append(Rating(candidate, channel, 1.0 - share_of_information(channel, prior)))
     found.sort(key=lambda judged: judged.figure)  # stable: of equals the simpler one
     best, other = found
     share = 1.0 - best.figure
@@ -142,7 +142,7 @@ def _choose_of_classes(domain: Domain, prior: FloatArray, epsilon: Epsilon, n: i
 
 def _judge(
     candidate: Candidate, domain: Domain, prior: FloatArray, epsilon: Epsilon, loss: Loss, n: int
-) -> Judged | None:
+) -> Rating | None:
     mechanism = MECHANISMS.get(candidate.name)
     if mechanism is None or domain.k > candidate.largest_k or not set(candidate.options) <= mechanism.options:
         return None
@@ -151,7 +151,7 @@ def _judge(
         if len(json.dumps(channel.as_json())) > LARGEST_CHANNEL:
             return None
         if isinstance(loss, MatrixLoss):
-            return Judged(candidate, channel, channel.expected_loss(prior, loss))
-        return Judged(candidate, channel, float(model_error(channel, prior, n)["expected_model_error"]))
+            return Rating(candidate, channel, channel.expected_loss(prior, loss))
+        return Rating(candidate, channel, float(model_error(channel, prior, n)["expected_model_error"]))
     except (InvalidMechanism, InvalidEpsilon, InvalidLoss):
         return None

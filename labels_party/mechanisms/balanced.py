@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from label_dp.channels.base import Channel, FloatArray
-from label_dp.channels.model_error import Told
+from label_dp.channels.model_error import FeatureSignal
 from label_dp.domain import Domain
 from label_dp.errors import InvalidEpsilon, InvalidMechanism
 from label_dp.losses import SQUARED
@@ -48,7 +48,7 @@ def balanced_channel(domain: Domain, prior: FloatArray, epsilon: Epsilon, n: int
     judged = model_error(best, prior, n)
     error, weight = judged["expected_model_error"], judged["effective_parameters"] / n
     mixed, used = (1.0 - UNIFORM) * prior + UNIFORM / domain.k, min(epsilon, LARGEST)
-    rest = Told.of(domain.values, prior).rest
+    rest = FeatureSignal.of(domain.values, prior).rest
     problem = KnotProblem(domain, mixed, place_knots(domain.values, mixed, KNOTS))
     for _ in range(ROUNDS):
         try:

@@ -68,7 +68,7 @@ class Mechanism:
 
 
 @dataclass(frozen=True)
-class Asked:
+class DesignRequest:
     """What a channel is designed for: the arguments of `Design`."""
 
     domain: Domain
@@ -92,7 +92,7 @@ class Asked:
         return value
 
 
-InnerDesign = Callable[[Asked], Channel]
+InnerDesign = Callable[[DesignRequest], Channel]
 
 
 def bin_means(prior: FloatArray, labels: FloatArray, boundaries: npt.NDArray[np.int64]) -> FloatArray:
@@ -106,7 +106,7 @@ def bin_means(prior: FloatArray, labels: FloatArray, boundaries: npt.NDArray[np.
     return means
 
 
-def _rr_on_bins(asked: Asked) -> Channel:
+def _rr_on_bins(asked: DesignRequest) -> Channel:
     prior, labels = asked.known_prior("RR-on-Bins"), asked.domain.values
     bins = solve_bins(prior, labels, asked.epsilon, asked.loss)
     A, B = rr_weights(asked.epsilon, bins.values.size)
@@ -120,7 +120,7 @@ def _rr_on_bins(asked: Asked) -> Channel:
     )
 
 
-def _one_bit(asked: Asked) -> Channel:
+def _one_bit(asked: DesignRequest) -> Channel:
     domain, epsilon, clip = asked.domain, asked.epsilon, asked.options.get("clip")
     if clip is None:
         return one_bit_channel(domain, epsilon)
@@ -139,38 +139,38 @@ def _one_bit(asked: Asked) -> Channel:
     return one_bit_channel(domain, epsilon, (low, high))
 
 
-def _unbiased(asked: Asked) -> Channel:
+def _unbiased(asked: DesignRequest) -> Channel:
     return unbiased_channel(asked.domain, asked.known_prior("The unbiased randomizer"), asked.epsilon, asked.loss)
 
 
-def _balanced(asked: Asked) -> Channel:
+def _balanced(asked: DesignRequest) -> Channel:
     return balanced_channel(asked.domain, asked.known_prior("The balanced randomizer"), asked.epsilon, asked.n)
 
 
-def _rr(asked: Asked) -> Channel:
+def _rr(asked: DesignRequest) -> Channel:
     return rr_channel(asked.domain, asked.epsilon)
 
 
-def _rr_with_prior(asked: Asked) -> Channel:
+def _rr_with_prior(asked: DesignRequest) -> Channel:
     return rr_with_prior_channel(asked.domain, asked.known_prior("RRWithPrior"), asked.epsilon)
 
 
 def _laplace(*, discrete: bool) -> InnerDesign:
-    def design(asked: Asked) -> Channel:
+    def design(asked: DesignRequest) -> Channel:
         return laplace_channel(asked.domain, asked.epsilon, discrete=discrete, unclipped=asked.flag("unclipped"))
 
     return design
 
 
 def _staircase(*, discrete: bool) -> InnerDesign:
-    def design(asked: Asked) -> Channel:
+    def design(asked: DesignRequest) -> Channel:
         unclipped = asked.flag("unclipped")
         return staircase_channel(asked.domain, asked.epsilon, asked.loss, discrete=discrete, unclipped=unclipped)
 
     return design
 
 
-def _exponential(asked: Asked) -> Channel:
+def _exponential(asked: DesignRequest) -> Channel:
     return exponential_channel(asked.domain, asked.epsilon, tight=asked.flag("tight"))
 
 
@@ -185,7 +185,7 @@ def _checked(mechanism: str, allowed: frozenset[str], design: InnerDesign) -> De
     ) -> Channel:
         if not set(options) <= allowed:
             raise InvalidMechanism(f"{mechanism} has no such option; it knows {', '.join(sorted(allowed)) or 'none'}.")
-        return design(Asked(domain, prior, epsilon, loss, options, n))
+        return design(DesignRequest(domain, prior, epsilon, loss, options, n))
 
     return checked
 

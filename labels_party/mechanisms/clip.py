@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from label_dp.channels.correcting import best_scale
-from label_dp.channels.model_error import FLOOR, PARAMETERS, Told
+from label_dp.channels.model_error import FLOOR, PARAMETERS, FeatureSignal
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
 
@@ -70,7 +70,7 @@ class _PairError:
         sums = np.stack([prior, prior * self.y, prior * self.y**2]).cumsum(axis=1)
         self.below = np.concatenate([np.zeros((3, 1)), sums], axis=1)  # sums over labels under a position
         self.variance = float(self.below[2, -1])
-        self.told = Told.of(values, prior)
+        self.told = FeatureSignal.of(values, prior)
         self.zero, self.apart = float(prior[0]), float(self.told.part[-1] - self.told.part[0])
         self.n = n
         self.stretch = 0.5 / np.tanh(float(epsilon.fraction) / 2.0)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from label_dp.channels.base import Channel, FloatArray, IntArray
-from label_dp.channels.model_error import Told
+from label_dp.channels.model_error import FeatureSignal
 from label_dp.domain import Domain
 from label_dp.errors import InvalidEpsilon, InvalidMechanism
 from label_dp.losses import Log, Loss, MatrixLoss, Poisson, Squared, get_loss
@@ -74,7 +74,7 @@ class KnotProblem:
         x = (y - self.centre) / self.half
         self.at = x[knots]
         self.mass, self.first, self.second = (shared_out(x, knots, prior * x**power) for power in range(3))
-        self.told = shared_out(x, knots, prior * Told.of(y, prior).part / self.half)
+        self.told = shared_out(x, knots, prior * FeatureSignal.of(y, prior).part / self.half)
 
     def cost(self, loss: Loss) -> Cost:
         """Expected losses of outputs; between knots, losses other than the squared one count as at the knots."""

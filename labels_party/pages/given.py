@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 from label_dp.pages.site import page_router
 from label_dp.service.paging import Page
 from labels_party.pages.context import Auditor, days, services
-from labels_party.work.given import Given, given
+from labels_party.work.given import ReleaseFilter, given
 from labels_party.work.kind import FAMILIES
 
 router = page_router()
@@ -30,7 +30,7 @@ def who_has_what(
     cursor: Text | None = None,
 ) -> Response:
     ctx = services(visit)
-    wanted = Given(
+    wanted = ReleaseFilter(
         population or None, audience or None, since or None, until or None, state=state if state in STATES else None
     )
 

@@ -16,7 +16,7 @@ from label_dp.service.paging import Page
 from labels_party.pages.context import Auditor, days, services
 from labels_party.storage.tables import batches
 from labels_party.work.batch_listing import WantedBatches, for_role, listed
-from labels_party.work.given import Given, given
+from labels_party.work.given import ReleaseFilter, given
 from labels_party.work.overview import summaries
 
 router = page_router()
@@ -36,7 +36,7 @@ def population(name: str, visit: Auditor, month: Annotated[str, Query(max_length
         wanted = WantedBatches(found.id, since=first.isoformat(), until=last.isoformat())
         of_month = listed(connection, ctx.batches, wanted, Page(MOST))
         ids = [row["id"] for row in of_month.rows]
-        work = given(connection, ctx.work, Given(), Page(MOST), among=ids) if ids else None
+        work = given(connection, ctx.work, ReleaseFilter(), Page(MOST), among=ids) if ids else None
         rows = days([for_role(row, visit.role) for row in of_month.rows], visit)
         left: dict[str, list[dict[str, Any]]] = {}
         for row in days(work.rows, visit) if work else []:

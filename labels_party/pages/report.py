@@ -15,11 +15,11 @@ from label_dp.privacy import ZERO, Epsilon
 from label_dp.service.cli import writable
 from label_dp.service.paging import Page
 from labels_party.bootstrap import Services
-from labels_party.labels.standing import PUBLISHED, WORKING
+from labels_party.labels.batch_uses import PUBLISHED, WORKING
 from labels_party.ledger.populations import Population
 from labels_party.pages.plan import described
 from labels_party.planning import Question
-from labels_party.work.given import Given, given
+from labels_party.work.given import ReleaseFilter, given
 from labels_party.work.overview import summaries
 
 AT_ONCE = 1000
@@ -82,7 +82,7 @@ def _rows(connection: Connection, party: Services, audience: str) -> Any:
     """Oldest first."""
     cursor: str | None = None
     while True:
-        found = given(connection, party.work, Given(audience=audience), Page(AT_ONCE, cursor))
+        found = given(connection, party.work, ReleaseFilter(audience=audience), Page(AT_ONCE, cursor))
         yield from found.rows
         cursor = found.cursor
         if cursor is None:

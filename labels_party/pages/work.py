@@ -11,12 +11,12 @@ from sqlalchemy.engine import Connection
 from label_dp.documents.statement import CONTENT_SECURITY_POLICY
 from label_dp.pages.site import FORM, HEADERS, Visit, page_router
 from label_dp.service.paging import Page
-from labels_party.labels.standing import ACCEPTED, PUBLISHED, WORKING
+from labels_party.labels.batch_uses import ACCEPTED, PUBLISHED, WORKING
 from labels_party.mechanisms.auto import AUTO
 from labels_party.pages.context import Owner, Receiver, Viewer, days, services
-from labels_party.work.given import Given, given, outcome
+from labels_party.work.given import ReleaseFilter, given, outcome
 from labels_party.work.kind import ANSWERS, RELEASES, Family
-from labels_party.work.listing import Wanted, published
+from labels_party.work.listing import PublicationFilter, published
 from labels_party.work.seen import allowed, shown
 
 router = page_router()
@@ -26,7 +26,7 @@ router = page_router()
 def for_audience(visit: Receiver, after: Annotated[str | None, Query(max_length=64)] = None) -> Response:
     """What was published for the caller's audience."""
     ctx = services(visit)
-    wanted = Wanted(visit.caller.audience or "", after=after, limit=50)
+    wanted = PublicationFilter(visit.caller.audience or "", after=after, limit=50)
     found = ctx.database.read("page.releases", lambda c: published(c, ctx.work, RELEASES, wanted))
     return visit.page("releases", rows=found.rows, cursor=found.cursor)
 
@@ -38,7 +38,11 @@ def _one(visit: Visit, name: str, family: Family) -> Response:
         found = allowed(ctx.work, connection, visit.caller, name, family)
         batch, population = ctx.work.about(connection, found)
         described = ctx.work.describe(connection, found, population)
-        listed = given(connection, ctx.work, Given(batch=batch.id), Page(1000)).rows if visit.role != "features" else []
+        listed = (
+            given(connection, ctx.work, ReleaseFilter(batch=batch.id), Page(1000)).rows
+            if visit.role != "features"
+            else []
+        )
         mine = next((days([row], visit)[0] for row in listed if row["id"] == name), None)
         return {
             "work": shown(ctx.work, described, visit.caller),

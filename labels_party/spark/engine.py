@@ -19,7 +19,7 @@ from label_dp.service.folders import fsync_folder, reserve
 from label_dp.spark.cluster import Cluster
 from label_dp.spark.staging import staging, take
 from labels_party.kinds.message.clipping import ClippedLabels, candidates
-from labels_party.kinds.message.engine import Counts, DrawJob, Engine, Written, file_name
+from labels_party.kinds.message.engine import Counts, DrawJob, Engine, MessageFile, file_name
 from labels_party.kinds.message.parts import bounds, cut
 from labels_party.kinds.message.plan import ESTIMATED, ReleasePlan
 from labels_party.labels.seal import SealedLabels
@@ -65,7 +65,7 @@ class SparkEngine(Engine):
         job.progress(what, share)
         return counts
 
-    def write(self, job: DrawJob, channel: Channel) -> list[Written]:
+    def write(self, job: DrawJob, channel: Channel) -> list[MessageFile]:
         labels = self._labels(job)
         count = len(labels.slices)
         with staging(job.folder) as folder:
@@ -78,7 +78,7 @@ class SparkEngine(Engine):
             for number, record in enumerate(records):
                 name = file_name(number, count)
                 take(folder / record["name"], record["bytes"], job.folder / name)
-                written.append(Written("message", name, record["rows"], record["sha256"]))
+                written.append(MessageFile("message", name, record["rows"], record["sha256"]))
         fsync_folder(job.folder)
         job.progress("drawing", 1.0)
         return written

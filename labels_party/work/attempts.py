@@ -22,8 +22,8 @@ from label_dp.errors import LabelDPError, Unavailable
 from label_dp.privacy import Epsilon
 from label_dp.problems import problem
 from label_dp.service.logs import event
+from labels_party.labels.batch_uses import CHARGED, DRAWING, FAILED, PUBLISHED
 from labels_party.labels.batches import SEALED, Batch, timestamp
-from labels_party.labels.standing import CHARGED, DRAWING, FAILED, PUBLISHED
 from labels_party.ledger.populations import Population
 from labels_party.ledger.rules import Account
 from labels_party.storage.tables import work as table

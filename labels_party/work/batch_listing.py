@@ -13,8 +13,8 @@ from label_dp.audit.events import CHARGED, RETURNED
 from label_dp.audit.store import net
 from label_dp.privacy import Epsilon, delta_string
 from label_dp.service.paging import Listing, Page, select_page
+from labels_party.labels.batch_uses import PUBLISHED
 from labels_party.labels.batches import Batches
-from labels_party.labels.standing import PUBLISHED
 from labels_party.storage.tables import audit_events, batches, populations
 from labels_party.storage.tables import work as t
 from labels_party.work.given import DAY, names, require_day, within

@@ -27,8 +27,8 @@ from label_dp.errors import (
 )
 from label_dp.problems import problem
 from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
+from labels_party.labels.batch_uses import ACCEPTED, CHARGED, FAILED
 from labels_party.labels.batches import require_sealed, timestamp
-from labels_party.labels.standing import ACCEPTED, CHARGED, FAILED
 from labels_party.ledger.populations import Population
 from labels_party.storage.tables import work as table
 from labels_party.work.attempts import noun_of

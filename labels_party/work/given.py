@@ -18,7 +18,7 @@ from label_dp.actors import with_names
 from label_dp.errors import InvalidInput
 from label_dp.service.apikeys import PREFIX, names_of
 from label_dp.service.paging import Listing, Page, select_page
-from labels_party.labels.standing import FAILED
+from labels_party.labels.batch_uses import FAILED
 from labels_party.storage.tables import api_keys, audit_events, batches, fetches, populations, receipts
 from labels_party.storage.tables import work as t
 from labels_party.work.decisions import Cancelled, Declined
@@ -32,7 +32,7 @@ COLUMNS = ("id", "batch", "kind", "state", "epsilon", "audiences", "sha256", "re
 
 
 @dataclass(frozen=True)
-class Given:
+class ReleaseFilter:
     """Which are asked for. `population` is a name or id, `since` and `until` are days (both included) of publication,
     or of the request where nothing was published. Raises InvalidInput."""
 
@@ -78,7 +78,7 @@ def outcome(state: str, problem: Mapping[str, Any] | None) -> str:
 def given(
     connection: Connection,
     works: Works,
-    wanted: Given,
+    wanted: ReleaseFilter,
     page: Page | None = None,
     family: Family | None = None,
     among: Sequence[str] | None = None,

@@ -84,7 +84,7 @@ class Inputs(Protocol):
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlannedWork:
     """Work that is asked for, planned: everything in it is public, or private already.
 
     `plan` is what the kind draws from. `details` is what the audit event of its charge, or of the request for it, says
@@ -107,7 +107,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Work:
-    """A row of charged work. `asked` is `Asked.details`, `inputs` the name of their folder."""
+    """A row of charged work. `asked` is `PlannedWork.details`, `inputs` the name of their folder."""
 
     id: str
     batch: str
@@ -139,7 +139,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Paid:
+class ChargedWork:
     """Charged work, to be drawn. `today` is an ISO day.
 
     `spent` is what the batch has spent, this charge included, and the most that any batch of the population has.
@@ -158,7 +158,7 @@ class Paid:
 
 
 @dataclass(frozen=True)
-class Job(Paid):
+class Job(ChargedWork):
     """Everything an attempt needs. `folder` is its own; `inputs` the folder of public inputs, if there are."""
 
     labels: SealedLabels
@@ -180,7 +180,7 @@ class WorkFile:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class SignedFiles:
     """A signed envelope, the SHA-256 of its payload, and the files beside it, which lie in the attempt's folder."""
 
     envelope: bytes
@@ -219,7 +219,7 @@ class Kind(ABC, Generic[W]):
     handed_on: ClassVar[bool] = False  # an audience may have the document that another asked for
 
     @abstractmethod
-    def plan(self, batch: Batch, population: Population, wish: W) -> Asked:
+    def plan(self, batch: Batch, population: Population, wish: W) -> PlannedWork:
         """From public facts alone. Raises InvalidInput and its kinds: whatever can be refused without labels."""
 
     def asker(self, wish: W) -> str | None:
@@ -243,7 +243,7 @@ class QueuedKind(Kind[W]):
     """Its charged work waits for a worker, which draws it under a lease."""
 
     @abstractmethod
-    def draw(self, job: Job) -> Drawn:
+    def draw(self, job: Job) -> SignedFiles:
         """Within the ε (and δ) of the work, whatever the labels are.
 
         Raises Unavailable for what may pass (disk, randomness) and does not depend on labels; it is then drawn again at
@@ -263,7 +263,7 @@ class AtOnceKind(Kind[W]):
     """Its whole work is one transaction, so nothing of it ever waits, for an approval or for a worker."""
 
     @abstractmethod
-    def draw(self, paid: Paid, wish: W) -> Drawn:
+    def draw(self, paid: ChargedWork, wish: W) -> SignedFiles:
         """As `QueuedKind.draw`. Whatever it raises undoes the charge: nothing of the draw was seen."""
 
 

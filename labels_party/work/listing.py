@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 
 from label_dp.errors import NotFound
 from label_dp.service.paging import Listing
-from labels_party.labels.standing import PUBLISHED
+from labels_party.labels.batch_uses import PUBLISHED
 from labels_party.ledger.populations import Population
 from labels_party.storage.tables import batches
 from labels_party.storage.tables import work as t
@@ -25,7 +25,7 @@ COLUMNS = [t.c[name] for name in ("id", "batch", "kind", "state", "published", "
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PublicationFilter:
     """`audience` None: of all audiences (the owner). `since` is a day or None; `population` a name or id; `after` the
     last id of the page before."""
 
@@ -36,7 +36,7 @@ class Wanted:
     limit: int = 100
 
 
-def published(connection: Connection, works: Works, family: Family, wanted: Wanted) -> Listing:
+def published(connection: Connection, works: Works, family: Family, wanted: PublicationFilter) -> Listing:
     """At most `limit` published rows of a family, by day and id, of the populations whose audiences name the caller.
 
     What an audience asked for itself, and what was asked of a predictor, is for who asked. An `after` that the caller

@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 from label_dp.audit.events import CHARGED, RETURNED
 from label_dp.audit.store import net
 from label_dp.privacy import Epsilon, delta_string
-from labels_party.labels.standing import PUBLISHED
+from labels_party.labels.batch_uses import PUBLISHED
 from labels_party.ledger.populations import Population
 from labels_party.storage.tables import audit_events, batches, populations
 from labels_party.storage.tables import work as t

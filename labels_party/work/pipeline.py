@@ -20,9 +20,9 @@ from label_dp.errors import LabelDPError, Unavailable
 from label_dp.service.folders import LEFTOVER_SECONDS, reserve
 from label_dp.service.logs import log_internal
 from label_dp.service.objects.port import StoreRefused
+from labels_party.labels.batch_uses import ENDED, PUBLISHED, WORKING
 from labels_party.labels.batches import timestamp
 from labels_party.labels.seal import SealedLabels
-from labels_party.labels.standing import ENDED, PUBLISHED, WORKING
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.secrets import Secrets
 from labels_party.storage.tables import work as table

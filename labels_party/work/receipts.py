@@ -31,7 +31,7 @@ from label_dp.errors import (
     ReceiptConflict,
     SignatureInvalid,
 )
-from labels_party.labels.standing import PUBLISHED
+from labels_party.labels.batch_uses import PUBLISHED
 from labels_party.ledger.populations import Population
 from labels_party.storage.tables import receipts
 from labels_party.work.kind import Family, Work

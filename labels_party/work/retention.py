@@ -21,6 +21,7 @@ from label_dp.errors import Conflict, LabelDPError, Unavailable
 from label_dp.service.database import Database
 from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply, forget_old
 from label_dp.service.logs import event
+from labels_party.labels.batch_uses import ACCEPTED, WORKING, standing
 from labels_party.labels.batches import (
     ERASED,
     EXAMPLES,
@@ -33,7 +34,6 @@ from labels_party.labels.batches import (
     Batches,
     timestamp,
 )
-from labels_party.labels.standing import ACCEPTED, WORKING, standing
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.tables import batches, idempotency, populations, segments, work
 from labels_party.work.decisions import Decisions

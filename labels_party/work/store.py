@@ -19,8 +19,8 @@ from label_dp.schemas.base import Ask
 from label_dp.service.apikeys import names_of
 from label_dp.service.database import Database
 from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
+from labels_party.labels.batch_uses import ACCEPTED, CHARGED, DRAWING, PUBLISHED, WORKING, refuse_second
 from labels_party.labels.batches import FEATURES, Batch, Batches, require_sealed, timestamp
-from labels_party.labels.standing import ACCEPTED, CHARGED, DRAWING, PUBLISHED, WORKING, refuse_second
 from labels_party.ledger.populations import Population
 from labels_party.ledger.store import Ledger
 from labels_party.notify.outbox import APPROVAL_REQUESTED
@@ -28,7 +28,17 @@ from labels_party.storage.tables import api_keys, work_files
 from labels_party.storage.tables import batches as batches_table
 from labels_party.storage.tables import work as t
 from labels_party.work.allowances import Allowances
-from labels_party.work.kind import ANSWERS, Asked, AtOnceKind, Drawn, Family, Paid, QueuedKind, Work, WorkFile
+from labels_party.work.kind import (
+    ANSWERS,
+    AtOnceKind,
+    ChargedWork,
+    Family,
+    PlannedWork,
+    QueuedKind,
+    SignedFiles,
+    Work,
+    WorkFile,
+)
 from labels_party.work.registered import Registered
 from labels_party.work.shelf import Shelf
 
@@ -104,7 +114,7 @@ class Works:
     def _request(
         self,
         batch_id: str,
-        asked: Asked,
+        asked: PlannedWork,
         inputs: str,
         actor: str,
         call: IdempotentCall,
@@ -141,7 +151,7 @@ class Works:
 
     def at_once(
         self, connection: Connection, kind: AtOnceKind[W], batch_id: str, wish: W, actor: str
-    ) -> tuple[Work, Drawn]:
+    ) -> tuple[Work, SignedFiles]:
         """Charge, draw and publish in the transaction of `connection`: all of it commits together, or nothing did.
 
         Raises NotFound, BudgetExceeded, and as the kind does.
@@ -154,7 +164,7 @@ class Works:
         self.insert(*about, asked, actor, state=DRAWING, attempt=1)
         work = self.get(connection, work_id)
         spent = (after, self.ledger.largest(connection, population))
-        drawn = kind.draw(Paid(work, batch, population, work.created[:10], lambda: spent), wish)
+        drawn = kind.draw(ChargedWork(work, batch, population, work.created[:10], lambda: spent), wish)
         row = {"work": work_id, "name": kind.family.envelope, "position": 0, "role": ENVELOPE}
         sha256 = hashlib.sha256(drawn.envelope).hexdigest()
         row |= {"content": drawn.envelope, "bytes": len(drawn.envelope), "sha256": sha256}
@@ -172,7 +182,7 @@ class Works:
         population: Population,
         batch_id: str,
         work_id: str,
-        asked: Asked,
+        asked: PlannedWork,
         actor: str,
         **values: Any,
     ) -> None:
@@ -216,7 +226,7 @@ class Works:
         return batch, population
 
     @staticmethod
-    def _refuse_second(connection: Connection, batch_id: str, asked: Asked) -> None:
+    def _refuse_second(connection: Connection, batch_id: str, asked: PlannedWork) -> None:
         try:
             refuse_second(connection, batch_id, additional=asked.additional_release, what=asked.kind)
         except AlreadyReleased:

@@ -41,7 +41,7 @@ from labels_party.kinds.answer import AnswerKind, Computed
 from labels_party.labels.batches import Batch
 from labels_party.ledger.populations import Population
 from labels_party.mechanisms.private_prediction.lattice import laplace_noise, noisy
-from labels_party.work.kind import Asked, Job, SchemaKind
+from labels_party.work.kind import Job, PlannedWork, SchemaKind
 from tests.architecture.doors import awaited, blocking, shell
 from tests.support import shared_routes
 from tests.support.labels import LabelsParty, label_table
@@ -87,7 +87,7 @@ class CountKind(AnswerKind[Count], SchemaKind[Count, Count]):
     adjacency = REPLACE_ONE
     schema = Count
 
-    def plan(self, _batch: Batch, _population: Population, wish: Count) -> Asked:
+    def plan(self, _batch: Batch, _population: Population, wish: Count) -> PlannedWork:
         split = EpsilonSplit(ZERO, ZERO, Epsilon.parse(wish.epsilon, positive=True))
         return self.asked(split, {"at_least": wish.at_least}, additional_release=wish.additional_release)
 

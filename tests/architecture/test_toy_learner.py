@@ -27,7 +27,7 @@ from features_party.tables.feature_tables import read_features
 from features_party.tables.output import write_table
 from features_party.training import learners, reading
 from features_party.training.effects import Effects
-from features_party.training.learner import Body, Fit, Graph, Learner, Ports, Sample, Seen, Task
+from features_party.training.learner import Body, Fit, Graph, Learner, ModelInput, Ports, Sample, Task
 from label_dp.schemas.training import Learning
 from label_dp.service.cli import Progress
 from label_dp.service.commands import command
@@ -51,7 +51,7 @@ class Constant(Learner):
         progress("averaging", 1.0)
         return Fit(cls(sample.mean), Effects(()), notes=("a constant",))
 
-    def predict(self, seen: Seen, threads: int = 1) -> npt.NDArray[np.float64]:
+    def predict(self, seen: ModelInput, threads: int = 1) -> npt.NDArray[np.float64]:
         return np.full(len(seen), self.mean)
 
     def as_json(self) -> dict[str, Any]:

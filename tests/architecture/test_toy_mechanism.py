@@ -45,7 +45,7 @@ class ShyChannel(RRChannel):
     kind = "shy"
 
 
-def _design(asked: catalogue.Asked) -> Channel:
+def _design(asked: catalogue.DesignRequest) -> Channel:
     """At a part of ε."""
     shyness = asked.options.get("shyness", 1)
     if not isinstance(shyness, int):

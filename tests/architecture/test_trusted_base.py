@@ -28,7 +28,7 @@ BESIDE = {  # what the trusted files import besides each other, and why a fault 
     "rows of the database, files and folders: what is charged and published is decided by their callers": (
         "labels_party.storage.tables labels_party.storage.files labels_party.storage.secrets label_dp.service.folders "
         "label_dp.service.layout label_dp.service.faults label_dp.service.objects.port label_dp.service.objects.bucket "
-        "labels_party.ledger.populations labels_party.labels.batches labels_party.labels.standing"
+        "labels_party.ledger.populations labels_party.labels.batches labels_party.labels.batch_uses"
     ),
     "sealed labels at rest: which label an example has": (
         "labels_party.labels.seal labels_party.labels.vault labels_party.labels.ciphered labels_party.labels.parsing"

@@ -18,7 +18,7 @@ from features_party.bootstrap import Services
 from features_party.labels_service import LabelsService
 from features_party.receive.acceptances import ANSWER
 from features_party.receive.offers import pull_answer
-from features_party.receive.received import received
+from features_party.receive.population_accounts import received
 from label_dp import errors
 from label_dp.audit.events import ACCEPTED, ANSWER_ACCEPTED, RECEIVED, SECOND_REFUSED, Event
 from label_dp.audit.receipts import Receipts

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from typer.testing import CliRunner
 
 from label_dp.audit.events import CHARGED, POPULATION_CREATED, Event, Subject
-from label_dp.audit.show import Totals, Wanted, sentence
+from label_dp.audit.show import EventFilter, Totals, sentence
 from label_dp.audit.store import append_only_drop
 from label_dp.errors import AuditChainBroken, InvalidInput
 from label_dp.privacy import Epsilon, EpsilonSplit
@@ -142,4 +142,4 @@ def test_two_labels_parties_with_one_batch_name_are_two_totals() -> None:
 def test_a_filter_is_printable_and_a_day_is_a_day() -> None:
     for wrong in ({"since": "2026-1-1"}, {"since": "2026-01-01 12:00"}, {"batch": "\x00"}):
         with pytest.raises(InvalidInput):
-            Wanted(**wrong)
+            EventFilter(**wrong)

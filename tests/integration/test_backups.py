@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from label_dp.errors import Conflict, InvalidFile, InvalidInput, LabelDPError, SignatureInvalid, Unavailable
 from label_dp.service.backup import sealed_keys
 from label_dp.service.backup.port import Party, key_files
-from label_dp.service.backup.restoring import Wanted, restore
+from label_dp.service.backup.restoring import RestoreRequest, restore
 from label_dp.service.backup.taking import INCOMING
 from labels_party.backups import labels_party
 from labels_party.settings import Settings
@@ -68,7 +68,7 @@ def test_a_party_moves_to_the_other_engine_and_back(party: LabelsParty, tmp_path
     party.release(batch, "1")
     taken(party, tmp_path / "1.zip", passphrase=PASSPHRASE)
     moved = Settings(home=tmp_path / "moved", database_url=postgres_url)  # type: ignore[arg-type]  # pydantic converts
-    restore(labels_party(settings=moved), Wanted(tmp_path / "1.zip", passphrase=PASSPHRASE, newest=True))
+    restore(labels_party(settings=moved), RestoreRequest(tmp_path / "1.zip", passphrase=PASSPHRASE, newest=True))
     with LabelsParty(tmp_path / "moved", database_url=postgres_url, worker=False) as there:
         assert there.services.database.dialect == "postgresql"
         there.release(batch, "0.5", additional_release=True)
@@ -76,7 +76,7 @@ def test_a_party_moves_to_the_other_engine_and_back(party: LabelsParty, tmp_path
             there.services.database.write("w", lambda c: c.execute(sa.text("DELETE FROM audit_events")) and None)
         taken(there, tmp_path / "2.zip", passphrase=PASSPHRASE)
     back = Settings(home=tmp_path / "back")
-    restore(labels_party(settings=back), Wanted(tmp_path / "2.zip", passphrase=PASSPHRASE, newest=True))
+    restore(labels_party(settings=back), RestoreRequest(tmp_path / "2.zip", passphrase=PASSPHRASE, newest=True))
     with LabelsParty(tmp_path / "back", worker=False) as here:
         assert here.spent(batch) == "1.5"
         here.release(batch, "0.25", additional_release=True)
@@ -107,7 +107,9 @@ def test_no_private_key_is_in_it_unless_a_passphrase_keeps_it(party: LabelsParty
     for wrong in ("a passphrase that is another", None):
         settings = Settings(home=tmp_path / "again")
         with pytest.raises((InvalidFile, InvalidInput)):
-            restore(labels_party(settings=settings), Wanted(tmp_path / "kept.zip", passphrase=wrong, newest=True))
+            restore(
+                labels_party(settings=settings), RestoreRequest(tmp_path / "kept.zip", passphrase=wrong, newest=True)
+            )
         assert nothing_left(tmp_path / "again")
     assert (tmp_path / "kept.zip").stat().st_mode & 0o077 == 0
 
@@ -172,7 +174,7 @@ def member(info: zipfile.ZipInfo, flags: int = 0, version: int = 20) -> bytes:
 def test_a_file_of_another_kind_is_refused_in_a_sentence(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "b.zip").write_bytes(data)
     with pytest.raises(InvalidFile, match="no backup"):
-        restore(beside(tmp_path), Wanted(tmp_path / "b.zip", passphrase=PASSPHRASE, newest=True))
+        restore(beside(tmp_path), RestoreRequest(tmp_path / "b.zip", passphrase=PASSPHRASE, newest=True))
 
 
 @pytest.mark.parametrize("name", ["keys.sealed", "manifest.dsse.json"])
@@ -189,7 +191,7 @@ def test_a_member_that_swells_is_not_read_whole(
     tracemalloc.start()
     try:
         with pytest.raises(InvalidFile, match="another way than ours"):
-            restore(beside(tmp_path), Wanted(tmp_path / "changed.zip", passphrase=PASSPHRASE, newest=True))
+            restore(beside(tmp_path), RestoreRequest(tmp_path / "changed.zip", passphrase=PASSPHRASE, newest=True))
         assert tracemalloc.get_traced_memory()[1] < 1 << 24
     finally:
         tracemalloc.stop()
@@ -200,7 +202,7 @@ def test_keys_that_are_too_large_are_refused(backed: tuple[Path, Path, str], tmp
     with zipfile.ZipFile(backed[0], "a") as changed:
         changed.writestr("keys.sealed", bytes(1 << 21))
     with pytest.raises(InvalidFile, match=r"'keys.sealed' is too large"):
-        restore(beside(tmp_path), Wanted(backed[0], passphrase=PASSPHRASE, newest=True))
+        restore(beside(tmp_path), RestoreRequest(backed[0], passphrase=PASSPHRASE, newest=True))
 
 
 def test_sealed_keys_that_nest_for_ever_are_refused() -> None:

@@ -12,7 +12,7 @@ from features_party.backups import features_party
 from features_party.bootstrap import bootstrap
 from features_party.settings import Settings
 from label_dp.errors import Conflict
-from label_dp.service.backup.restoring import Wanted, restore
+from label_dp.service.backup.restoring import RestoreRequest, restore
 from label_dp.service.backup.taking import back_up
 from tests.support.receipts import Pair, pair
 
@@ -27,7 +27,7 @@ def both(tmp_path: Path) -> Iterator[Pair]:
 def brought_back(both: Pair, home: Path, *against: Path, **settings: Any) -> dict[str, Any]:
     party = features_party(settings=Settings(home=home, **settings))
     keys = both.receiver.services.home.keys
-    return restore(party, Wanted(both.folder / "b.zip", keys, against=against))
+    return restore(party, RestoreRequest(both.folder / "b.zip", keys, against=against))
 
 
 def test_it_goes_on_with_what_it_accepted(both: Pair, postgres_url: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from deploy.verify_standalone.audit import verify_audit
-from features_party.receive.received import received
+from features_party.receive.population_accounts import received
 from features_party.receive.stated import contradiction
 from label_dp import errors
 from label_dp.audit.commands import verify_file

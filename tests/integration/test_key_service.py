@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from label_dp.errors import InvalidSettings, Unavailable
-from label_dp.service.backup.restoring import Wanted, restore
+from label_dp.service.backup.restoring import RestoreRequest, restore
 from label_dp.service.backup.taking import back_up
 from label_dp.service.objects.port import DamagedObject
 from labels_party.backups import labels_party
@@ -97,7 +97,7 @@ def test_a_backup_goes_back_beside_its_token(tmp_path: Path, fresh: list[GIVEN],
         told = back_up(labels_party(settings=settings), tmp_path / "b.zip")
         assert told["keys"] == ["signing.key"]
         keys = keys_of(party, tmp_path / "keys")
-    wanted, there = Wanted(tmp_path / "b.zip", keys, newest=True), {"home": tmp_path / "new"}
+    wanted, there = RestoreRequest(tmp_path / "b.zip", keys, newest=True), {"home": tmp_path / "new"}
     with pytest.raises(Unavailable, match="has no key"):
         restore(labels_party(settings=Settings(**there, **fresh.pop())), wanted)  # type: ignore[arg-type]  # the same
     assert not (tmp_path / "new").exists()

@@ -21,7 +21,7 @@ from label_dp.documents.manifest import Manifest
 from label_dp.documents.statement import render_statement
 from label_dp.errors import BudgetExceeded, InvalidEpsilon, MalformedManifest
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit, parse_delta
-from labels_party.work.kind import Asked
+from labels_party.work.kind import PlannedWork
 from tests.support.labels import LabelsParty
 from tests.support.labels_api import POPULATION
 
@@ -78,7 +78,7 @@ def test_what_is_given_back_may_be_spent_again(party: LabelsParty) -> None:
 
     def back(connection: sa.Connection, work: str) -> None:
         """As a cancelled release gives it back; nothing that is charged a δ can be cancelled today."""
-        asked = Asked("release", split, {}, {}, audiences=())
+        asked = PlannedWork("release", split, {}, {}, audiences=())
         party.services.work.insert(connection, owner, batch, work, asked, "test", state="charged", attempt=0)
         ledger.note(connection, CANCELLED, owner, batch, work, "test", {"state": "charged"})
         ledger.give_back(connection, owner, batch, work, split, "test")

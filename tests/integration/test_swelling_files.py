@@ -18,7 +18,7 @@ from label_dp.errors import InvalidFile, InvalidTable, TooLarge
 from labels_party.labels.formats import json_document
 from labels_party.labels.formats.arrow_stream import read_arrow
 from labels_party.labels.formats.formats import JSON
-from labels_party.labels.formats.source import Wanted
+from labels_party.labels.formats.source import ColumnSelection
 from tests.support.hostile_parquet import LONG, written
 from tests.support.swelling import COLUMN, ID, MIB, READERS, ids, swelling, told
 from tests.support.upload_formats import BytesSource
@@ -137,7 +137,7 @@ def views(rows: int) -> pa.Array:
 
 
 def test_what_repeats_in_an_arrow_stream_counts_as_text(tmp_path: Path) -> None:
-    wanted = Wanted((ID, COLUMN), tmp_path)
+    wanted = ColumnSelection((ID, COLUMN), tmp_path)
     labels, zeros = pa.array(np.zeros(1000)), pa.array(np.zeros(1000, np.int8))
     repeated = pa.DictionaryArray.from_arrays(zeros, pa.array(["1" * LONG]))
     large = [pa.DictionaryArray.from_arrays(zeros, pa.array(["1" * (8 * MIB)])) for _ in range(9)]

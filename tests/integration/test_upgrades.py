@@ -17,7 +17,7 @@ from features_party.settings import Settings as FeaturesSettings
 from label_dp.audit.commands import verify_store
 from label_dp.errors import Unavailable
 from label_dp.service.backup.port import Party
-from label_dp.service.backup.restoring import Wanted, restore
+from label_dp.service.backup.restoring import RestoreRequest, restore
 from label_dp.service.database import Database
 from label_dp.service.migrations import current_revision
 from labels_party.backups import SCHEMA, labels_party
@@ -91,7 +91,7 @@ def test_a_backup_of_an_older_revision_is_brought_to_the_head(
     taken(party_on, tmp_path / "b.zip")
     keys = keys_of(party_on, tmp_path / "keys")
     party = replace(labels_party(settings=Settings(home=tmp_path / "again")), schema=newer)
-    found = restore(party, Wanted(tmp_path / "b.zip", keys, newest=True))
+    found = restore(party, RestoreRequest(tmp_path / "b.zip", keys, newest=True))
     assert (found["from_revision"], found["revision"]) == ("0001", "0002")
     database = party.existing()
     assert database.read("note", lambda c: c.execute(sa.text("SELECT note FROM installation")).scalar()) == "new"
@@ -108,7 +108,7 @@ def test_a_backup_of_a_newer_version_is_refused(party_on: LabelsParty, newer: An
     back_up(party, tmp_path / "b.zip")
     old = labels_party(settings=Settings(home=tmp_path / "again"))
     with pytest.raises(Unavailable, match="newer version"):
-        restore(old, Wanted(tmp_path / "b.zip", keys_of(party_on, tmp_path / "keys"), newest=True))
+        restore(old, RestoreRequest(tmp_path / "b.zip", keys_of(party_on, tmp_path / "keys"), newest=True))
     assert not (tmp_path / "again").exists()
 
 

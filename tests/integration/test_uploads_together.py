@@ -16,12 +16,12 @@ import pytest
 
 from label_dp.errors import LabelDPError
 from label_dp.service.idempotency import IdempotentCall
+from labels_party.labels.batch_index import look
 from labels_party.labels.batches import LABELS, RUNS, SEALED
 from labels_party.labels.compaction import FACTOR
 from labels_party.labels.formats.formats import JSON
-from labels_party.labels.known import look
 from labels_party.labels.seal import SealedLabels
-from labels_party.labels.together import Small
+from labels_party.labels.small_uploads import Small
 from labels_party.labels.vault import LabelVault
 from tests.support.labels import LabelsParty
 
@@ -236,9 +236,9 @@ def test_texts_wait_together_and_tables_that_may_swell_do_not(
     kind: str, party_on: LabelsParty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop, seen = Shop(party_on), []
-    real = shop.services.intake.together.attempt
+    real = shop.services.intake.small_uploads.attempt
     monkeypatch.setattr(
-        shop.services.intake.together,
+        shop.services.intake.small_uploads,
         "attempt",
         lambda batch, uploads, runs: (seen.append(1), real(batch, uploads, runs))[1],
     )

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 from label_dp.actors import called, name_of
 from label_dp.errors import InvalidInput, Unavailable
-from labels_party.work.given import Given
+from labels_party.work.given import ReleaseFilter
 from tests.integration.test_four_eyes import POPULATION, ask, sealed
 from tests.support.labels import FakeClock, LabelsParty, label_table
 from tests.support.labels_cli import Run, refused
@@ -217,7 +217,7 @@ def test_who_is_behind_an_actor() -> None:
 @pytest.mark.parametrize("day", ["2026-13-01", "20261101", "2026-11-01T00:00:00Z", "yesterday", ""])
 def test_what_is_no_day_is_said(day: str) -> None:
     with pytest.raises(InvalidInput, match="written as 2026-11-20"):
-        Given(since=day)
+        ReleaseFilter(since=day)
 
 
 def test_the_commands(run: Run, home: Path) -> None:

@@ -31,11 +31,11 @@ from label_dp.errors import AlreadyReleased, BudgetExceeded
 from label_dp.privacy import ZERO, EpsilonSplit
 from labels_party.kinds.message.plan import GivenPrior
 from labels_party.kinds.message.priors import PublishedPriors
+from labels_party.labels import batch_uses
 from labels_party.labels import batches as batches_module
-from labels_party.labels import standing
+from labels_party.labels.batch_uses import PUBLISHED
 from labels_party.labels.batches import LABELS, RUNS, SEALED, Batches
 from labels_party.labels.seal import SealedLabels
-from labels_party.labels.standing import PUBLISHED
 from labels_party.labels.units import Units
 from labels_party.ledger.rules import Account, Granted, judge
 from labels_party.ledger.store import Ledger
@@ -174,7 +174,7 @@ def test_control_a_planted_bug_of_the_ledger_is_caught(
 
 
 def test_control_a_refusal_that_tells_of_labels_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    refuse, current = standing.refuse_second, list[World]()
+    refuse, current = batch_uses.refuse_second, list[World]()
 
     def telling(connection: sa.Connection, batch_id: str, **asked: Any) -> None:
         services = current[-1].party.services

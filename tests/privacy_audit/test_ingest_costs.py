@@ -23,13 +23,13 @@ import pytest
 from scipy.stats import wilcoxon
 
 from label_dp.errors import InvalidRows
-from labels_party.labels import recorded, together
+from labels_party.labels import recorded, small_uploads
 from labels_party.labels.chunks import Findings
 from labels_party.labels.compared import Compared
 from labels_party.labels.digests import LOADED_AFTER, kernels
 from labels_party.labels.intake import Intake
 from labels_party.labels.runs import EMPTY, Run, among, members, only, sort_run
-from labels_party.labels.together import Together
+from labels_party.labels.small_uploads import SmallUploads
 from tests.support import object_store
 from tests.support.call_costs import Costs
 from tests.support.ingest_worlds import IDS, Rules, World, steps, two_worlds
@@ -136,14 +136,14 @@ def test_a_use_of_a_key_that_is_noted_late_counts_with_its_call(tmp_path: Path) 
 
 def without_digests_together(patch: pytest.MonkeyPatch) -> None:
     """Small uploads that are set aside leave no digests."""
-    judged = Together._judged
+    judged = SmallUploads._judged
 
-    def plant(self: Together, *args: Any) -> Any:
+    def plant(self: SmallUploads, *args: Any) -> Any:
         group, aside = judged(self, *args)
         counts = ~aside[group.of]
         return replace(group, run=only(group.run, counts), of=group.of[counts]), aside
 
-    patch.setattr(Together, "_judged", plant)
+    patch.setattr(SmallUploads, "_judged", plant)
 
 
 def without_digests(patch: pytest.MonkeyPatch) -> None:
@@ -171,7 +171,7 @@ def only_fresh(patch: pytest.MonkeyPatch) -> None:
 
 def rows_of_some(patch: pytest.MonkeyPatch) -> None:
     """Only an upload that is set aside has a row."""
-    for module in (together, recorded):
+    for module in (small_uploads, recorded):
         note = module.note_inserts
         patch.setattr(module, "note_inserts", lambda c, b, k, found, now, note=note: note(
             c, b, k, [one for one in found if one.aside], now))  # fmt: skip
@@ -183,7 +183,7 @@ def repeated_where_taken(patch: pytest.MonkeyPatch) -> None:
 
     def plant(self: Intake, batch: str, uploads: Any) -> Any:
         found = attempt(self, batch, uploads)
-        known = self.together._known[batch]
+        known = self.small_uploads._known[batch]
         if known.batch.set_aside:
             self.database.read("again", lambda c: self.batches.get(c, batch))
         return found

@@ -21,7 +21,7 @@ from features_party.training.correction import correct
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
 from labels_party.mechanisms import sampling
-from labels_party.mechanisms.auto import Judged, choose
+from labels_party.mechanisms.auto import Rating, choose
 from labels_party.mechanisms.sampling import sample
 from tests.support.training import fit
 
@@ -60,7 +60,7 @@ class Seeded:
         return self.generator.integers(0, 1 << 64, n, dtype=np.uint64)
 
 
-def trained_error(judged: Judged, prior: FloatArray, train: Examples, test: Examples) -> float:
+def trained_error(judged: Rating, prior: FloatArray, train: Examples, test: Examples) -> float:
     """Mean squared error, on true labels, of linear models trained on a few draws."""
     correction = correct(judged.channel, "auto", prior, rows=len(train[1]))
     errors = []

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from label_dp.service.backup.restoring import Wanted, restore
+from label_dp.service.backup.restoring import RestoreRequest, restore
 from label_dp.service.backup.taking import back_up
 from labels_party.backups import labels_party
 from labels_party.settings import Settings
@@ -34,7 +34,7 @@ def brought_back(
 ) -> dict[str, Any]:
     settings = Settings(home=home, database_url=database_url, objects=objects)  # type: ignore[arg-type]  # pydantic converts
     how = {"newest": not against} | wanted
-    return restore(labels_party(settings=settings), Wanted(backup, keys, against=against, **how))
+    return restore(labels_party(settings=settings), RestoreRequest(backup, keys, against=against, **how))
 
 
 def exported(party: LabelsParty, out: Path) -> Path:

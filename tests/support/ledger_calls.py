@@ -20,7 +20,7 @@ from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
 from label_dp.service.idempotency import IdempotentCall
 from labels_party.bootstrap import Services
-from labels_party.labels.standing import PUBLISHED
+from labels_party.labels.batch_uses import PUBLISHED
 from labels_party.storage.tables import work
 from tests.support.asked import calibration_wish, median_wish, release_wish
 from tests.support.asking import population as parse_population

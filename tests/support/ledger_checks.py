@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from label_dp.audit import events
 from label_dp.audit.rules import check_rules
 from labels_party.bootstrap import Services
-from labels_party.labels.standing import FAILED, RETIRED, TRAINING, standing
+from labels_party.labels.batch_uses import FAILED, RETIRED, TRAINING, standing
 from labels_party.storage.files import INPUTS
 from labels_party.storage.tables import work
 from tests.support.ledger_calls import LIFETIME, Calls

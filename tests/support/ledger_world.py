@@ -21,7 +21,7 @@ from label_dp.audit.compare import compare_own
 from label_dp.audit.store import read_export
 from label_dp.documents.kinds.prediction import PREDICTION
 from labels_party.bootstrap import Services
-from labels_party.labels.standing import PUBLISHED, TRAINING, standing
+from labels_party.labels.batch_uses import PUBLISHED, TRAINING, standing
 from tests.support import ledger_checks
 from tests.support.ledger_calls import POPULATION, Calls
 from tests.support.ledger_places import Place

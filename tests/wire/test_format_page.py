@@ -30,7 +30,7 @@ from label_dp.documents.members import PopulationRef, Unit
 from label_dp.documents.receipt import Receipt
 from label_dp.documents.rehearsal import Rehearsal
 from label_dp.documents.report import SignedReport
-from label_dp.documents.signed import Charged
+from label_dp.documents.signed import ChargedDocument
 from label_dp.documents.signing import SigningKey
 from label_dp.domain import Domain
 from label_dp.privacy import ZERO, EpsilonSplit
@@ -56,7 +56,7 @@ def sections() -> dict[str, list[set[str]]]:
     return found
 
 
-COMMON = members(Charged)
+COMMON = members(ChargedDocument)
 ENVELOPE: dict[str, Any] = json.loads(SigningKey.generate().sign("type", {}))
 EXPECTED: dict[str, list[set[str]]] = {
     "Envelope": [{*ENVELOPE, *ENVELOPE["signatures"][0]}],

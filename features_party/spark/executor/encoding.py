@@ -13,7 +13,7 @@ from features_party.spark.executor.blocks import packed
 from features_party.spark.executor.looks import Looks, Rows, told
 from features_party.training.effects import Effects
 from features_party.training.encoding import Encoded, FeatureSchema
-from features_party.training.learner import Seen
+from features_party.training.learner import ModelInput
 from features_party.training.learners.trees import TreeInput
 from features_party.training.links import PoissonScore
 from label_dp.spark.task import Task, TaskFailed
@@ -93,7 +93,7 @@ class Matrix:
         import pyarrow as pa
 
         encoded = self.schema.encode(rows.features)
-        matrix = TreeInput.of(Seen(encoded, self._effects(encoded, rows.fold), self.schema.sizes)).matrix()
+        matrix = TreeInput.of(ModelInput(encoded, self._effects(encoded, rows.fold), self.schema.sizes)).matrix()
         weights = np.ones(len(rows.labels))
         if self.levels.size:
             weights = self.weights[np.abs(rows.noise[:, None] - self.levels).argmin(axis=1)]

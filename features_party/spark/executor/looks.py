@@ -12,7 +12,7 @@ from features_party.spark.executor.blocks import HASH
 from features_party.spark.executor.meeting import EXAMPLE, FIRST, OUTPUT
 from features_party.training.draws import Draws
 from features_party.training.effects import FOLDS
-from features_party.training.together import Together
+from features_party.training.example_groups import ExampleGroups
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,7 +53,7 @@ class Looks:
         table = table if rows is None else table.slice(0, rows)
         output, example = table[OUTPUT].to_numpy(), table[EXAMPLE].to_numpy()
         labels, noise = self.values[output], self.noise[output]
-        together = Together.of(example)
+        together = ExampleGroups.of(example)
         if together is not None:
             labels, noise = together.labels(labels, noise)
             table = table.take(together.first)
@@ -64,7 +64,7 @@ class Looks:
         """Labels and noise float64[u] of outputs that come together, int64[u, w] with -1 for none."""
         here = sets >= 0
         example, output = np.nonzero(here)[0], sets[here]
-        together = Together.of(example)
+        together = ExampleGroups.of(example)
         labels, noise = self.values[output], self.noise[output]
         return (labels, noise) if together is None else together.labels(labels, noise)
 

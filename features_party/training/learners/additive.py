@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from features_party.training import reading
 from features_party.training.encoding import FeatureSchema
-from features_party.training.learner import Body, Graph, Ports, Seen, feature_names
+from features_party.training.learner import Body, Graph, ModelInput, Ports, feature_names
 from features_party.training.learners.levels import Feature
 from features_party.training.learners.variance import Block, Moments, Posterior, empirical_bayes, moments
 from features_party.training.links import Link, PoissonScore, read_link
@@ -76,7 +76,7 @@ class Additive(Body):
         total = sum(found.values()) or 1.0
         return {name: share / total for name, share in found.items()}
 
-    def score(self, seen: Seen) -> FloatArray:
+    def score(self, seen: ModelInput) -> FloatArray:
         """float64[n] before the link."""
         levels = [feature.places(seen) for feature in self.features]
         found = np.full(len(seen), self.intercept)
@@ -90,7 +90,7 @@ class Additive(Body):
         """The predictions of scores float64[n]."""
         return score if self.link is None else self.link.predictions(score)
 
-    def predict(self, seen: Seen, threads: int = 1) -> FloatArray:
+    def predict(self, seen: ModelInput, threads: int = 1) -> FloatArray:
         return self.linked(self.score(seen))
 
     def nodes(self, graph: Graph, ports: Ports) -> str:
@@ -159,14 +159,14 @@ class Rows:
 
     @classmethod
     def of(
-        cls, features: list[Feature], seen: Seen, labels: FloatArray, weights: FloatArray | None, signal: float
+        cls, features: list[Feature], seen: ModelInput, labels: FloatArray, weights: FloatArray | None, signal: float
     ) -> Rows:
         levels = [feature.places(seen) for feature in features]
         return cls(tuple(features), levels, labels, weights, max(signal, 1e-300))
 
 
 @dataclass(frozen=True)
-class Fitted:
+class AdditiveFit:
     """A model, and what a further one on the same rows starts from."""
 
     model: Additive
@@ -176,7 +176,7 @@ class Fitted:
     predictions: FloatArray
 
 
-def fit_main(rows: Rows, report: Report) -> Fitted:
+def fit_main(rows: Rows, report: Report) -> AdditiveFit:
     """Main effects only, identity link."""
     blocks = [_main_block(f, p) for f, p in zip(rows.features, rows.levels, strict=True)]
     data = moments(blocks, rows.labels, rows.weights, lambda share: report(0.4 * share))
@@ -186,7 +186,7 @@ def fit_main(rows: Rows, report: Report) -> Fitted:
     return _fitted(rows, blocks, (), data, found)
 
 
-def fit_pairs(rows: Rows, main: Fitted, report: Report) -> Fitted:
+def fit_pairs(rows: Rows, main: AdditiveFit, report: Report) -> AdditiveFit:
     """Main effects and the interactions that the residuals of `main` speak for; `main` itself where there are none."""
     shapes, blocks = _interactions(rows, main, lambda share: report(0.3 * share))
     if not shapes:
@@ -199,7 +199,7 @@ def fit_pairs(rows: Rows, main: Fitted, report: Report) -> Fitted:
     return _fitted(rows, every, shapes, data, found)
 
 
-def fit_log(rows: Rows, start: Fitted, bounds: tuple[float, float], report: Report) -> Fitted:
+def fit_log(rows: Rows, start: AdditiveFit, bounds: tuple[float, float], report: Report) -> AdditiveFit:
     """The same blocks as `start` under the log link, predictions between `bounds`."""
     mean = float(np.average(rows.labels, weights=rows.weights))
     link = PoissonScore.around(mean, max(bounds[0], 0.02 * min(max(mean, 0.0), bounds[1])), bounds[1])
@@ -225,7 +225,7 @@ def fit_log(rows: Rows, start: Fitted, bounds: tuple[float, float], report: Repo
         fitted = _fitted(rows, start.blocks, start.shapes, data, found, link)
         score = np.clip(fitted.predictions, link.low, link.high)
         predictions = np.exp(score)
-    return Fitted(fitted.model, start.blocks, start.shapes, fitted.posterior, predictions)
+    return AdditiveFit(fitted.model, start.blocks, start.shapes, fitted.posterior, predictions)
 
 
 def _fitted(
@@ -235,7 +235,7 @@ def _fitted(
     data: Moments,
     found: Posterior,
     link: PoissonScore | None = None,
-) -> Fitted:
+) -> AdditiveFit:
     tables = [
         block.roots @ found.coefficients[data.starts[at] : data.starts[at + 1]] for at, block in enumerate(blocks)
     ]
@@ -252,7 +252,7 @@ def _fitted(
         for s, table in zip(shapes, tables[mains:], strict=True)
     )
     model = Additive(rows.features, intercept, tuple(tables[:mains]), pairs, tuple(spreads), link)
-    return Fitted(model, blocks, shapes, found, predictions)
+    return AdditiveFit(model, blocks, shapes, found, predictions)
 
 
 # --- priors and which pairs ------------------------------------------------------------------------------------
@@ -310,7 +310,7 @@ def _pair_covariance(feature: Feature, levels: int, counts: FloatArray) -> Float
     return _centred(alike, counts)
 
 
-def _interactions(rows: Rows, main: Fitted, report: Report) -> tuple[tuple[Interaction, ...], list[Block]]:
+def _interactions(rows: Rows, main: AdditiveFit, report: Report) -> tuple[tuple[Interaction, ...], list[Block]]:
     """Shapes (tables still empty) and blocks of the pairs that pass the score test."""
     from scipy.stats import norm
 

@@ -18,7 +18,7 @@ from features_party.training.class_likelihood import ClassLikelihood
 from features_party.training.classes import FEWEST, MOST
 from features_party.training.draws import seed
 from features_party.training.encoding import FeatureSchema
-from features_party.training.learner import Body, CrossFit, Fit, Graph, Ports, Sample, Seen, Task
+from features_party.training.learner import Body, CrossFit, Fit, Graph, ModelInput, Ports, Sample, Task
 from features_party.training.learners.comparison import SMALLEST, assign_folds
 from features_party.training.learners.crossfit import BAGS
 from features_party.training.learners.onnx_trees import tree_attributes
@@ -64,7 +64,7 @@ class ClassTrees(Body):
     def count(self) -> int:
         return self.k * sum(int(booster.num_boosted_rounds()) for booster in self.boosters)
 
-    def predict(self, seen: Seen, threads: int = 1) -> FloatArray:
+    def predict(self, seen: ModelInput, threads: int = 1) -> FloatArray:
         """float64[n, k], each row sums to 1."""
         rows = seen.once(TreeInput.of)
         found = np.zeros((len(seen), self.k))
@@ -129,7 +129,7 @@ def _averaged(sample: Sample, task: Task, told: ClassLikelihood, progress: Progr
         booster = _booster(
             TreeInput.of(seen), part_told, task, seed(rest.draws, "trees 0"), part(progress, at * width, width)
         )
-        unseen = TreeInput.of(Seen(later, effects.apply(later.codes), task.sizes))
+        unseen = TreeInput.of(ModelInput(later, effects.apply(later.codes), task.sizes))
         scores[held], constants[held] = class_scores(booster, unseen, told.k, task.threads), part_told.shares
     found = straightened(told, scores)
     seen, effects = sample.seen(task)

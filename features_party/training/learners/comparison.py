@@ -17,15 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.draws import Draws, dealt
-from features_party.training.learner import Sample, Seen, Task
+from features_party.training.learner import ModelInput, Sample, Task
 from features_party.training.links import Gradients, Link, PoissonScore, straight_line
-from features_party.training.objectives import Told, smooth_absolute, squared
+from features_party.training.objectives import ChannelGradients, smooth_absolute, squared
 from features_party.training.progress import part
 from label_dp.service.cli import Progress
 
 FloatArray = npt.NDArray[np.float64]
-Scored = Callable[[Seen], FloatArray]
-Fitting = Callable[[Seen, Sample, Task, Progress], Scored]
+Scored = Callable[[ModelInput], FloatArray]
+Fitting = Callable[[ModelInput, Sample, Task, Progress], Scored]
 
 SMALLEST = 50  # rows: with fewer, held-out errors are mostly chance
 MANY = 200_000  # rows from which validation takes fewer folds, and one where labels tell
@@ -49,7 +49,7 @@ class Objective:
     constant: float
 
     @classmethod
-    def of(cls, sample: Sample, task: Task, told: Told | None) -> Objective:
+    def of(cls, sample: Sample, task: Task, told: ChannelGradients | None) -> Objective:
         """`told`: gradients by the channels of the rows, which the Poisson loss does not look at."""
         mean = sample.mean
         if task.loss == "poisson":
@@ -64,7 +64,7 @@ class Objective:
 
 
 @dataclass(frozen=True)
-class Held:
+class OutOfFold:
     """Out of fold: `scores` and the `constants` beside them, float64[n]; `fold` int8[n]. Of rows in the first `used`
     folds; both are 0 elsewhere."""
 
@@ -89,7 +89,7 @@ class Held:
         """Whether one fold is enough."""
         return not -CHANCE <= self.gain(sample, objective) <= CLEAR
 
-    def straightened(self, slope: float, shift: float, constant: float) -> Held:
+    def straightened(self, slope: float, shift: float, constant: float) -> OutOfFold:
         """The same of slope·scores + shift, beside the constant of all rows, as which the shift was chosen."""
         return replace(self, scores=slope * self.scores + shift, constants=np.full(len(self.fold), constant))
 
@@ -121,8 +121,8 @@ def out_of_fold(
     task: Task,
     fitting: Fitting,
     progress: Progress,
-    enough: Callable[[Held], bool] = lambda _held: False,
-) -> Held:
+    enough: Callable[[OutOfFold], bool] = lambda _held: False,
+) -> OutOfFold:
     """Scores by models of the other folds. `fitting` gives the scores of a model of some rows, `enough` is asked after
     the first fold whether the others are needed."""
     fold = assign_folds(sample.draws)
@@ -137,9 +137,9 @@ def out_of_fold(
         seen, effects = rest.seen(task)
         scored = fitting(seen, rest, own, part(progress, at / count, 1.0 / count))
         later = sample.encoded.take(held)
-        scores[held] = np.clip(scored(Seen(later, effects.apply(later.codes), task.sizes)), low, high)
+        scores[held] = np.clip(scored(ModelInput(later, effects.apply(later.codes), task.sizes)), low, high)
         constants[held] = objective.constant
-        found = Held(scores, constants, fold, at + 1)
+        found = OutOfFold(scores, constants, fold, at + 1)
         if at == 0 and enough(found):
             break
     return found

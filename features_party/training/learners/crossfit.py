@@ -16,8 +16,8 @@ import numpy.typing as npt
 from features_party.training.capacity import Capacity
 from features_party.training.draws import seed
 from features_party.training.effects import Effects
-from features_party.training.learner import CrossFit, Sample, Seen, Task
-from features_party.training.learners.additive import Additive, Fitted, Rows, fit_log, fit_main, fit_pairs
+from features_party.training.learner import CrossFit, ModelInput, Sample, Task
+from features_party.training.learners.additive import Additive, AdditiveFit, Rows, fit_log, fit_main, fit_pairs
 from features_party.training.learners.chance import Belief, drawn_in
 from features_party.training.learners.comparison import MANY, assign_folds
 from features_party.training.learners.forward import MOST_ROWS, Forward, fit_forward
@@ -64,7 +64,7 @@ def _few(task: Task) -> bool:
 class Fold:
     """Rows to learn from, with out-of-fold effects of their categories."""
 
-    seen: Seen
+    seen: ModelInput
     sample: Sample
 
 
@@ -155,7 +155,7 @@ def _unseen(
     """By member and number of trees what is predicted for the rows `apart` from the `rest`, float64[h]; the rest's
     mean."""
     seen, effects = rest.seen(task)
-    unseen = Seen(apart.encoded, effects.apply(apart.encoded.codes), task.sizes)
+    unseen = ModelInput(apart.encoded, effects.apply(apart.encoded.codes), task.sizes)
     return dict(_fold(Fold(seen, rest), Fold(unseen, apart), task, plan, kernel, report)), rest.mean
 
 
@@ -206,7 +206,7 @@ def _weighted(
     return {name: (float(s), rounds[name]) for name, s in weighted if s > 0.0}, found, belief
 
 
-def _additive(fold: Fold, task: Task, report: Callable[[float], None]) -> Iterator[tuple[str, Fitted]]:
+def _additive(fold: Fold, task: Task, report: Callable[[float], None]) -> Iterator[tuple[str, AdditiveFit]]:
     """The additive members; the last one is the base of the trees."""
     features = learn_features(fold.seen, task.smooth)
     signal = task.capacity.signal_share * task.capacity.label_variance

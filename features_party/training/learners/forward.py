@@ -17,7 +17,7 @@ import numpy.typing as npt
 from features_party.training.capacity import Capacity, choose_capacity
 from features_party.training.cells import SCORES, CellLikelihood, Cells
 from features_party.training.encoding import FeatureSchema
-from features_party.training.learner import Body, Graph, Ports, Seen, Task
+from features_party.training.learner import Body, Graph, ModelInput, Ports, Task
 from features_party.training.learners.onnx_trees import tree_attributes
 from features_party.training.learners.tree_document import checked_document
 from features_party.training.learners.trees import (
@@ -56,7 +56,7 @@ class Forward(Body):
     def count(self) -> int:
         return SCORES * int(self.booster.num_boosted_rounds())
 
-    def predict(self, seen: Seen, threads: int = 1) -> FloatArray:
+    def predict(self, seen: ModelInput, threads: int = 1) -> FloatArray:
         """Of rows whose base says nothing: its curve begins at its first knot."""
         return self.outputs(seen.once(TreeInput.of), threads, np.full(len(seen), self.curve.knots[0]))
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from features_party.training import reading
 from features_party.training.draws import Draws, shuffled
 from features_party.training.encoding import FeatureSchema, Float32
-from features_party.training.learner import Body, Graph, Ports, Seen, feature_names
+from features_party.training.learner import Body, Graph, ModelInput, Ports, feature_names
 from features_party.training.learners.levels import Feature
 
 FloatArray = npt.NDArray[np.float64]
@@ -68,7 +68,7 @@ class Kernel:
             tuple(self.lengths[i] for i in at),
         )
 
-    def cells(self, seen: Seen) -> Cells:
+    def cells(self, seen: ModelInput) -> Cells:
         """uint8[n, p]: the level of each row in each feature."""
         out = np.empty((len(seen), len(self.features)), np.uint8)
         for at, feature in enumerate(self.features):
@@ -164,7 +164,7 @@ class Gaussian(Body):
         parts = [math.log1p(strength) for strength in self.kernel.strengths]
         return {name: part / sum(parts) for name, part in zip(names, parts, strict=True)}
 
-    def predict(self, seen: Seen, threads: int = 1) -> FloatArray:
+    def predict(self, seen: ModelInput, threads: int = 1) -> FloatArray:
         cells = self.kernel.cells(seen)
         out = np.empty(len(cells))
         for start in range(0, len(cells), CHUNK):

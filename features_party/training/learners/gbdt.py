@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from features_party.training import reading
 from features_party.training.encoding import FeatureSchema
-from features_party.training.learner import Body, CrossFit, Fit, Graph, Learner, Ports, Sample, Seen, Task
+from features_party.training.learner import Body, CrossFit, Fit, Graph, Learner, ModelInput, Ports, Sample, Task
 from features_party.training.learners.additive import Additive
 from features_party.training.learners.chance import NOTHING
 from features_party.training.learners.comparison import SMALLEST, out_of_fold
@@ -90,7 +90,7 @@ class Ensemble(Learner):
     def members(self) -> list[dict[str, Any]]:
         return [{"name": m.name, "weight": m.weight, "trees": m.body.count} for m in self.parts]
 
-    def predict(self, seen: Seen, threads: int = 1) -> FloatArray:
+    def predict(self, seen: ModelInput, threads: int = 1) -> FloatArray:
         found = self.mean + moves(self.parts, self.mean, self.bounds, seen, threads)
         return found if self.median is None else self.median(np.clip(found, *self.bounds))
 

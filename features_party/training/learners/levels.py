@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from features_party.training import reading
 from features_party.training.encoding import Float32
-from features_party.training.learner import Graph, Ports, Seen
+from features_party.training.learner import Graph, ModelInput, Ports
 
 FloatArray = npt.NDArray[np.float64]
 Places = npt.NDArray[np.uint8]
@@ -42,7 +42,7 @@ class Feature:
     def size(self) -> int:
         return len(self.edges) + 2 if self.ordered else self.values + 1
 
-    def places(self, seen: Seen) -> Places:
+    def places(self, seen: ModelInput) -> Places:
         """uint8[n]: the level of each row."""
         encoded = seen.encoded
         if not self.ordered:
@@ -90,7 +90,7 @@ class Feature:
             raise ValueError("a feature has another number of values than its column")
 
 
-def learn_features(seen: Seen, numbers: int | None = None) -> list[Feature]:
+def learn_features(seen: ModelInput, numbers: int | None = None) -> list[Feature]:
     """The inputs that vary among these rows; of the encoded numbers the first `numbers` (None: all)."""
     encoded, effects, sizes = seen.encoded, seen.effects, seen.sizes
     found = [("number", at, encoded.numbers[:, at]) for at in range(encoded.numbers.shape[1])[:numbers]]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from features_party.training import reading
 from features_party.training.encoding import Codes, Encoded, Float32
-from features_party.training.learner import CrossFit, Fit, Graph, Learner, Ports, Sample, Seen, Task
+from features_party.training.learner import CrossFit, Fit, Graph, Learner, ModelInput, Ports, Sample, Task
 from features_party.training.learners.chance import NOTHING
 from features_party.training.learners.comparison import CHANCE, SMALLEST, Objective, out_of_fold
 from features_party.training.learners.ridge import Chunks, Moments, scored
@@ -73,7 +73,7 @@ class Design:
         parts += [(codes[:, [at]] == np.arange(size)).astype(np.float64) for at, size in self.one_hot]
         return np.hstack(parts)
 
-    def chunks(self, seen: Seen) -> Chunks:
+    def chunks(self, seen: ModelInput) -> Chunks:
         """The columns of some rows at a time."""
         for start in range(0, len(seen), CHUNK_ROWS):
             rows = slice(start, start + CHUNK_ROWS)
@@ -127,11 +127,11 @@ class Linear(Learner):
         seen, effects = sample.seen(task, lambda share: progress("effects of categories", 0.1 * share))
         return Fit(_fitted(seen, sample, task, part(progress, 0.1, 0.9)), effects)
 
-    def predict(self, seen: Seen, threads: int = 1) -> FloatArray:
+    def predict(self, seen: ModelInput, threads: int = 1) -> FloatArray:
         score = self.scores(seen)
         return score if self.link is None else self.link.predictions(score)
 
-    def scores(self, seen: Seen) -> FloatArray:
+    def scores(self, seen: ModelInput) -> FloatArray:
         """float64[n] before the link."""
         out = np.empty(len(seen))
         for rows, columns in self.design.chunks(seen):
@@ -180,7 +180,7 @@ def _compared(sample: Sample, task: Task, progress: Progress) -> Fit:
     is less than 1. Near a rate of 0 the evidence by itself prefers steep slopes on a few rows of noise."""
     objective = Objective.of(sample, task, task.told)
 
-    def scored(seen: Seen, rest: Sample, own: Task, report: Progress) -> Callable[[Seen], FloatArray]:
+    def scored(seen: ModelInput, rest: Sample, own: Task, report: Progress) -> Callable[[ModelInput], FloatArray]:
         return _fitted(seen, rest, own, report).scores
 
     held = out_of_fold(sample, task, scored, part(progress, 0.0, 0.8))
@@ -202,7 +202,7 @@ def _compared(sample: Sample, task: Task, progress: Progress) -> Fit:
     return Fit(model, effects, CrossFit(link.predictions(scores), link.predictions(held.constants), held.fold), notes)
 
 
-def _fitted(seen: Seen, sample: Sample, task: Task, progress: Progress) -> Linear:
+def _fitted(seen: ModelInput, sample: Sample, task: Task, progress: Progress) -> Linear:
     """`progress` is told of every chunk of rows, so that what it raises ends the training soon."""
     labels, w = sample.labels, sample.row_weights
     design = Design.learn(seen.encoded, seen.effects, seen.sizes)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from features_party.training.learner import Body, Seen
+from features_party.training.learner import Body, ModelInput
 from features_party.training.learners.additive import Additive
 from features_party.training.learners.forward import Forward
 from features_party.training.learners.trees import TreeInput, Trees
@@ -36,7 +36,7 @@ def starting_score(base: Additive, score: FloatArray, log: bool, bounds: tuple[f
 
 
 def moves(
-    members: Sequence[Member], mean: float, bounds: tuple[float, float], seen: Seen, threads: int = 1
+    members: Sequence[Member], mean: float, bounds: tuple[float, float], seen: ModelInput, threads: int = 1
 ) -> FloatArray:
     """float64[n]: Σ weight·(prediction − mean), each prediction clipped to `bounds` first."""
     found = np.zeros(len(seen))

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from features_party.training import reading
 from features_party.training.effects import Effects
 from features_party.training.encoding import Float32
-from features_party.training.learner import Fit, Graph, Learner, Ports, Sample, Seen, Task
+from features_party.training.learner import Fit, Graph, Learner, ModelInput, Ports, Sample, Task
 from features_party.training.learners.mlp_fit import check_torch, fit_network
 from features_party.training.learners.mlp_inputs import CHUNK_ROWS, EMBEDDING, HIDDEN, LARGEST_NUMBER, Inputs
 from features_party.training.links import Link, read_link
@@ -52,7 +52,7 @@ class Network(Learner):
         found = cls(*fit_network(sample, task, progress))
         return Fit(found, Effects(()), notes=(f"the network was trained for {found.epochs} epochs",))
 
-    def predict(self, seen: Seen, threads: int = 1) -> FloatArray:
+    def predict(self, seen: ModelInput, threads: int = 1) -> FloatArray:
         encoded = seen.encoded
         out = np.empty(len(encoded))
         for start in range(0, len(encoded), CHUNK_ROWS):

@@ -116,7 +116,7 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class RidgeFit:
     """`parameters` float64[1 + p], the intercept first, the scores float64[n] that they give, their penalty, and
     the log of its evidence in nats, but for a constant."""
 
@@ -131,7 +131,7 @@ def scored(
 ) -> tuple[float, FloatArray]:
     """Intercept and coefficients float64[width] of the score. `progress` is told of every chunk."""
     constant = np.full(len(told.outputs), told.start)
-    best = found = Fitted(np.concatenate([[told.start], np.zeros(width)]), constant, np.inf, -np.inf)
+    best = found = RidgeFit(np.concatenate([[told.start], np.zeros(width)]), constant, np.inf, -np.inf)
     largest = 0.0
     for at, decades in enumerate(PATH):
         share = at / len(PATH)
@@ -153,7 +153,7 @@ def scored(
     return float(best.parameters[0]), 0.0 * best.parameters[1:] if nothing else best.parameters[1:]
 
 
-def _maximised(chunks: Callable[[], Chunks], told: RowLikelihood, penalty: float, start: Fitted) -> Fitted:
+def _maximised(chunks: Callable[[], Chunks], told: RowLikelihood, penalty: float, start: RidgeFit) -> RidgeFit:
     """The likelihood less the penalty at its maximum, from `start` on, by Fisher scoring."""
 
     def cost(score: FloatArray, parameters: FloatArray) -> float:
@@ -180,4 +180,4 @@ def _maximised(chunks: Callable[[], Chunks], told: RowLikelihood, penalty: float
         if gained < SETTLED:
             break
     # Laplace's approximation, with Fisher's information in place of the curvature
-    return Fitted(parameters, score, penalty, -now - 0.5 * volume)
+    return RidgeFit(parameters, score, penalty, -now - 0.5 * volume)

@@ -13,13 +13,13 @@ import numpy.typing as npt
 from features_party.training.capacity import Capacity
 from features_party.training.draws import dealt, seed
 from features_party.training.encoding import FeatureSchema, Float32
-from features_party.training.learner import Fit, Graph, Learner, Ports, Sample, Seen, Task
+from features_party.training.learner import Fit, Graph, Learner, ModelInput, Ports, Sample, Task
 from features_party.training.learners.chance import NOTHING
 from features_party.training.learners.comparison import CHANCE, SMALLEST, Objective, out_of_fold
 from features_party.training.learners.onnx_trees import tree_attributes
 from features_party.training.learners.tree_document import checked_document
 from features_party.training.links import Link, read_link
-from features_party.training.objectives import Told, squared
+from features_party.training.objectives import ChannelGradients, squared
 from features_party.training.progress import part
 from features_party.training.threads import openmp_threads
 from label_dp.service.cli import Progress
@@ -59,7 +59,7 @@ class TreeInput:
         return len(self.numbers)
 
     @classmethod
-    def of(cls, seen: Seen) -> TreeInput:
+    def of(cls, seen: ModelInput) -> TreeInput:
         encoded, sizes = seen.encoded, seen.sizes
         kinds = cls.kinds_of(encoded.numbers.shape[1], sizes)
         if not sizes:
@@ -144,7 +144,7 @@ class Trees(Learner):
         body = fit_trees(TreeInput.of(seen), sample, task, boosting, part(progress, 0.1, 0.9))
         return Fit(body, effects, None, notes)
 
-    def predict(self, seen: Seen, threads: int = 1) -> FloatArray:
+    def predict(self, seen: ModelInput, threads: int = 1) -> FloatArray:
         return self.outputs(seen.once(TreeInput.of), threads)
 
     def outputs(self, seen: TreeInput, threads: int = 1, base: FloatArray | None = None, rounds: int = 0) -> FloatArray:
@@ -245,7 +245,7 @@ class Boosting:
 
     bag: int = 0
     base: FloatArray | None = None
-    told: Told | None = None
+    told: ChannelGradients | None = None
     capacity: Capacity | None = None
     enough: Callable[[Trees, int], bool] = lambda _trees, _count: False
 
@@ -281,7 +281,7 @@ def fit_trees(seen: TreeInput, sample: Sample, task: Task, boosting: Boosting, p
     return Trees(booster, link)
 
 
-def tree_scores(seen: Seen, sample: Sample, task: Task, progress: Progress) -> Callable[[Seen], FloatArray]:
+def tree_scores(seen: ModelInput, sample: Sample, task: Task, progress: Progress) -> Callable[[ModelInput], FloatArray]:
     """The scores of trees of the task's capacity, grown on these rows."""
     body = fit_trees(TreeInput.of(seen), sample, task, Boosting(told=task.told), progress)
     return lambda later: body.scores(TreeInput.of(later), task.threads)
@@ -300,7 +300,7 @@ def left_by_trees(sample: Sample, task: Task) -> FloatArray:
         rest, later = sample.take(train), sample.encoded.take(held)
         seen, effects = rest.seen(task)
         body = fit_trees(TreeInput.of(seen), rest, task, Boosting(capacity=capacity), lambda _what, _share: None)
-        found[held] -= body.predict(Seen(later, effects.apply(later.codes), task.sizes), task.threads)
+        found[held] -= body.predict(ModelInput(later, effects.apply(later.codes), task.sizes), task.threads)
     return found
 
 

@@ -42,7 +42,7 @@ from labels_party.labels.runs import among, contains, locate, sort_run
 from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Population
 from labels_party.storage.secrets import Secrets
-from labels_party.work.kind import Asked, Job
+from labels_party.work.kind import Job, PlannedWork
 from labels_party.work.store import Works
 
 NUMBERS = ("scores", "scores_2")  # parameters that say how scores are numbered, in the order of the scores
@@ -149,7 +149,7 @@ class CalibrationKind(AnswerKind[Scored]):
     def asker(self, wish: Scored) -> str | None:
         return wish.by_audience
 
-    def plan(self, batch: Batch, population: Population, wish: Scored) -> Asked:
+    def plan(self, batch: Batch, population: Population, wish: Scored) -> PlannedWork:
         """Raises as the plan of a shape, and to the owner InvalidRows (ids that are not in the batch)."""
         given, scores, audience = wish.asked, wish.scores, wish.by_audience
         assert batch.n is not None

@@ -76,7 +76,7 @@ class DrawJob:
 
 
 @dataclass(frozen=True)
-class Written:
+class MessageFile:
     """A file of the attempt. `sha256`: what it must be, where somebody else wrote it."""
 
     role: str
@@ -86,11 +86,11 @@ class Written:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class MessageDraw:
     channel: Channel
     prior: npt.NDArray[np.float64] | None
     expected_loss: float | None
-    files: tuple[Written, ...]
+    files: tuple[MessageFile, ...]
     mechanism: str
     why: str
     domain: Domain  # the population's, or the part of it that was bought
@@ -114,10 +114,10 @@ class Engine(ABC):
         begin at `starts` only the sums matter: they may stand at the first position of each. Raises as `draw`."""
 
     @abstractmethod
-    def write(self, job: DrawJob, channel: Channel) -> list[Written]:
+    def write(self, job: DrawJob, channel: Channel) -> list[MessageFile]:
         """Draw every label and write the files of the message, durable, in the order of ids. Raises as `draw`."""
 
-    def draw(self, job: DrawJob) -> Drawn:
+    def draw(self, job: DrawJob) -> MessageDraw:
         """Write the attempt's files, durable. Raises Unavailable when the disk or the randomness fails,
         EpsilonNotProved where a draw would cost more than its part of the charge."""
         try:
@@ -128,7 +128,7 @@ class Engine(ABC):
                 f"The message cannot be written ({what}). The release stays charged and will not be charged again."
             ) from None
 
-    def _draw(self, job: DrawJob) -> Drawn:
+    def _draw(self, job: DrawJob) -> MessageDraw:
         # space first: whether the disk fills up must not depend on what was drawn
         self.reserve(job)
         reserve(job.folder / PRIOR_FILE, largest_prior(job.population.domain.k))
@@ -143,11 +143,11 @@ class Engine(ABC):
         expected = None
         if prior is not None:
             rows = write_prior(job.folder / PRIOR_FILE, domain.values, prior)
-            files.append(Written("prior", PRIOR_FILE, rows))
+            files.append(MessageFile("prior", PRIOR_FILE, rows))
             expected = float(channel.expected_loss(prior, get_loss(plan.loss)))
         else:
             (job.folder / PRIOR_FILE).unlink()
-        return Drawn(channel, prior, expected, tuple(files), chosen.mechanism, chosen.why, domain)
+        return MessageDraw(channel, prior, expected, tuple(files), chosen.mechanism, chosen.why, domain)
 
     def _bought(self, job: DrawJob) -> DrawJob:
         """The job on the domain between the bounds that ε_clip buys here; as it is where none are bought."""
@@ -193,10 +193,10 @@ class LocalEngine(Engine):
             job.progress(what, share * done / job.n)
         return counts
 
-    def write(self, job: DrawJob, channel: Channel) -> list[Written]:
+    def write(self, job: DrawJob, channel: Channel) -> list[MessageFile]:
         feed = _Feed(ahead(self._sampled(job, channel)))
         return [
-            Written("message", name, write_message(job.folder / name, feed.take(part.rows), channel))
+            MessageFile("message", name, write_message(job.folder / name, feed.take(part.rows), channel))
             for name, part in job.files
         ]
 

@@ -20,10 +20,10 @@ from labels_party.kinds.message.priors import PublishedPriors
 from labels_party.kinds.message.request import RELEASE, make_request
 from labels_party.labels.batches import Batch
 from labels_party.ledger.populations import Population
-from labels_party.work.kind import RELEASES, Asked, Drawn, Job, SchemaKind, Work, WorkFile
+from labels_party.work.kind import RELEASES, Job, PlannedWork, SchemaKind, SignedFiles, Work, WorkFile
 
 if TYPE_CHECKING:
-    from labels_party.kinds.message.engine import Engine, Written
+    from labels_party.kinds.message.engine import Engine, MessageFile
 
 
 class MessageKind(SchemaKind[Release, ReleaseRequest]):
@@ -39,14 +39,14 @@ class MessageKind(SchemaKind[Release, ReleaseRequest]):
     def wish(self, population: Population, body: Release) -> ReleaseRequest:
         return make_request(self.priors, population, body)
 
-    def plan(self, batch: Batch, population: Population, wish: ReleaseRequest) -> Asked:
+    def plan(self, batch: Batch, population: Population, wish: ReleaseRequest) -> PlannedWork:
         assert batch.n is not None
         plan, additional = make_plan(wish, population, batch.n), wish.asked.additional_release
         self.engine.check(plan, population.domain)
         details = charge_details(plan, additional)
-        return Asked(RELEASE, plan.split, plan_json(plan, wish), details, additional)
+        return PlannedWork(RELEASE, plan.split, plan_json(plan, wish), details, additional)
 
-    def draw(self, job: Job) -> Drawn:
+    def draw(self, job: Job) -> SignedFiles:
         # imported here: numba, scipy and opendp behind it are needed by those who draw only
         from labels_party.kinds.message.engine import DrawJob
 
@@ -74,7 +74,7 @@ class MessageKind(SchemaKind[Release, ReleaseRequest]):
         manifest = build_manifest(plan, drawn, entries, job.batch, population.domain, members)
         envelope = key.sign(MANIFEST_TYPE, manifest.document())
         files = tuple(WorkFile(e.name, e.role, e.bytes, e.sha256) for e in entries)
-        return Drawn(envelope, digest(manifest.payload()), files)
+        return SignedFiles(envelope, digest(manifest.payload()), files)
 
     def largest(self, job: Job, files: int) -> int:
         from label_dp.documents.rows import largest_encoding
@@ -115,7 +115,7 @@ def plan_json(plan: ReleasePlan, wish: ReleaseRequest) -> dict[str, Any]:
     return plan.as_json() | {"given_prior": None if given is None else [float(p) for p in given.probabilities]}
 
 
-def _entry(folder: Path, written: Written) -> FileEntry:
+def _entry(folder: Path, written: MessageFile) -> FileEntry:
     """Raises Unavailable where a file is not what was written: a shared file system may lose bytes."""
     path = folder / written.name
     with path.open("rb") as file:

@@ -7,13 +7,18 @@ from typing import Any
 from label_dp.documents.manifest import FileEntry, Manifest, Mechanism, PriorRef
 from label_dp.domain import Domain
 from labels_party.kinds.message.clipping import describe
-from labels_party.kinds.message.engine import Drawn
+from labels_party.kinds.message.engine import MessageDraw
 from labels_party.kinds.message.plan import ReleasePlan
 from labels_party.labels.batches import ID_LIST, Batch
 
 
 def build_manifest(
-    plan: ReleasePlan, drawn: Drawn, entries: list[FileEntry], batch: Batch, public: Domain, members: dict[str, Any]
+    plan: ReleasePlan,
+    drawn: MessageDraw,
+    entries: list[FileEntry],
+    batch: Batch,
+    public: Domain,
+    members: dict[str, Any],
 ) -> Manifest:
     """Not yet signed. `public` is the domain that the owner declared; `members`: those that every kind of document
     has."""

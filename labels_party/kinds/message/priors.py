@@ -18,8 +18,8 @@ from label_dp.domain import Domain
 from label_dp.errors import InvalidPrior, InvalidRows, InvalidTable, NotFound
 from label_dp.label_values import value_positions
 from labels_party.kinds.message.plan import CARRIED, ESTIMATED, GivenPrior
+from labels_party.labels.batch_uses import PUBLISHED
 from labels_party.labels.parsing import classes_of, floats_of
-from labels_party.labels.standing import PUBLISHED
 from labels_party.ledger.populations import Population
 from labels_party.storage.tables import audit_events, work_files
 from labels_party.work.kind import RELEASES, Work, WorkFile

@@ -11,7 +11,7 @@ from labels_party.kinds.prediction.methods import METHODS, value_of
 from labels_party.kinds.prediction.predictors import Predictor, split_of
 from labels_party.labels.batches import Batch
 from labels_party.ledger.populations import Population
-from labels_party.work.kind import Asked, AtOnceKind, Drawn, Paid, Work
+from labels_party.work.kind import AtOnceKind, ChargedWork, PlannedWork, SignedFiles, Work
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class PredictionKind(DocumentKind[Query], AtOnceKind[Query]):
     def asker(self, wish: Query) -> str | None:
         return wish.by_audience
 
-    def plan(self, batch: Batch, population: Population, wish: Query) -> Asked:
+    def plan(self, batch: Batch, population: Population, wish: Query) -> PlannedWork:
         plan, by = wish.predictor.plan, wish.by_audience
         parameters = {
             "predictor": wish.predictor.id,
@@ -43,9 +43,9 @@ class PredictionKind(DocumentKind[Query], AtOnceKind[Query]):
         }
         details = {"answer": PREDICTION, "predictor": wish.predictor.id, "query": wish.digest}
         audiences = () if by is None else (by,)
-        return Asked(PREDICTION, split_of(plan.epsilon), parameters, details, audiences=audiences, by_audience=by)
+        return PlannedWork(PREDICTION, split_of(plan.epsilon), parameters, details, audiences=audiences, by_audience=by)
 
-    def draw(self, paid: Paid, wish: Query) -> Drawn:
+    def draw(self, paid: ChargedWork, wish: Query) -> SignedFiles:
         plan = wish.predictor.plan
         method = METHODS[plan.method]
         result = {"value": value_of(plan, paid.population.domain, method.draw(plan, wish.fact))}

@@ -33,10 +33,10 @@ from labels_party.kinds.feature_store import FeatureStore
 from labels_party.kinds.prediction.asked import make_plan, of_query, schema_of
 from labels_party.kinds.prediction.methods import METHODS, PredictorPlan
 from labels_party.kinds.prediction.states import StateStore
+from labels_party.labels.batch_uses import RETIRED, TRAINING, refuse_second
 from labels_party.labels.batches import PREDICTOR, SEALED, Batch, Batches, require_sealed, timestamp
 from labels_party.labels.digests import siphash128
 from labels_party.labels.seal import SealedLabels
-from labels_party.labels.standing import RETIRED, TRAINING, refuse_second
 from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Population
 from labels_party.ledger.store import Ledger

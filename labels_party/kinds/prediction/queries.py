@@ -34,7 +34,7 @@ from label_dp.service.logs import event
 from labels_party.kinds.prediction.kind import Query
 from labels_party.kinds.prediction.methods import METHODS
 from labels_party.kinds.prediction.predictors import READY, Predictor, Predictors, split_of
-from labels_party.labels.standing import RETIRED
+from labels_party.labels.batch_uses import RETIRED
 from labels_party.ledger.populations import Population
 from labels_party.mechanisms.entropy import LaplaceNoise
 from labels_party.mechanisms.private_prediction.lattice import laplace_noise

@@ -9,10 +9,10 @@ from label_dp.errors import InvalidFile, TooLarge
 from labels_party.labels.chunks import Chunk
 from labels_party.labels.formats.arrow_guard import BAD, LARGE, MOST_BODY, GuardedStream
 from labels_party.labels.formats.columns import check_schema
-from labels_party.labels.formats.source import Source, Wanted
+from labels_party.labels.formats.source import ColumnSelection, Source
 
 
-def read_arrow(source: Source, wanted: Wanted) -> Iterator[Chunk]:
+def read_arrow(source: Source, wanted: ColumnSelection) -> Iterator[Chunk]:
     """Chunks of the rows. Raises InvalidFile, InvalidTable, TooLarge."""
     import pyarrow as pa
 

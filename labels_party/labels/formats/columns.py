@@ -6,12 +6,12 @@ from typing import Any
 
 from label_dp.columnar.tables import require_columns
 from label_dp.errors import InvalidTable
-from labels_party.labels.formats.source import Wanted
+from labels_party.labels.formats.source import ColumnSelection
 
 SHOWN = "the upload"
 
 
-def check_schema(schema: Any, wanted: Wanted) -> None:
+def check_schema(schema: Any, wanted: ColumnSelection) -> None:
     """Raises InvalidTable for a missing column or one whose type cannot hold what it should.
 
     Checked before anything is decoded: nested types may hold any amount of anything.

@@ -12,7 +12,7 @@ from label_dp.columnar.csv_text import rows_with_lines
 from label_dp.columnar.tables import require_columns
 from label_dp.errors import InvalidFile, InvalidTable
 from labels_party.labels.chunks import Chunk
-from labels_party.labels.formats.source import BLOCK, Source, Wanted
+from labels_party.labels.formats.source import BLOCK, ColumnSelection, Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,7 +21,7 @@ MOST_RECORD = 1 << 16
 SHOWN = "the upload"
 
 
-def read_csv(source: Source, wanted: Wanted) -> Iterator[Chunk]:
+def read_csv(source: Source, wanted: ColumnSelection) -> Iterator[Chunk]:
     """Chunks of the records, every column as text: whoever takes them tells what a field without text means. Raises
     InvalidFile, InvalidTable."""
     held = (source.read()).removeprefix(b"\xef\xbb\xbf")

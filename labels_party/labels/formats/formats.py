@@ -13,7 +13,7 @@ from labels_party.labels.formats.csv_lines import read_csv
 from labels_party.labels.formats.json_document import read_json
 from labels_party.labels.formats.json_lines import read_json_lines
 from labels_party.labels.formats.parquet_file import read_parquet
-from labels_party.labels.formats.source import Source, Wanted
+from labels_party.labels.formats.source import ColumnSelection, Source
 from labels_party.labels.parsing import LABEL, NUMERIC
 
 
@@ -22,7 +22,7 @@ class Format:
     """A format by its names as a content type, the usual one first. Records have our names; tables may have others."""
 
     types: tuple[str, ...]
-    read: Callable[[Source, Wanted], Iterator[Chunk]]
+    read: Callable[[Source, ColumnSelection], Iterator[Chunk]]
     table: bool = True
     text: bool = True  # decoded it has about its size
 
@@ -50,7 +50,7 @@ class Format:
         numeric = tuple(named.get(field, field) for field in fields if field in NUMERIC)
         instead = tuple((f, n) for f, n in (usual or {}).items() if self.table and f in theirs and n not in theirs)
         numbers = tuple(n for n in numeric if n not in label)
-        found = self.read(source, Wanted(theirs, folder, nulls, numbers, label, instead))
+        found = self.read(source, ColumnSelection(theirs, folder, nulls, numbers, label, instead))
         return found if theirs == fields and not instead else _renamed(found, fields)
 
 

@@ -21,7 +21,7 @@ from labels_party.labels.formats.records import (
     refuse_misread,
     slow_chunk,
 )
-from labels_party.labels.formats.source import BLOCK, Source, Wanted
+from labels_party.labels.formats.source import BLOCK, ColumnSelection, Source
 
 WHOLE = BLOCK  # documents up to this many bytes are read at once
 MOST_COLUMNS = 16 * BLOCK  # a document of columns cannot be read in pieces
@@ -33,7 +33,7 @@ _NEXT = re.compile(rb"\s*,")
 BAD = "The body is not valid JSON."
 
 
-def read_json(source: Source, wanted: Wanted) -> Iterator[Chunk]:
+def read_json(source: Source, wanted: ColumnSelection) -> Iterator[Chunk]:
     """Chunks of the records. Raises InvalidFile, TooLarge."""
     held = bytearray()
     if not _read(source, held, WHOLE):
@@ -64,12 +64,12 @@ def _without_mark(text: bytes | bytearray) -> bytes:
     return bytes(text).removeprefix(b"\xef\xbb\xbf")
 
 
-def _shape(wanted: Wanted) -> InvalidFile:
+def _shape(wanted: ColumnSelection) -> InvalidFile:
     names = ", ".join(wanted.fields)
     return InvalidFile(f'The JSON body must be {{"records": [...]}} or have one list per field: {names}.')
 
 
-def _document(text: bytes, wanted: Wanted) -> Chunk:
+def _document(text: bytes, wanted: ColumnSelection) -> Chunk:
     if len(text) > WHOLE and _containers(text) > 1 + len(wanted.fields):  # each would take thirty times its bytes
         raise _shape(wanted)
     try:
@@ -110,7 +110,7 @@ def _containers(text: bytes) -> int:
     return outside.count(b"[") + outside.count(b"{")
 
 
-def _quick(text: bytes, wanted: Wanted) -> Chunk:
+def _quick(text: bytes, wanted: ColumnSelection) -> Chunk:
     """Raises Odd for everything but a well-formed document."""
     try:
         data = orjson.loads(text)
@@ -134,7 +134,7 @@ def _quick(text: bytes, wanted: Wanted) -> Chunk:
 # --- a long list of records, piece by piece ---------------------------------------------------------------
 
 
-def _pieces(held: bytearray, source: Source, wanted: Wanted) -> Iterator[Chunk]:
+def _pieces(held: bytearray, source: Source, wanted: ColumnSelection) -> Iterator[Chunk]:
     """`held` begins behind the bracket that opens the list, then behind the comma after a piece."""
     first = True
     while True:
@@ -184,7 +184,7 @@ def _last_record_end(held: bytearray) -> int:
     return 0
 
 
-def _piece(text: bytes, wanted: Wanted) -> Chunk:
+def _piece(text: bytes, wanted: ColumnSelection) -> Chunk:
     """Whole records separated by commas: a brace outside of strings ends one, or the text is not valid JSON."""
     text = b"[" + text + b"]"
     try:

@@ -18,13 +18,13 @@ from labels_party.labels.formats.records import (
     quick_columns,
     slow_chunk,
 )
-from labels_party.labels.formats.source import Source, Wanted
+from labels_party.labels.formats.source import ColumnSelection, Source
 
 MOST_LINE = 1 << 16
 TOO_LONG = f"a line has at most {MOST_LINE} bytes"
 
 
-def read_json_lines(source: Source, wanted: Wanted) -> Iterator[Chunk]:
+def read_json_lines(source: Source, wanted: ColumnSelection) -> Iterator[Chunk]:
     """Chunks of the records; empty lines are passed over."""
     held, line, first = b"", 1, True
     while True:
@@ -52,7 +52,7 @@ def read_json_lines(source: Source, wanted: Wanted) -> Iterator[Chunk]:
             line += 1
 
 
-def _chunk(lines: list[bytes], first: int, wanted: Wanted) -> Iterator[Chunk]:
+def _chunk(lines: list[bytes], first: int, wanted: ColumnSelection) -> Iterator[Chunk]:
     """`first` is the number of the first line."""
     full = [i for i, text in enumerate(lines) if text.strip()]
     numbers = range(first, first + len(lines)) if len(full) == len(lines) else [first + i for i in full]
@@ -73,7 +73,7 @@ def _chunk(lines: list[bytes], first: int, wanted: Wanted) -> Iterator[Chunk]:
     yield chunk
 
 
-def _slow(lines: list[bytes], wanted: Wanted, numbers: Any) -> Chunk:
+def _slow(lines: list[bytes], wanted: ColumnSelection, numbers: Any) -> Chunk:
     records, faults = [], []
     for row, text in enumerate(lines):
         try:

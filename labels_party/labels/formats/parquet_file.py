@@ -11,7 +11,7 @@ from label_dp.columnar.thrift import FineParts, LyingFile
 from label_dp.errors import InvalidFile, TooLarge, Unavailable
 from labels_party.labels.chunks import Chunk
 from labels_party.labels.formats.columns import SHOWN, check_schema
-from labels_party.labels.formats.source import Source, Wanted, table_need
+from labels_party.labels.formats.source import ColumnSelection, Source, table_need
 from labels_party.labels.spool import Spool
 
 ROWS_AT_ONCE = 1 << 13
@@ -20,7 +20,7 @@ DECODED_FLOOR, DECODED_RATIO = 1 << 26, 16  # ids differ, so an honest file hard
 BAD = f"{SHOWN.capitalize()} is not a complete, undamaged Parquet file."
 
 
-def read_parquet(source: Source, wanted: Wanted) -> Iterator[Chunk]:
+def read_parquet(source: Source, wanted: ColumnSelection) -> Iterator[Chunk]:
     """Chunks of the rows; a large file waits in the folder, encrypted. Raises InvalidFile, InvalidTable, TooLarge,
     Unavailable (no room to spool)."""
     with Spool(wanted.folder) as spool:
@@ -34,7 +34,7 @@ def read_parquet(source: Source, wanted: Wanted) -> Iterator[Chunk]:
         yield from _decoded(spool, wanted)
 
 
-def _decoded(spool: Spool, wanted: Wanted) -> Iterator[Chunk]:
+def _decoded(spool: Spool, wanted: ColumnSelection) -> Iterator[Chunk]:
     import pyarrow as pa
 
     most = DECODED_FLOOR + DECODED_RATIO * spool.size()

@@ -12,7 +12,7 @@ import numpy as np
 
 from label_dp.errors import InvalidRows, RowProblem
 from labels_party.labels.chunks import Chunk
-from labels_party.labels.formats.source import Wanted
+from labels_party.labels.formats.source import ColumnSelection
 from labels_party.labels.parsing import CLASS, EMPTY, ID, LABEL, NUMBER, NUMERIC
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def loads_slowly(text: bytes | str) -> Any:
     return json.loads(whole, object_pairs_hook=Pairs)
 
 
-def quick_columns(records: list[Any], wanted: Wanted, text: bytes) -> dict[str, list[Any]]:
+def quick_columns(records: list[Any], wanted: ColumnSelection, text: bytes) -> dict[str, list[Any]]:
     """The columns of well-formed records that orjson read from `text`. Raises Odd."""
     width = len(wanted.fields)
     try:
@@ -68,7 +68,7 @@ def has_members(text: bytes, expected: int) -> bool:
     return b"".join(text.split(b'"')[::2]).count(b":") == expected  # colons outside of strings
 
 
-def slow_chunk(records: list[Any], wanted: Wanted, *, line: Callable[[int], int] | None = None) -> Chunk:
+def slow_chunk(records: list[Any], wanted: ColumnSelection, *, line: Callable[[int], int] | None = None) -> Chunk:
     """A chunk of values as `loads_slowly` gives them, or its faults."""
     fields = set(wanted.fields)
     rule = f"a record must have exactly the members {', '.join(wanted.fields)}"
@@ -85,7 +85,9 @@ def slow_chunk(records: list[Any], wanted: Wanted, *, line: Callable[[int], int]
     return columns_chunk({name: [m[name] for m in members] for name in wanted.fields}, wanted, line=line)
 
 
-def columns_chunk(columns: dict[str, list[Any]], wanted: Wanted, *, line: Callable[[int], int] | None = None) -> Chunk:
+def columns_chunk(
+    columns: dict[str, list[Any]], wanted: ColumnSelection, *, line: Callable[[int], int] | None = None
+) -> Chunk:
     """A chunk of equally long columns of any JSON values, or its faults."""
     import pyarrow as pa
 
@@ -97,7 +99,7 @@ def columns_chunk(columns: dict[str, list[Any]], wanted: Wanted, *, line: Callab
     return Chunk(pa.table(arrays), rows, line=line)
 
 
-def _column(values: list[Any], wanted: Wanted, field: str) -> pa.Array:
+def _column(values: list[Any], wanted: ColumnSelection, field: str) -> pa.Array:
     if field in wanted.classes:
         return _classes(values, wanted.nulls, field)
     return _numbers(values, wanted.nulls, field) if field in NUMERIC else _ids(values, field)

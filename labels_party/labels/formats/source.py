@@ -26,7 +26,7 @@ def text_need(size: int) -> int:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ColumnSelection:
     """What is read of an upload: its columns `fields`, those in `numeric` as numbers, those in `classes` as names, the
     others as ids.
 
@@ -42,7 +42,7 @@ class Wanted:
         tuple[str, str], ...
     ] = ()  # names of columns, and what is read where a table has none of that name
 
-    def among(self, names: Sequence[str]) -> Wanted:
+    def among(self, names: Sequence[str]) -> ColumnSelection:
         """The same of a table whose columns are so named."""
         instead = {a: b for a, b in self.otherwise if a not in names and b in names}
         return replace(self, fields=tuple(instead.get(f, f) for f in self.fields)) if instead else self

@@ -66,13 +66,13 @@ def add_audit_commands(
     ) -> None:
         """Events, oldest first, one sentence each; then ε by population and batch."""
         from label_dp.audit.commands import show
-        from label_dp.audit.show import Wanted
+        from label_dp.audit.show import EventFilter
 
         of = audited()
 
         def look(connection: Any) -> None:
             found = of.population(connection, population) if population is not None else None
-            events = Wanted(found, work, batch, kind, since).select(of.store, connection, limit=limit)
+            events = EventFilter(found, work, batch, kind, since).select(of.store, connection, limit=limit)
             names = of.names(connection)
             show(events, f"{party} party", as_json=as_json, lines=lines, totals_only=totals, names=names)
 

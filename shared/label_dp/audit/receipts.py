@@ -29,15 +29,18 @@ RELEASE, ANSWER = "release", "answer"
 
 
 @dataclass(frozen=True)
-class Told:
+class DocumentNoun:
     """What an event of publication or acceptance is about, and which detail holds the SHA-256 of what was signed."""
 
     noun: str
     detail: str
 
 
-PUBLICATIONS = {PUBLISHED: Told(RELEASE, "manifest_sha256"), ANSWER_PUBLISHED: Told(ANSWER, "sha256")}
-ACCEPTANCES = {ACCEPTED: Told(RELEASE, "manifest_digest"), ANSWER_ACCEPTED: Told(ANSWER, "document_digest")}
+PUBLICATIONS = {PUBLISHED: DocumentNoun(RELEASE, "manifest_sha256"), ANSWER_PUBLISHED: DocumentNoun(ANSWER, "sha256")}
+ACCEPTANCES = {
+    ACCEPTED: DocumentNoun(RELEASE, "manifest_digest"),
+    ANSWER_ACCEPTED: DocumentNoun(ANSWER, "document_digest"),
+}
 
 
 def key_event(audience: str, key: VerifyingKey, actor: str) -> Event:

@@ -25,7 +25,7 @@ SINCE = re.compile(r"\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}:\d{2}Z)?", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class EventFilter:
     """Which events are asked for; ids, not names. `since` is a day or a time (UTC). Raises InvalidInput.
 
     `exact`: whether who asks may know more of a time than its day; a finer `since` would tell.

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from label_dp.channels.base import Channel
-from label_dp.channels.model_error import Told, effective_parameters, model_error
+from label_dp.channels.model_error import FeatureSignal, effective_parameters, model_error
 from label_dp.errors import InvalidMechanism
 
 FloatArray = npt.NDArray[np.float64]
@@ -59,7 +59,7 @@ class Solver:
     """
 
     mean: float
-    told: Told
+    told: FeatureSignal
     basis: FloatArray
     strengths: FloatArray
     along: FloatArray
@@ -77,7 +77,7 @@ class Solver:
         mean = float(channel.labels[0] + p @ (channel.labels - channel.labels[0]))
         y = channel.labels - mean
         shares = np.maximum(channel.output_distribution(p), 1e-300)
-        told = Told.of(channel.labels, p)
+        told = FeatureSignal.of(channel.labels, p)
         posterior, part = (_adjoint(channel, p * one) / shares for one in (y, told.part))
         basis: list[FloatArray] = []
         images: list[FloatArray] = []
@@ -145,7 +145,7 @@ class Solver:
         return np.asarray(self.mean + scaled @ self.basis, np.float64), rho
 
 
-def best_scale(told: Told, inner: Any, square: Any, outer: Any, rest: Any) -> Any:
+def best_scale(told: FeatureSignal, inner: Any, square: Any, outer: Any, rest: Any) -> Any:
     """c of least explained·|c·u − h|² along the told part h and rest·|c·u − w|² elsewhere, w the rest of the label:
     from `inner` u·h, `square` |u|² along h, `outer` u·w and `rest` |u|² elsewhere, numbers or arrays."""
     return (told.explained * inner + told.rest * outer) / (told.explained * square + told.rest * rest)

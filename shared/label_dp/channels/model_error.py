@@ -56,7 +56,7 @@ def effective_parameters(signal: float, noise: float, n: int) -> tuple[float, fl
 
 
 @dataclass(frozen=True)
-class Told:
+class FeatureSignal:
     """What features are taken to tell of labels: `part` float64[k], of mean 0 and `variance` under the prior, of which
     they explain the share `explained`, and of what is left of a label the share `rest`. The part is the label itself,
     or, of labels that are mostly zero (`zero_apart`), their mean given whether they are zero."""
@@ -68,7 +68,7 @@ class Told:
     zero_apart: bool = False
 
     @classmethod
-    def of(cls, labels: FloatArray, prior: FloatArray) -> Told:
+    def of(cls, labels: FloatArray, prior: FloatArray) -> FeatureSignal:
         """For labels and prior float64[k]."""
         y = labels - labels[0]  # so that large labels lose no digits
         y -= float(prior @ y)
@@ -90,7 +90,7 @@ def model_error(channel: Channel, prior: FloatArray, n: int, values: FloatArray)
     y = channel.labels - centre  # so that large labels lose no digits
     means, variances = channel.moments(np.asarray(values, np.float64) - centre)
     bias = means - y
-    told, noise = Told.of(channel.labels, prior), float(prior @ variances)
+    told, noise = FeatureSignal.of(channel.labels, prior), float(prior @ variances)
     shift = float(prior @ bias)
     slope = float(prior @ (told.part * bias)) / told.variance if told.variance > 0 else 0.0
     rest = float(prior @ (bias - shift - slope * told.part) ** 2)

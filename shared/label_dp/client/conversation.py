@@ -84,7 +84,7 @@ class Retried:
 
 
 @dataclass(frozen=True)
-class Said(Generic[T]):
+class Report(Generic[T]):
     """A value for whoever follows the conversation; nothing comes back."""
 
     value: T
@@ -95,8 +95,10 @@ class _More:
 
 
 MORE: Final = _More()
-Conversation: TypeAlias = Generator[Request | Open | Retried | Said[Any] | _More | float, Any, T]  # float: a pause in s
-Story: TypeAlias = Generator[Request | Open | Retried | Said[T] | _More | float, Any, None]  # for what it says
+Conversation: TypeAlias = Generator[
+    Request | Open | Retried | Report[Any] | _More | float, Any, T
+]  # float: a pause in s
+Story: TypeAlias = Generator[Request | Open | Retried | Report[T] | _More | float, Any, None]  # for what it says
 
 
 def path(template: str, *parts: str) -> str:

@@ -15,7 +15,7 @@ from httpx_sse import EventSource
 from label_dp.client.awaited_transport import AwaitedTransport
 from label_dp.client.bodies import large_body
 from label_dp.client.budgets import ENDLESS
-from label_dp.client.conversation import Conversation, Open, Said
+from label_dp.client.conversation import Conversation, Open, Report
 from label_dp.client.peer import Peer, Wire
 from label_dp.client.transport import Transport
 
@@ -58,17 +58,17 @@ class Blocking:
         """What the conversation says, as it says it."""
         with closing(self._steps(talk)) as steps:
             for step in steps:
-                if isinstance(step, Said):
+                if isinstance(step, Report):
                     yield step.value
 
-    def _steps(self, talk: Conversation[Any]) -> Generator[Said[Any] | _End, None, None]:
+    def _steps(self, talk: Conversation[Any]) -> Generator[Report[Any] | _End, None, None]:
         given: Any = None
         pieces: Iterator[Any] = iter(())
         with closing(self.peer.wire(talk)) as wire, ExitStack() as line:
             while not isinstance(step := _next(wire, given), _End):
                 given = None
                 try:
-                    if isinstance(step, Said):
+                    if isinstance(step, Report):
                         yield step
                     elif isinstance(step, Open):
                         line.close()
@@ -107,10 +107,10 @@ class Awaited:
     async def follow(self, talk: Conversation[Any]) -> AsyncIterator[Any]:
         async with aclosing(self._steps(talk)) as steps:
             async for step in steps:
-                if isinstance(step, Said):
+                if isinstance(step, Report):
                     yield step.value
 
-    async def _steps(self, talk: Conversation[Any]) -> AsyncGenerator[Said[Any] | _End, None]:
+    async def _steps(self, talk: Conversation[Any]) -> AsyncGenerator[Report[Any] | _End, None]:
         given: Any = None
         pieces: Any = None
         with closing(self.peer.wire(talk)) as wire:
@@ -118,7 +118,7 @@ class Awaited:
                 while not isinstance(step := _next(wire, given), _End):
                     given = None
                     try:
-                        if isinstance(step, Said):
+                        if isinstance(step, Report):
                             yield step
                         elif isinstance(step, Open):
                             await line.aclose()

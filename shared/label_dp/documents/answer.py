@@ -13,7 +13,7 @@ from pydantic import Field
 
 from label_dp.documents.bundle import open_file
 from label_dp.documents.members import Strict, Text
-from label_dp.documents.signed import MAX_ENVELOPE_BYTES, Charged
+from label_dp.documents.signed import MAX_ENVELOPE_BYTES, ChargedDocument
 from label_dp.documents.signing import ANSWER_TYPE
 from label_dp.errors import InvalidFile, MalformedAnswer, VerificationFailed
 
@@ -26,7 +26,7 @@ class AnswerMechanism(Strict):
     facts: dict[str, str | int | bool | None] = Field(default_factory=dict)
 
 
-class Answer(Charged):
+class Answer(ChargedDocument):
     """With the random `salt` nobody who sees the document's digest, in an audit export, can find it by guessing."""
 
     FORMAT: ClassVar[str] = "label-dp-answer/1"

@@ -11,7 +11,7 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 from label_dp.channels.base import Channel
 from label_dp.channels.registry import channel_from_json
 from label_dp.documents.members import EpsilonText, Sha256, Strict, Text
-from label_dp.documents.signed import Charged
+from label_dp.documents.signed import ChargedDocument
 from label_dp.documents.signing import MANIFEST_TYPE
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
@@ -93,7 +93,7 @@ class Clipping(Strict):
             raise ValueError("ε of the bounds is not the ε_clip of the split")
 
 
-class Manifest(Charged):
+class Manifest(ChargedDocument):
     FORMAT: ClassVar[str] = "label-dp-message/1"
     TYPE: ClassVar[str] = MANIFEST_TYPE
     NOUN: ClassVar[str] = "message"

@@ -1,8 +1,8 @@
 """A signed document: canonical JSON in a DSSE envelope, whose form is looked at after its signature was verified.
 
-`Document` is the base of everything that is signed; `Charged` of what was computed from labels and paid for: messages
-and answers. Every member is always there: what does not apply is null, "0" or empty. Every number that is not a whole
-number is a decimal string, so that the canonical bytes have one spelling. FORMAT.md describes all of it.
+`Document` is the base of everything that is signed; `ChargedDocument` of what was computed from labels and paid for:
+messages and answers. Every member is always there: what does not apply is null, "0" or empty. Every number that is not
+a whole number is a decimal string, so that the canonical bytes have one spelling. FORMAT.md describes all of it.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Document(Strict):
             )
 
 
-class Charged(Document):
+class ChargedDocument(Document):
     """`epsilon_spent`, `delta_spent` and `unit` include this document. `n` counts the batch, all of which was charged.
     `adjacency` says what neighbouring data sets are."""
 

@@ -15,7 +15,7 @@ from label_dp.audit import events as kinds
 from label_dp.audit.commands import Party, compare_with, seen_before, verify_store
 from label_dp.audit.events import DAY, Event
 from label_dp.audit.group import Audited
-from label_dp.audit.show import Wanted, plain, sentence
+from label_dp.audit.show import EventFilter, plain, sentence
 from label_dp.documents.signing import VerifyingKey, named_key
 from label_dp.errors import InvalidInput, LabelDPError
 from label_dp.pages.site import FILE_FORM, FORM, HEADERS, Visit, page_router, visitor
@@ -42,7 +42,7 @@ def audit_router(party: Party, audited: Callable[[Any], Audited], *roles: str, e
         before: Annotated[int | None, Query(ge=1, lt=1 << 63), PLAIN] = None,
     ) -> Response:
         full = exact is None or visit.role == exact
-        asked = Wanted(
+        asked = EventFilter(
             population or None, work.strip() or None, batch.strip() or None, kind or None, since or None, full
         )
         of = audited(visit.services)

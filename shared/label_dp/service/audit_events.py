@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request, Response
 
-from label_dp.audit.show import Wanted, describe
+from label_dp.audit.show import EventFilter, describe
 from label_dp.documents.signing import SigningKey
 from label_dp.schemas.numbers import PLAIN
 from label_dp.service.apikeys import Principal
@@ -32,8 +32,8 @@ def _wanted(
     since: Annotated[
         str | None, Query(max_length=20, examples=["2026-11-20"], description="Only from this day or time on, UTC.")
     ] = None,
-) -> Wanted:
-    return Wanted(population, work, batch, kind, since)
+) -> EventFilter:
+    return EventFilter(population, work, batch, kind, since)
 
 
 After = Annotated[int, Query(ge=0, lt=1 << 63, description="Sequence number to start behind."), PLAIN]
@@ -53,7 +53,7 @@ def add_audit_calls(
         request: Request,
         response: Response,
         caller: Annotated[Principal, require(*roles)],
-        wanted: Annotated[Wanted, Depends(_wanted)],
+        wanted: Annotated[EventFilter, Depends(_wanted)],
         after: After = 0,
         limit: Limit = 200,
     ) -> list[dict[str, Any]]:

@@ -89,7 +89,7 @@ def add_backup_commands(app: typer.Typer, side: "Side", party: "Callable[[dict[s
         Refused where something is there already, and where an export shows that the backup is older than what happened:
         ε charged since would be forgotten. Ends as audit verify does.
         """
-        from label_dp.service.backup.restoring import Wanted
+        from label_dp.service.backup.restoring import RestoreRequest
         from label_dp.service.backup.restoring import restore as bring_back
         from label_dp.service.backup.sealed_keys import read_passphrase
 
@@ -97,7 +97,7 @@ def add_backup_commands(app: typer.Typer, side: "Side", party: "Callable[[dict[s
         of = party({name: value for name, value in given.items() if value is not None})
         passphrase = read_passphrase(passphrase_file) if passphrase_file is not None else None
         exports = tuple(against or ())
-        found = bring_back(of, Wanted(file, keys, passphrase, exports, charge_lost, key, newest))
+        found = bring_back(of, RestoreRequest(file, keys, passphrase, exports, charge_lost, key, newest))
         emit(found, as_json, lambda: _show_restored(found))
         if any(not comparison["agrees"] for comparison in found["against"]):
             raise SystemExit(1)

@@ -40,7 +40,7 @@ Loaded = tuple[list[str], dict[str, Any], list[Event]]  # what was changed, the 
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RestoreRequest:
     """`keys`: a folder with the private files of `keys/`; `passphrase`: of those inside the backup. `charge_lost`: go
     on from an older state, what happened since counting as spent. `public_key`: of the other party's exports.
     `newest`: somebody's word that nothing was charged after the backup, where no export can show it."""
@@ -54,7 +54,7 @@ class Wanted:
     newest: bool = False
 
 
-def restore(party: Party, wanted: Wanted) -> dict[str, Any]:
+def restore(party: Party, wanted: RestoreRequest) -> dict[str, Any]:
     """Make the home and the database of `party`, which must be empty. Returns what was restored and `changed`.
 
     Raises Conflict, InvalidFile, InvalidInput, SignatureInvalid, AuditChainBroken, Unavailable; nothing is left then.
@@ -106,7 +106,7 @@ def _chosen(own: VerifyingKey, signer: Signer, events: list[Event], home: Path, 
 # --- checks before anything is made -------------------------------------------------------------------------
 
 
-def _keys(archive: Archive, wanted: Wanted) -> dict[str, bytes]:
+def _keys(archive: Archive, wanted: RestoreRequest) -> dict[str, bytes]:
     """The private keys, from beside the backup or from inside it."""
     if wanted.keys is not None:
         found = {path.name: path for path in wanted.keys.glob("*.key")} if wanted.keys.is_dir() else {}
@@ -177,7 +177,7 @@ def _ahead(party: Party, database: Database, manifest: BackupManifest) -> str:
         database.dispose()
 
 
-def _refuse_older(party: Party, found: Evidence, manifest: BackupManifest, wanted: Wanted) -> None:
+def _refuse_older(party: Party, found: Evidence, manifest: BackupManifest, wanted: RestoreRequest) -> None:
     if not found.sentences or (wanted.charge_lost and party.charges_lost):
         return
     shown, more = found.sentences[:3], len(found.sentences) - 3

@@ -18,7 +18,7 @@ import pytest
 from features_party.models.export import export
 from features_party.models.folder import SavedModel, load_model, save_model
 from features_party.training.capacity import choose_capacity
-from features_party.training.learner import Seen
+from features_party.training.learner import ModelInput
 from features_party.training.learners.trees import TreeInput
 from features_party.training.model import TrainedModel
 from label_dp.domain import Domain
@@ -171,7 +171,7 @@ def test_plain_xgboost_gives_the_probabilities_of_classes_by_the_guide() -> None
 def tree_matrix(saved: SavedModel, table: pa.Table) -> npt.NDArray[np.float32]:
     model = saved.model
     encoded = model.schema.encode(table)
-    return TreeInput.of(Seen(encoded, model.effects.apply(encoded.codes), model.schema.sizes)).matrix()
+    return TreeInput.of(ModelInput(encoded, model.effects.apply(encoded.codes), model.schema.sizes)).matrix()
 
 
 def test_onnx_gives_the_trees_the_very_bits_that_the_model_gives_them() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from features_party.labels_service import LabelsService
-from features_party.receive.pull import Pulled
+from features_party.receive.pull import LocalMessage
 from features_party.receive.pull import pull as pull_one
 from features_party.receive.pull_since import Patience, await_published, first_day, pull_since
 from label_dp import errors
@@ -107,7 +107,7 @@ def pull(server: Server, folder: Path, since: str = "2026-11-01", patience: Pati
     key, name = server.sender.key.public, "features-party"
     with service(server) as labels:
 
-        def bring(release: str, out: Path, progress: Progress) -> Pulled:
+        def bring(release: str, out: Path, progress: Progress) -> LocalMessage:
             return pull_one(labels, release, lambda _e: key, name, out, progress)
 
         return pull_since(

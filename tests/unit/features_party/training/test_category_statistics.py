@@ -15,7 +15,7 @@ import pytest
 
 from features_party.training.category_statistics import FEWEST, Statistic, learn_statistics
 from features_party.training.encoding import FeatureSchema
-from features_party.training.learner import Seen
+from features_party.training.learner import ModelInput
 from features_party.training.learners.levels import learn_features
 from features_party.training.model import TrainedModel
 from label_dp.domain import Domain
@@ -166,7 +166,7 @@ def test_coordinates_are_for_trees_alone_and_come_last(model: TrainedModel) -> N
     assert 0 < sum(flags) < len(flags)
     shown = len(schema.number_names) - sum(flags)
     encoded = schema.encode(TABLE)
-    seen = Seen(encoded, model.effects.apply(encoded.codes), schema.sizes)
+    seen = ModelInput(encoded, model.effects.apply(encoded.codes), schema.sizes)
     every, smooth = learn_features(seen), learn_features(seen, shown)
     assert max(f.at for f in every if f.source == "number") == len(schema.number_names) - 1
     assert max(f.at for f in smooth if f.source == "number") == shown - 1

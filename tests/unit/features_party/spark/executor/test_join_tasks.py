@@ -18,7 +18,7 @@ from features_party.spark.executor.meeting import BIN, MESSAGE, Meeting
 from features_party.tables.label_columns import LabelColumns
 from features_party.training.effects import Effects
 from features_party.training.encoding import FeatureSchema
-from features_party.training.learner import Seen
+from features_party.training.learner import ModelInput
 from features_party.training.learners.trees import TreeInput
 from features_party.training.links import PoissonScore
 from label_dp.spark.task import TaskFailed
@@ -162,7 +162,7 @@ def test_trees_see_what_those_of_a_local_training_see(looks: Looks) -> None:
     matrix = Matrix(looks, schema, folds, np.array([0.8, 1.0, 4.0]), np.array([3.0, 2.0, 1.0]))
     found = pa.Table.from_batches(list(matrix(iter([pa.record_batch({"id": [1]})]))))
     effects = np.array([[folds[f].tables[0][c + 1]] for f, c in zip(rows.fold, encoded.codes[:, 0], strict=True)])
-    wanted = TreeInput.of(Seen(encoded, effects.astype(np.float32), schema.sizes))
+    wanted = TreeInput.of(ModelInput(encoded, effects.astype(np.float32), schema.sizes))
     assert matrix.kinds == wanted.kinds
     columns = [found[name].to_numpy() for name in found.column_names]
     assert np.array_equal(np.column_stack(columns[:-2]), wanted.matrix(), equal_nan=True)

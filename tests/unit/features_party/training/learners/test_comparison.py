@@ -17,7 +17,7 @@ from features_party.training.fitting import Examples, Recipe, fit
 from features_party.training.learner import Sample
 from features_party.training.learners import linear, trees
 from features_party.training.learners.chance import NOTHING
-from features_party.training.learners.comparison import Held, Objective
+from features_party.training.learners.comparison import Objective, OutOfFold
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.links import PoissonScore
 from features_party.training.objectives import squared
@@ -103,8 +103,8 @@ def test_a_model_that_is_clearly_better_stays_as_it_is(
         np.testing.assert_allclose(compared.predict(examples.features), as_it_is.predict(examples.features), atol=0.5)
 
 
-def held(scores: FloatArray, constant: float) -> Held:
-    return Held(scores, np.full(len(scores), constant), np.zeros(len(scores), np.int8), 1)
+def held(scores: FloatArray, constant: float) -> OutOfFold:
+    return OutOfFold(scores, np.full(len(scores), constant), np.zeros(len(scores), np.int8), 1)
 
 
 def sample(labels: FloatArray) -> Sample:

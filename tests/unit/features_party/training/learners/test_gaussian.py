@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from features_party.training.encoding import Encoded
-from features_party.training.learner import Seen
+from features_party.training.learner import ModelInput
 from features_party.training.learners.gaussian import Gaussian, Kernel, Sums, choose_kernel, fit_gaussian, solve
 from features_party.training.learners.levels import learn_features
 from tests.support.training import draws
@@ -26,9 +26,9 @@ def rows(seed: int) -> tuple[Encoded, npt.NDArray[np.float32], npt.NDArray[np.fl
     return Encoded(numbers, codes), np.zeros((ROWS, 1), np.float32), np.asarray(truth, np.float64)
 
 
-def seen(seed: int) -> Seen:
+def seen(seed: int) -> ModelInput:
     encoded, effects, _ = rows(seed)
-    return Seen(encoded, effects, [4])
+    return ModelInput(encoded, effects, [4])
 
 
 def fitted(labels: npt.NDArray[np.float64], seed: int = 0) -> Gaussian:

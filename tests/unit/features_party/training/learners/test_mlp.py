@@ -25,7 +25,7 @@ from features_party.models.trainer import check_learning
 from features_party.training import fitting
 from features_party.training.encoding import Encoded
 from features_party.training.fitting import Examples, Recipe
-from features_party.training.learner import Seen
+from features_party.training.learner import ModelInput
 from features_party.training.learners.mlp import Network
 from features_party.training.learners.mlp_fit import LikelihoodTarget, Settings
 from features_party.training.learners.mlp_inputs import EMBEDDING, HIDDEN, Inputs
@@ -65,8 +65,8 @@ def error(model: TrainedModel) -> float:
     return float(np.mean((model.predict(TEST.features) - TEST.labels) ** 2))
 
 
-def seen(encoded: Encoded) -> Seen:
-    return Seen(encoded, np.empty((len(encoded), 0), np.float32), [])
+def seen(encoded: Encoded) -> ModelInput:
+    return ModelInput(encoded, np.empty((len(encoded), 0), np.float32), [])
 
 
 def by_hand(seed: int = 0) -> tuple[Network, Encoded]:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from features_party.training.encoding import FeatureSchema
-from features_party.training.learner import Seen
+from features_party.training.learner import ModelInput
 from features_party.training.learners.crossfit import BAGS
 from features_party.training.learners.gbdt import Ensemble
 from features_party.training.learners.stacking import best_rounds, stacked
@@ -132,7 +132,7 @@ def test_trees_are_three_boosters_of_equal_weight_that_differ(
     assert 0.5 < weight <= 1.0 + 1e-12
     assert {member.weight for member in members} == {weight / 3}
     encoded = schema.encode(table)
-    seen = Seen(encoded, np.empty((1000, 0), np.float32), [])
+    seen = ModelInput(encoded, np.empty((1000, 0), np.float32), [])
     parts = []
     for member in members:
         assert isinstance(member.body, Trees)

@@ -9,8 +9,8 @@ import pytest
 
 from features_party.training.draws import by_position
 from features_party.training.encoding import FeatureSchema
-from features_party.training.learner import Seen
-from features_party.training.learners.additive import Fitted, Rows, fit_log, fit_main, fit_pairs
+from features_party.training.learner import ModelInput
+from features_party.training.learners.additive import AdditiveFit, Rows, fit_log, fit_main, fit_pairs
 from features_party.training.learners.comparison import assign_folds
 from features_party.training.learners.levels import learn_features
 from features_party.training.learners.stacking import stacked
@@ -28,7 +28,7 @@ def rows(labels: FloatArray, **columns: FloatArray) -> Rows:
     )
     schema = FeatureSchema.learn(table)
     encoded = schema.encode(table)
-    seen = Seen(encoded, np.zeros(encoded.codes.shape, np.float32), schema.sizes)
+    seen = ModelInput(encoded, np.zeros(encoded.codes.shape, np.float32), schema.sizes)
     return Rows.of(learn_features(seen), seen, labels, None, 1.0)
 
 
@@ -36,7 +36,7 @@ def quiet(_share: float) -> None:
     pass
 
 
-def error(fitted: Fitted, truth: FloatArray) -> float:
+def error(fitted: AdditiveFit, truth: FloatArray) -> float:
     return float(np.mean((fitted.predictions - truth) ** 2))
 
 
@@ -83,7 +83,7 @@ def test_what_is_predicted_for_the_training_rows_is_what_the_model_predicts() ->
     table = pa.table({"x": X, "flag": [str(v) for v in FLAG]})
     schema = FeatureSchema.learn(table)
     encoded = schema.encode(table)
-    seen = Seen(encoded, np.zeros(encoded.codes.shape, np.float32), [3])
+    seen = ModelInput(encoded, np.zeros(encoded.codes.shape, np.float32), [3])
     data = Rows.of(learn_features(seen), seen, 3.0 * X * FLAG + NOISE / 6.0 + 3.0, None, 1.0)
     pairs = fit_pairs(data, fit_main(data, quiet), quiet)
     assert pairs.model.pairs

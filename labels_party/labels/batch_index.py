@@ -15,7 +15,7 @@ from labels_party.ledger.populations import Population
 
 
 @dataclass(frozen=True)
-class Known:
+class BatchIndex:
     """Runs of listed ids and of ids that an upload had, by vault key."""
 
     batch: Batch
@@ -31,8 +31,14 @@ class Known:
 
 
 def look(
-    database: Database, batches: Batches, vault: LabelVault, batch_id: str, before: Known | None = None, *, owner: bool
-) -> Known:
+    database: Database,
+    batches: Batches,
+    vault: LabelVault,
+    batch_id: str,
+    before: BatchIndex | None = None,
+    *,
+    owner: bool,
+) -> BatchIndex:
     """The batch and its runs, those of `before` not opened again. Raises NotFound, Conflict where it takes no labels,
     and FileNotFoundError where a run was merged away meanwhile."""
 
@@ -51,4 +57,4 @@ def look(
     def opened(found: list[Segment]) -> dict[str, Run]:
         return {s.key: old[s.key] if s.key in old else vault.run(s.key) for s in found}
 
-    return Known(batch, population, opened(listed), opened(taken), tuple(held_back))
+    return BatchIndex(batch, population, opened(listed), opened(taken), tuple(held_back))

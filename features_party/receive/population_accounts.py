@@ -14,7 +14,7 @@ from label_dp.privacy import PER_EXAMPLE, ZERO, Epsilon, PrivacyUnit, delta_stri
 
 
 @dataclass
-class Received:
+class PopulationAccount:
     """One population of one labels party. Releases and answers of one batch add up; batches are disjoint in examples,
     so the figure per example is that of the batch with most."""
 
@@ -61,7 +61,7 @@ class Received:
 
 def received(events: Iterable[Event]) -> list[dict[str, Any]]:
     """One object per population, in the order of what came first of each; `epsilon_per_unit` is None without a unit."""
-    found: dict[tuple[str, str], Received] = defaultdict(Received)
+    found: dict[tuple[str, str], PopulationAccount] = defaultdict(PopulationAccount)
     keys = KeyFamilies()
     for event in events:
         if event.kind == KEY_HANDED_OVER:

@@ -23,14 +23,14 @@ ABSENT = -1
 
 
 @dataclass(frozen=True)
-class Together:
+class ExampleGroups:
     """Of N rows of n examples: `which` int64[N] is the example of each row, `first` int64[n] its first row."""
 
     which: IntArray
     first: IntArray
 
     @classmethod
-    def of(cls, examples: npt.NDArray[np.integer]) -> Together | None:
+    def of(cls, examples: npt.NDArray[np.integer]) -> ExampleGroups | None:
         """`examples` integer[N]: the same number for rows of one example. None where each has one row."""
         _, first, which = np.unique(examples, return_index=True, return_inverse=True)
         return None if len(first) == len(examples) else cls(which.astype(np.int64), first.astype(np.int64))
@@ -70,7 +70,7 @@ def joint_channels(
     given: Sequence[FloatArray],
     message: npt.NDArray[np.integer],
     outputs: npt.NDArray[np.integer],
-    together: Together,
+    together: ExampleGroups,
 ) -> tuple[tuple[FloatArray, ...], IntArray, IntArray] | None:
     """The outputs of one example as one output of the product of their channels, float64[k, m] each.
 

@@ -21,7 +21,7 @@ ENDED = (FAILED, RETIRED)
 
 
 @dataclass(frozen=True)
-class Standing:
+class BatchUse:
     """`what` is the kind of work, or "predictor"."""
 
     id: str
@@ -41,14 +41,14 @@ class Standing:
         return self.state in WORKING
 
 
-def standing(connection: Connection, batch: str) -> list[Standing]:
+def standing(connection: Connection, batch: str) -> list[BatchUse]:
     """Everything of `batch` that was asked for, in the order of asking."""
     w, p = work, predictors
     queries = (
         sa.select(w.c.id, w.c.kind, w.c.state, w.c.created, w.c.published).where(w.c.batch == batch),
         sa.select(p.c.id, sa.literal("predictor"), p.c.state, p.c.created, sa.null()).where(p.c.batch == batch),
     )
-    found = [Standing(*row) for query in queries for row in connection.execute(query)]
+    found = [BatchUse(*row) for query in queries for row in connection.execute(query)]
     return sorted(found, key=lambda s: (s.created, s.id))
 
 

@@ -21,13 +21,13 @@ from label_dp.errors import LabelDPError
 from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply, earlier_of, remember
 from labels_party.labels.aside import Insert, note_inserts
 from labels_party.labels.at_rest import digest_key
+from labels_party.labels.batch_index import BatchIndex, look
 from labels_party.labels.batches import ID_LIST, INSERT, LABELS, RUNS, Segment, StaleBatch, require_sendable
 from labels_party.labels.changes import commit
 from labels_party.labels.checked import checked
 from labels_party.labels.chunks import Chunks, Findings, sliced
 from labels_party.labels.columns import label_rows, label_schema
 from labels_party.labels.digests import siphash128
-from labels_party.labels.known import Known, look
 from labels_party.labels.recorded import Recorder
 from labels_party.labels.runs import Marks, Run, among, only, repeated, sort_run
 from labels_party.labels.submission import Submission
@@ -94,10 +94,10 @@ class _Group:
         return marks
 
 
-class Together:
+class SmallUploads:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self._known: dict[str, Known] = {}  # of the batch of the last uploads: its runs stay mapped
+        self._known: dict[str, BatchIndex] = {}  # of the batch of the last uploads: its runs stay mapped
 
     def attempt(self, batch_id: str, uploads: Sequence[Small], runs: list[Segment]) -> list[Reply | None]:
         """Store what has nothing to be said against it, and the answers of those and of calls that were answered
@@ -130,7 +130,7 @@ class Together:
         ]
         return [None if isinstance(found, LabelDPError) else found for found in earlier], new
 
-    def _may(self, known: Known, upload: Small) -> bool:
+    def _may(self, known: BatchIndex, upload: Small) -> bool:
         try:
             known.require_list()
             upload.call.settle()
@@ -138,7 +138,7 @@ class Together:
             return False
         return True
 
-    def _read(self, known: Known, uploads: dict[int, Small]) -> dict[int, _Read]:
+    def _read(self, known: BatchIndex, uploads: dict[int, Small]) -> dict[int, _Read]:
         """Those without a fault in themselves. Tables of one shape are checked together."""
         import pyarrow as pa
 
@@ -159,7 +159,7 @@ class Together:
                     found[i] = _Read(uploads[i], *part)
         return found
 
-    def _judged(self, known: Known, read: list[_Read]) -> tuple[_Group, Marks]:
+    def _judged(self, known: BatchIndex, read: list[_Read]) -> tuple[_Group, Marks]:
         """Those to store, and which of them are set aside: another upload had an id before. Left out are one that names
         an id twice or an unlisted one, and an owner's with such an id, which may be refused."""
         import pyarrow as pa
@@ -177,7 +177,7 @@ class Together:
         group = group.only(~refused)
         return group, group.having(taken | group.again)
 
-    def _store(self, known: Known, group: _Group, aside: Marks, runs: list[Segment]) -> None:
+    def _store(self, known: BatchIndex, group: _Group, aside: Marks, runs: list[Segment]) -> None:
         if not group.read:
             return
         import pyarrow as pa
@@ -237,5 +237,5 @@ def _checked(submission: Submission, tables: list[pa.Table]) -> list[_Part]:
             for end, table in zip(ends, tables, strict=True)]  # fmt: skip
 
 
-def _reply(known: Known, one: _Read) -> Reply:
+def _reply(known: BatchIndex, one: _Read) -> Reply:
     return 200, {"batch": known.batch.id, "accepted": len(one.ids)}

@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from features_party.training import together as module
+from features_party.training import example_groups as module
 from features_party.training.class_likelihood import ClassLikelihood
 from features_party.training.effects import fit_effects
+from features_party.training.example_groups import ExampleGroups, joint_channels
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.objectives import LossCorrection, RowGradients
-from features_party.training.together import Together, joint_channels
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
 from labels_party.mechanisms.rr_with_prior import rr_channel
@@ -20,8 +20,8 @@ from tests.support.training import draws, fit, fit_and_judge, quick_validation
 EXAMPLES = np.array([7, 3, 3, 7, 5, 3])  # 3 has three rows, 5 one, 7 two
 
 
-def several() -> Together:
-    found = Together.of(EXAMPLES)
+def several() -> ExampleGroups:
+    found = ExampleGroups.of(EXAMPLES)
     assert found is not None
     return found
 
@@ -32,7 +32,7 @@ def test_labels_are_summed_by_the_inverse_of_their_noise() -> None:
     assert found == pytest.approx([(1 / 2 + 2 / 4 + 4 / 4) / 1.0, 9.0, (10 / 1 + 40 / 2) / 1.5])
     assert left == pytest.approx([1.0, 3.0, 1 / 1.5])
     assert several().first.tolist() == [1, 4, 0]
-    assert Together.of(np.array([4, 2, 9])) is None
+    assert ExampleGroups.of(np.array([4, 2, 9])) is None
 
 
 def test_a_label_without_noise_decides_and_several_of_them_share() -> None:
@@ -57,7 +57,7 @@ def test_the_likelihood_of_two_outputs_is_that_of_both() -> None:
     channels = [rr_channel(domain, Epsilon.parse(e)) for e in ("0.7", "2")]
     message, outputs = np.array([0, 1, 0, 1, 0]), np.array([0, 1, 1, 1, 0])
     examples = np.array([8, 8, 9, 9, 10])
-    rows = Together.of(examples)
+    rows = ExampleGroups.of(examples)
     assert rows is not None
     found = RowLikelihood.through(channels, message, outputs).together(rows)
     assert found is not None
@@ -81,7 +81,7 @@ def test_the_likelihood_of_two_outputs_is_that_of_both() -> None:
 def test_classes_of_two_outputs_and_products_that_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     domain = Domain.parse("0:3")
     channels = [rr_channel(domain, Epsilon.parse(e)) for e in ("1", "2")]
-    message, outputs, rows = np.array([1, 0, 1]), np.array([2, 3, 1]), Together.of(np.array([0, 0, 1]))
+    message, outputs, rows = np.array([1, 0, 1]), np.array([2, 3, 1]), ExampleGroups.of(np.array([0, 0, 1]))
     assert rows is not None
     told = ClassLikelihood.through(channels, message, outputs, domain)
     found = told.together(rows)
@@ -99,7 +99,7 @@ def test_gradients_of_the_absolute_loss_are_averaged_by_their_noise() -> None:
     domain = Domain.parse("0:3")
     channels = [rr_channel(domain, Epsilon.parse(e)) for e in ("1", "3")]
     corrections = tuple(LossCorrection.absolute(channel, None, np.full(4, 0.25), 1.0) for channel in channels)
-    message, outputs, rows = np.array([0, 1, 1]), np.array([3, 1, 2]), Together.of(np.array([4, 4, 2]))
+    message, outputs, rows = np.array([0, 1, 1]), np.array([3, 1, 2]), ExampleGroups.of(np.array([4, 4, 2]))
     assert rows is not None
     each = RowGradients(corrections, message, outputs)
     found, score = each.together(rows), np.array([1.3, 0.4])  # of the examples 2 and 4
