@@ -1,0 +1,135 @@
+"""What a stranger meets: sizes, reused class names, names that are participles, untyped returns, modules cut too fine.
+
+`python -m tests.measures.house` prints the table; `tests/architecture/test_house.py` lets no figure rise.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PRODUCT = ("shared", "labels_party", "features_party", "deploy")
+PARTICIPLE = re.compile(
+    "_*(?:found|told|asked|given|wanted|known|held|kept|said|seen|taken|drawn|written|made|sent|judged|fitted|joined|pulled"
+    "|received|charged|listed|shown|done|left|lost|grown|observed|stated|meant|noted|chosen|paid|met|stands|apart|around"
+    "|together|standing|sort|mine|theirs)_*"
+)
+OPENERS = re.compile(r"(What|How|Who|Where|Whether|Which|When|Whose)\b")
+
+
+@cache
+def sources() -> dict[str, ast.Module]:
+    """The syntax of every product file, by its path."""
+    return {
+        path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+        for room in PRODUCT
+        for path in sorted((ROOT / room).rglob("*.py"))
+    }
+
+
+def _nodes(kind: type | tuple[type, ...]) -> Iterator[ast.AST]:
+    for tree in sources().values():
+        yield from (node for node in ast.walk(tree) if isinstance(node, kind))
+
+
+def classes() -> Counter[str]:
+    """How often each class name is used."""
+    return Counter(node.name for node in _nodes(ast.ClassDef) if isinstance(node, ast.ClassDef))
+
+
+def participle_classes() -> list[str]:
+    """Classes whose name is a participle alone."""
+    return sorted(name for name in classes() if PARTICIPLE.fullmatch(name.lower()))
+
+
+def participle_bindings() -> int:
+    """How often a name that is a participle alone gets a value: assignments, parameters, loop variables."""
+    bound = sum(
+        isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and PARTICIPLE.fullmatch(node.id) is not None
+        for node in _nodes(ast.Name)
+    )
+    return bound + sum(
+        isinstance(node, ast.arg) and PARTICIPLE.fullmatch(node.arg) is not None for node in _nodes(ast.arg)
+    )
+
+
+def untyped_returns() -> int:
+    """Functions that return `dict[str, Any]`."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return sum(
+        isinstance(node, functions) and node.returns is not None and ast.unparse(node.returns) == "dict[str, Any]"
+        for node in _nodes(functions)
+    )
+
+
+def riddles() -> int:
+    """Docstrings of modules that begin with a question word."""
+    return sum(bool(OPENERS.match(ast.get_docstring(tree) or "")) for tree in sources().values())
+
+
+def lines() -> tuple[int, int]:
+    """Product files and their lines."""
+    return len(sources()), sum((ROOT / path).read_text(encoding="utf-8").count("\n") for path in sources())
+
+
+def _module(path: str) -> str:
+    return path.removeprefix("shared/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def importers() -> dict[str, set[str]]:
+    """Which product files import each product module."""
+    modules, by = {_module(path) for path in sources()}, defaultdict[str, set[str]](set)
+    for path, tree in sources().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                for name in node.names:
+                    below = f"{node.module}.{name.name}"
+                    by[below if below in modules else node.module].add(path)
+    return {module: by[module] for module in modules}
+
+
+def fine_modules() -> int:
+    """Modules under 70 lines with exactly one importer."""
+    small = {_module(path) for path in sources() if (ROOT / path).read_text(encoding="utf-8").count("\n") < 70}
+    return sum(module in small and len(files) == 1 for module, files in importers().items())
+
+
+def lazy_imports() -> int:
+    """Imports of our own modules inside functions."""
+    inside = 0
+    for function in _nodes((ast.FunctionDef, ast.AsyncFunctionDef)):
+        inside += sum(
+            isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ("label_dp", *PRODUCT)
+            for node in ast.walk(function)
+        )
+    return inside
+
+
+def figures() -> dict[str, int]:
+    """Every figure by its name, smaller is better."""
+    files, size = lines()
+    names = classes()
+    return {
+        "product files": files,
+        "product lines": size,
+        "classes": len(names),
+        "class names used more than once": sum(count > 1 for count in names.values()),
+        "classes named by a participle": len(participle_classes()),
+        "bindings of a participle": participle_bindings(),
+        "functions that return dict[str, Any]": untyped_returns(),
+        "modules that open with a question word": riddles(),
+        "modules under 70 lines with one importer": fine_modules(),
+        "imports of our own modules inside functions": lazy_imports(),
+        "loose files of shared/label_dp/service": len(list((ROOT / "shared/label_dp/service").glob("*.py"))),
+        "loose files of features_party": len(list((ROOT / "features_party").glob("*.py"))),
+    }
+
+
+if __name__ == "__main__":
+    for name, figure in figures().items():
+        print(f"{figure:>7,}  {name}")
