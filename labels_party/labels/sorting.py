@@ -79,7 +79,7 @@ class LabelSort:
 
     def __init__(self, vault: LabelVault, spill: Path, memory_mb: int, patience: float = PATIENCE) -> None:
         self.vault, self.spill, self.memory_mb, self.patience = vault, spill, memory_mb, patience
-        self._memory = threading.Lock()
+        self._memory = threading.RLock()  # of a thread: a seal within a seal has its memory
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:

@@ -6,6 +6,7 @@ import errno
 import itertools
 import os
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -176,11 +177,16 @@ def test_one_batch_is_sealed_at_a_time(party: LabelsParty, monkeypatch: pytest.M
     sealer, refusals = party.services.sealer, []
     monkeypatch.setattr(sealer.sort, "patience", 0.0)
 
+    def sealed_beside() -> None:
+        with pytest.raises(Busy) as refusal:
+            sealer.seal(second.id, "test")
+        refusals.append(str(refusal.value))
+
     def seal_another(name: str) -> None:
         if name == "seal.prepared" and not refusals:
-            with pytest.raises(Busy) as refusal:
-                sealer.seal(second.id, "test")
-            refusals.append(str(refusal.value))
+            beside = threading.Thread(target=sealed_beside)
+            beside.start()
+            beside.join()
 
     monkeypatch.setattr(party.services.database, "fault", seal_another)
     assert sealed(party, first) == {"a": 1}
