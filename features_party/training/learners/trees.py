@@ -334,30 +334,29 @@ def boosted(
 ) -> Any:
     """A booster of the size that the capacity says, or of so many `rounds`, or of as many as are `enough`; none where
     nothing can be split. `error`, of the scores of all rows, is what whoever watches is told."""
-    from xgboost.callback import LearningRateScheduler, TrainingCallback
-
     most = capacity.rounds if rounds is None else rounds
     most = most if data.num_row() >= MIN_ROWS and data.num_col() else 0
     parameters = parameters_of(capacity) | {"nthread": openmp_threads(task.threads)}
-
     every = max(1, most // WATCHED)
-
-    class Report(TrainingCallback):
-        def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-            progress(f"tree {epoch + 1} of {most}", (epoch + 1) / most)
-            if error is not None and epoch % every == 0:  # scores of the rows trained on are there already
-                task.watch(epoch + 1, error(model.predict(data, output_margin=True).astype(np.float64)))
-            return enough(model, epoch + 1)
 
     def rate(tree: int) -> float:
         longer = max(times for start, times in LONGER if tree >= start * task.capacity.rounds)
         return max(min(capacity.learning_rate * longer, LONGEST), capacity.learning_rate)
 
-    callbacks: list[TrainingCallback] = [Report()]
-    if most > LONGER[1][0] * task.capacity.rounds:
-        callbacks.append(LearningRateScheduler(rate))
     xgb = _xgboost()
-    return xgb.train(parameters | settings, data, num_boost_round=most, obj=objective, callbacks=callbacks)
+    # what `xgboost.train` does, which looks for metrics and sets rates anew after every tree
+    booster, step = xgb.Booster(parameters | settings, [data]), capacity.learning_rate
+    for tree in range(most):
+        booster.update(data, tree, objective)
+        progress(f"tree {tree + 1} of {most}", (tree + 1) / most)
+        if error is not None and tree % every == 0:  # scores of the rows trained on are there already
+            task.watch(tree + 1, error(booster.predict(data, output_margin=True).astype(np.float64)))
+        if enough(booster, tree + 1):
+            break
+        if rate(tree) != step:
+            step = rate(tree)
+            booster.set_param("learning_rate", step)
+    return booster.reset()
 
 
 LEARNER = Trees

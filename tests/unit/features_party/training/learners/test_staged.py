@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
+import xgboost
 
 from features_party.training.capacity import choose_capacity
 from features_party.training.encoding import Encoded
@@ -14,7 +17,7 @@ from features_party.training.learners import crossfit
 from features_party.training.learners.crossfit import Plan
 from features_party.training.learners.stacking import worthwhile
 from features_party.training.learners.staged import Course, Growth, stages_of
-from features_party.training.learners.trees import Boosting, TreeInput, Trees, fit_trees
+from features_party.training.learners.trees import LONGEST, Boosting, TreeInput, Trees, fit_trees
 from label_dp.domain import Domain
 from tests.support.training import draws, fit_and_judge
 
@@ -62,6 +65,21 @@ def test_clean_labels_take_more_trees_than_the_rule_and_noisy_ones_stop_there() 
     assert errors[160] < 0.8 * errors[40]
     noisy, trees, _ = grown(30.0)
     assert trees.count == 40 == max(noisy.predictions)
+
+
+def test_the_length_of_steps_is_told_where_it_changes_and_no_oftener(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trees twice and four times the rule's take longer ones; the library reads all its parameters anew each time."""
+    lengths: list[float] = []
+    plain = xgboost.Booster.set_param
+
+    def counted(booster: xgboost.Booster, parameter: Any, value: Any = None) -> None:
+        if parameter == "learning_rate":
+            lengths.append(value)
+        plain(booster, parameter, value)
+
+    monkeypatch.setattr(xgboost.Booster, "set_param", counted)
+    ruled = grown(0.0)[2].capacity.learning_rate
+    assert lengths == [2.0 * ruled, min(4.0 * ruled, LONGEST)]
 
 
 @pytest.mark.parametrize(("loss", "base"), [("squared", None), ("squared", 1.5), ("poisson", None), ("poisson", 0.4)])
