@@ -120,7 +120,7 @@ class Storm:
         problem = self._refused(answer, upload.secrets, upload.body)
         assert problem["code"] == "invalid-rows", (problem, upload)
         assert problem["rejected"] == len(upload.planted), (problem, upload)
-        assert [row["row"] for row in problem["rows"]] == list(upload.planted[:SHOWN]), (problem, upload)
+        assert [row["row"] - 1 for row in problem["rows"]] == list(upload.planted[:SHOWN]), (problem, upload)
         for row in problem["rows"]:
             assert row["field"] == upload.field, (problem, upload)
             assert any(rule in row["rule"] for rule in (upload.rule, *EMPTY.get(upload.rule, ()))), (problem, upload)

@@ -81,12 +81,13 @@ def _missing(command: Any, context: Any, args: list[str]) -> list[Any]:
     """The parameters that are needed and not there."""
     written, _, _ = command.make_parser(context).parse_args(args)
     needed = [param for param in command.get_params(context) if param.required]
-    return [param for param in needed if param.value_is_missing(param.consume_value(context, written)[0])]
+    return [param for param in needed if param.consume_value(context, written)[0] in (None, ())]
 
 
 def _hint(parameter: Any) -> str:
-    option = parameter.param_type_name == "option"
-    return f"'{max(parameter.opts, key=len) if option else parameter.metavar or parameter.human_readable_name}'"
+    if parameter.param_type_name == "option":
+        return f"'{max(parameter.opts, key=len)}'"
+    return f"'{getattr(parameter, 'metavar', None) or parameter.name.upper()}'"
 
 
 def _sort(parameters: list[Any]) -> str:
