@@ -84,14 +84,14 @@ def join_files(
         check_one_label(messages)
         check_correctable(messages, correction)
         work.load_messages(messages, correction)
-        joined = work.write(files.out, unmatched=files.unmatched, force=files.force, limits=limits)
+        joined_file = work.write(files.out, unmatched=files.unmatched, force=files.force, limits=limits)
     return {
         "table": str(files.out),
-        "counts": joined.counts.model_dump(),
+        "counts": joined_file.counts.model_dump(),
         "messages": [
             {"release": m.release, "already_accepted": not m.fresh}
             | (NO_CORRECTION if m.manifest.public_domain.nominal else c.as_json())
-            for m, c in zip(messages, joined.corrections, strict=True)
+            for m, c in zip(messages, joined_file.corrections, strict=True)
         ],
     }
 
@@ -211,8 +211,8 @@ def ask_and_pull(services: Services, service: LabelsService, job: AskJob, progre
     arrivals = services.arrivals(job.labels_key)
     envelope = pull_answer(service, name, arrivals.choose_key, services.settings.name)
     require_asked(services.answers.verify(envelope, job.labels_key), job.batch, job.asked)
-    found = arrivals.answer(envelope)
-    return CalibrationRun(name, "published", sent, found, arrivals.acknowledge(service))
+    signed_answer = arrivals.answer(envelope)
+    return CalibrationRun(name, "published", sent, signed_answer, arrivals.acknowledge(service))
 
 
 def _scored(services: Services, job: AskJob, progress: Progress) -> Scored:
@@ -284,21 +284,21 @@ class CalibrateJob:
 
 def apply_calibration(services: Services, job: CalibrateJob, progress: Progress) -> dict[str, Any]:
     """What was applied to what. Everything that can be refused is refused before the answer is accounted for."""
-    given = _given(services, job)
-    found = given.calibration()
+    signed_answer = _given(services, job)
+    calibration = signed_answer.calibration()
     progress("reading", 0.1)
     saved = None
     if job.model is not None:
         saved = services.models.named(job.model)
-        calibrated(saved, found, "")  # whether it may be
+        calibrated(saved, calibration, "")  # whether it may be
     file = None
     if job.scores is not None:
         assert job.id_column is not None
         assert job.score_column is not None
         columns = [job.score_column, *([] if job.score_2_column is None else [job.score_2_column])]
-        file = read_scores(job.scores, job.id_column, columns, job.label_column, found)
-    fresh = not given.kept and services.answers.accept(given.envelope, job.labels_key).fresh
-    accepted = found.interpolated(job.interpolate)
+        file = read_scores(job.scores, job.id_column, columns, job.label_column, calibration)
+    fresh = not signed_answer.kept and services.answers.accept(signed_answer.envelope, job.labels_key).fresh
+    accepted = calibration.interpolated(job.interpolate)
     result = of_calibration(accepted) | {"fresh": fresh}
     labelled: Labelled | None = None
     if saved is not None:

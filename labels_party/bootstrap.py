@@ -143,9 +143,9 @@ class Services:
     def calibration(self) -> CalibrationKind:
         from labels_party.kinds.calibration.kind import CalibrationKind
 
-        found = self.work.kinds[CalibrationKind.name]
-        assert isinstance(found, CalibrationKind)
-        return found
+        kind = self.work.kinds[CalibrationKind.name]
+        assert isinstance(kind, CalibrationKind)
+        return kind
 
     @cached_property
     def statements(self) -> Statements:
@@ -353,9 +353,9 @@ def _kept(
     address = Address.parse(settings.objects, setting)
     store = bucket_of(address, setting, faults)
     keyed = partial(secrets.keyed, "objects")
-    sent = StoreObjects(store.below("inputs"), home.spill, keyed)
+    store_objects = StoreObjects(store.below("inputs"), home.spill, keyed)
     drafts = Drafts(StoreObjects(store.below("drafts"), home.spill, keyed), keys.of)
-    rooms = (store.below("work"), store.below("begun"), sent, drafts)
+    rooms = (store.below("work"), store.below("begun"), store_objects, drafts)
     shelf = StoreShelf(home.work, *rooms, home.spill, lambda: timestamp(clock()))
     if settings.objects_signed_urls:
         from label_dp.service.objects.signed import SignedUrls
@@ -438,9 +438,9 @@ def _check_secret(database: Database, secrets: Secrets, wrapping: KeyService) ->
 def _own_keys(database: Database, audit: AuditStore, home: Home) -> OwnKeys:
     """Our signing key, made at the first start. Raises Unavailable where it handed over to one that is not here."""
     home.own_key()
-    found = OwnKeys(database, audit, home, FiledKey(home.private_key))
-    found.complete()
-    return found
+    own_keys = OwnKeys(database, audit, home, FiledKey(home.private_key))
+    own_keys.complete()
+    return own_keys
 
 
 def _check_objects(database: Database, objects: Objects) -> None:

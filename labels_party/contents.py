@@ -81,18 +81,18 @@ def of_answer(envelope: bytes, key: VerifyingKey) -> dict[str, Any]:
     """What a signed answer of any kind says, once it is verified. Raises the errors of `trusted_answer`."""
     from label_dp.documents.kinds.calibration import CALIBRATION, open_calibration
 
-    found, digest = trusted_answer(envelope, key, None)
+    answer, digest = trusted_answer(envelope, key, None)
     said: dict[str, Any] = {
-        "answer": found.id,
-        "kind": found.kind,
-        **_shared(found),
-        "parameters": found.parameters,
+        "answer": answer.id,
+        "kind": answer.kind,
+        **_shared(answer),
+        "parameters": answer.parameters,
         "sha256": digest,
-        "delta_spent": found.delta_spent,
-        "delta_lifetime": found.delta_lifetime,
-        "adjacency": found.adjacency,
-        "facts": found.mechanism.facts,
+        "delta_spent": answer.delta_spent,
+        "delta_lifetime": answer.delta_lifetime,
+        "adjacency": answer.adjacency,
+        "facts": answer.mechanism.facts,
     }
-    if found.kind == CALIBRATION:  # its map is long, and for programs
+    if answer.kind == CALIBRATION:  # its map is long, and for programs
         return said | {"pieces": open_calibration(envelope, key, None).pieces}
-    return said | found.result
+    return said | answer.result

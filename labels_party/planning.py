@@ -49,13 +49,13 @@ class Question:
 
 def _epsilons(asked: Plan) -> tuple[Epsilon, ...]:
     """Raises InvalidInput and its kinds, for what else is asked too."""
-    wanted = tuple(Epsilon.parse(epsilon, positive=True) for epsilon in asked.epsilon)
-    if not 1 <= len(wanted) <= MOST_EPSILONS:
+    epsilons = tuple(Epsilon.parse(epsilon, positive=True) for epsilon in asked.epsilon)
+    if not 1 <= len(epsilons) <= MOST_EPSILONS:
         raise InvalidInput(f"A plan is made for 1 to {MOST_EPSILONS} values of ε.")
     parse_clipping(asked.clip_quantile, asked.clip_epsilon)
     if asked.prior not in (None, "estimate", LATEST):
         raise InvalidPrior("A plan's prior is 'estimate' or 'latest'.")
-    return wanted
+    return epsilons
 
 
 def undeclared(population: Population, asked: Plan) -> Question:
@@ -67,7 +67,7 @@ def undeclared(population: Population, asked: Plan) -> Question:
 
 def question(services: Services, name: str, asked: Plan) -> Question:
     """Raises InvalidInput and its kinds, NotFound."""
-    wanted = _epsilons(asked)
+    epsilons = _epsilons(asked)
 
     def look(connection: Connection) -> tuple[Population, int, Epsilon]:
         population = services.populations.get(connection, name)
@@ -83,7 +83,7 @@ def question(services: Services, name: str, asked: Plan) -> Question:
         return population, rows, spent
 
     population, rows, spent = services.database.read("plan.look", look)
-    return Question(population, wanted, rows, services.priors.latest(population), spent, asked)
+    return Question(population, epsilons, rows, services.priors.latest(population), spent, asked)
 
 
 def planned(services: Services, name: str, asked: Plan) -> dict[str, Any]:

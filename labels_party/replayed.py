@@ -215,21 +215,21 @@ class Replayed:
 
     def _publish(self, connection: Connection, about: tuple[Population, str, str], accepted: Event) -> None:
         kind = events.PUBLISHED if accepted.kind == events.ACCEPTED else events.ANSWER_PUBLISHED
-        told, audiences = PUBLICATIONS[kind], about[0].audiences
-        ended = {told.detail: signed_digest(accepted), "n": accepted.details.get("n")}
-        if told.noun == ANSWER:
+        document_noun, audiences = PUBLICATIONS[kind], about[0].audiences
+        ended = {document_noun.detail: signed_digest(accepted), "n": accepted.details.get("n")}
+        if document_noun.noun == ANSWER:
             ended["answer"], audiences = accepted.details["answer"], accepted.audiences
         self.ledger.note(connection, kind, *about, ASKED_BY, ended, audiences=audiences)
         self._row(connection, self.audit.events(connection, work=about[2], kind=kind)[-1])
 
     def _population(self, connection: Connection, accepted: Event) -> Population:
-        found = self.restored.populations.find(connection, str(accepted.subject.population))
-        if found is None:
+        population = self.restored.populations.find(connection, str(accepted.subject.population))
+        if population is None:
             raise Conflict(
                 f"'{accepted.subject.work}' was accepted elsewhere of a population that the backup does not know. Give "
                 "this party's own newest export too (--against); nothing was made."
             )
-        return found
+        return population
 
     def _told(self, found: Evidence) -> list[str]:
         told = []

@@ -219,14 +219,14 @@ def calibrate(
     The body is its envelope, or `{"answer": id}` for one that was accepted before (`POST /answers`). The same call
     again: the same model, and no second entry in the audit store."""
     kept = body["answer"] if set(body) == {"answer"} and isinstance(body["answer"], str) else None
-    given = ctx.answers.open(kept) if kept is not None else ctx.answers.verify(Answer.envelope_bytes(body))
-    found = given.calibration().interpolated(interpolate)
+    signed_answer = ctx.answers.open(kept) if kept is not None else ctx.answers.verify(Answer.envelope_bytes(body))
+    calibration = signed_answer.calibration().interpolated(interpolate)
     created = ctx.audit.now()
-    calibrated(ctx.models.open(model), found, created)  # whether it may be, before it is accounted for
-    if not given.kept:
-        ctx.answers.accept(given.envelope, actor=caller.actor)
-    new = register_calibrated(ctx.database, ctx.models, model, found, created)
-    return CalibratedOut(id=new, model=new, answer=found.answer.id, document_digest=found.digest)
+    calibrated(ctx.models.open(model), calibration, created)  # whether it may be, before it is accounted for
+    if not signed_answer.kept:
+        ctx.answers.accept(signed_answer.envelope, actor=caller.actor)
+    new = register_calibrated(ctx.database, ctx.models, model, calibration, created)
+    return CalibratedOut(id=new, model=new, answer=calibration.answer.id, document_digest=calibration.digest)
 
 
 @router.post("/{model}/ask-calibration", status_code=202, responses=problem_responses(409, 413, 502, 503))

@@ -113,10 +113,10 @@ async def accept_message(
     had been accepted before."""
     kind, who = media_type(request), caller.actor
     if kind == JSON_TYPE:
-        wanted = await read_body(request, PullIn)
-        secret = None if wanted.api_key is None else wanted.api_key.get_secret_value()
-        content = partial(fingerprint, wanted.url, wanted.release, secret)
-        take = partial(_pulled, ctx, wanted, who, lambda s, arrivals: arrivals.bring(s, wanted.release, silent))
+        pull_in = await read_body(request, PullIn)
+        secret = None if pull_in.api_key is None else pull_in.api_key.get_secret_value()
+        content = partial(fingerprint, pull_in.url, pull_in.release, secret)
+        take = partial(_pulled, ctx, pull_in, who, lambda s, arrivals: arrivals.bring(s, pull_in.release, silent))
         response.status_code, said = await run_in_threadpool(_once, ctx, caller, key, MESSAGE.name, content, take)
         return AcceptedOut(**said)
     if kind not in (FORM_TYPE, TAR_TYPE):
@@ -153,8 +153,8 @@ def accept_answer(
     def take() -> Found:
         if "payload" in body:
             return ctx.answers.accept(Answer.envelope_bytes(body), actor=who)
-        wanted = as_model(body, AnswerPullIn)
-        return _pulled(ctx, wanted, who, partial(_answer, wanted))
+        answer_pull_in = as_model(body, AnswerPullIn)
+        return _pulled(ctx, answer_pull_in, who, partial(_answer, answer_pull_in))
 
     response.status_code, said = _once(ctx, caller, key, ANSWER.name, lambda: sent, take)
     return AcceptedAnswerOut(**said)

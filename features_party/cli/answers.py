@@ -89,14 +89,14 @@ def verify_answers(file: Path, key: Any, as_json: bool) -> None:
     from label_dp.documents.answer import read_answers
 
     settings, pinned = reader()
-    found = [
+    signed_answers = [
         verified_answer(envelope, key or pinned.for_envelope(envelope), settings.name)
         for envelope in read_answers(file)
     ]
-    said = [{"verified": True, "document": str(file), **each.summary()} for each in found]
+    said = [{"verified": True, "document": str(file), **each.summary()} for each in signed_answers]
 
     def human() -> None:
-        for each in found:
+        for each in signed_answers:
             show_answer(each)
 
     emit(said[0] if len(said) == 1 else said, as_json, human)

@@ -68,8 +68,8 @@ def ask_calibration(
     job = AskJob(batch, asked, features, id_column, model, columns, public_key(labels_key), wait)
     job.check()
     with progress("ask", as_json) as report, labels_party(url, api_key_file) as service:
-        found = ask_and_pull(services(), service, job, report)
-    emit(found.as_json() | {"batch": batch}, as_json, lambda: _show(found, url))
+        calibration_run = ask_and_pull(services(), service, job, report)
+    emit(calibration_run.as_json() | {"batch": batch}, as_json, lambda: _show(calibration_run, url))
 
 
 def _show(asked: Any, url: str) -> None:

@@ -176,8 +176,12 @@ def verify(
         verify_answers(path, public_key(labels_key), as_json)
         return
     key = public_key(labels_key) or pinned.for_envelope(Bundle(path).envelope())
-    found = pinned.unless_rehearsed(check(path, key, settings.name, rehearsals=True), key)
-    data = {"verified": True, "message": str(path), **message_summary(found.manifest, found.digest)}
+    verified_message = pinned.unless_rehearsed(check(path, key, settings.name, rehearsals=True), key)
+    data = {
+        "verified": True,
+        "message": str(path),
+        **message_summary(verified_message.manifest, verified_message.digest),
+    }
 
     def human() -> None:
         from features_party.cli.show import show_message

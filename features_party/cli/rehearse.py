@@ -42,9 +42,9 @@ def rehearse(
     from label_dp.privacy import Epsilon
 
     spent = Epsilon.parse(epsilon, positive=True)
-    asked = Rehearsing(features, id_column, Domain.parse(domain), spent, out, label, reader()[0].name, force)
+    rehearsing = Rehearsing(features, id_column, Domain.parse(domain), spent, out, label, reader()[0].name, force)
     with progress("rehearse", as_json) as report:
-        data = make(asked, report)
+        data = make(rehearsing, report)
 
     def human() -> None:
         echo(f"{out}: a rehearsal of {data['rows']:,} rows ({data['bytes']:,} bytes) at ε {spent}; nothing is spent")

@@ -28,9 +28,15 @@ def statement(
 
     writable(out, force)
     settings, pinned = reader()
-    found = verify(path, public_key(labels_key) or pinned.for_envelope(Bundle(path).envelope()), settings.name)
-    prior = None if found.prior_path is None else read_prior(found.prior_path, found.manifest)
-    page = render_statement(found.manifest, found.digest, prior)
+    verified_message = verify(
+        path, public_key(labels_key) or pinned.for_envelope(Bundle(path).envelope()), settings.name
+    )
+    prior = (
+        None
+        if verified_message.prior_path is None
+        else read_prior(verified_message.prior_path, verified_message.manifest)
+    )
+    page = render_statement(verified_message.manifest, verified_message.digest, prior)
     with replacing(out, force) as target:
         target.write_text(page, "utf-8")
-    emit({"release": found.manifest.id, "statement": str(out)}, as_json, lambda: echo(out))
+    emit({"release": verified_message.manifest.id, "statement": str(out)}, as_json, lambda: echo(out))

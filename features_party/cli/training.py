@@ -198,8 +198,8 @@ def predict(
 
     asked = [*(quantile or []), *(() if interval is None else ends_of(interval))]
     saved, threads = load_model(model), reader()[0].threads
-    found = predict_file(saved, features, id_column, out, quantiles=asked, threads=threads, force=force)
-    for column, cells in found.unknown_categories.items():
-        warn(unknown_text(column, cells, found.rows))
-    told = {"predictions": str(out), "rows": found.rows, "unknown_categories": found.unknown_categories}
-    emit(told, as_json, lambda: echo(f"{out}: {found.rows:,} predictions"))
+    predicted = predict_file(saved, features, id_column, out, quantiles=asked, threads=threads, force=force)
+    for column, cells in predicted.unknown_categories.items():
+        warn(unknown_text(column, cells, predicted.rows))
+    told = {"predictions": str(out), "rows": predicted.rows, "unknown_categories": predicted.unknown_categories}
+    emit(told, as_json, lambda: echo(f"{out}: {predicted.rows:,} predictions"))

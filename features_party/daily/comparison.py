@@ -68,8 +68,8 @@ def compare(
         channels = [message.manifest.read_channel() for message in messages]
         if today.model.classes is None:
             rows, priors = (joined.message, joined.bins, joined.position), [message.prior() for message in messages]
-            found = estimate_on_rows(new, old, channels, *rows, priors=priors)
-            return Comparison("mse", found.rows, found.mse_below_constant)
+            error_estimate = estimate_on_rows(new, old, channels, *rows, priors=priors)
+            return Comparison("mse", error_estimate.rows, error_estimate.mse_below_constant)
         told = told_indicators(channels, joined.message, joined.bins)
         judged = told if isinstance(told, str) else judge_classes(new, np.asarray(old), told, joined.position)
         if isinstance(judged, ClassMetrics):

@@ -70,7 +70,7 @@ class Day:
         with self._alone():
             pulled = [] if service is None else self._pulled(service, part(progress, 0.0, 0.2))
             messages = self._messages()
-            kept = load_model(self.current) if self.current.exists() else None
+            saved_model = load_model(self.current) if self.current.exists() else None
             now = datetime.now(UTC)
             seen, key = self._last()
             record = {
@@ -82,20 +82,20 @@ class Day:
                 # of the first run for ever, or a model would be judged on examples that it was trained on
                 "held_out_key": key or messages[0].release,
             }
-            if kept is not None and not self.again and seen == record["message_digests"]:
+            if saved_model is not None and not self.again and seen == record["message_digests"]:
                 model = self.current.resolve()
                 return record | {"kept": UNCHANGED, "why": NOTHING_NEW, "model": str(model), "comparison": None}
-            return self._trained(record, messages, kept, part(progress, 0.2, 0.8))
+            return self._trained(record, messages, saved_model, part(progress, 0.2, 0.8))
 
     def _trained(
         self, record: dict[str, Any], messages: list[AcceptedMessage], kept: SavedModel | None, progress: Progress
     ) -> dict[str, Any]:
-        asked, party = self.asked, self.party
+        pipeline, party = self.asked, self.party
         whole = read_all(
-            party.settings, self.base, asked.feature_patterns, asked.id_column, list(asked.train.categorical)
+            party.settings, self.base, pipeline.feature_patterns, pipeline.id_column, list(pipeline.train.categorical)
         )
-        table, held = split(whole, asked.held_out, str(record["held_out_key"]))
-        earlier, learning = None, asked.train
+        table, held_out = split(whole, pipeline.held_out, str(record["held_out_key"]))
+        earlier, learning = None, pipeline.train
         if learning.warm_start == CURRENT:
             earlier = kept
         elif learning.warm_start is not None:
@@ -105,29 +105,29 @@ class Day:
         progress("comparing with yesterday's model", 0.95)
         today, found = load_model(model), None
         if kept is not None:
-            found = compare(today, kept, messages, held, party.settings.threads)
-        takes = not isinstance(found, Comparison) or found.takes_over(asked.replace)
+            found = compare(today, kept, messages, held_out, party.settings.threads)
+        takes = not isinstance(found, Comparison) or found.takes_over(pipeline.replace)
         before = str(self.current.resolve()) if kept is not None else None
         if takes:
             self._keep(model)
         record |= {
             "kept": TODAY if takes else YESTERDAY,
-            "why": _why(found, asked.replace, takes),
+            "why": _why(found, pipeline.replace, takes),
             "model": str(self.current.resolve()),
             "today": str(model),
             "yesterday": before,
             "comparison": found.as_json() if isinstance(found, Comparison) else None,
             "trained_rows": card["report"]["matched"],
-            "held_out_examples": held.rows,
+            "held_out_examples": held_out.rows,
             "error_estimate": card["report"]["error_estimate"],
             "unmatched_warning": card["report"]["unmatched_warning"],
             "epsilon": card["epsilon"],
             "seconds": card["seconds"],
         }
-        if asked.mlflow is not None:
+        if pipeline.mlflow is not None:
             tags = {"label_dp.kept": str(record["kept"]), "label_dp.why": str(record["why"])}
             try:
-                record["mlflow"] = log_run(today, asked.mlflow, name=str(record["moment"]), more=tags)
+                record["mlflow"] = log_run(today, pipeline.mlflow, name=str(record["moment"]), more=tags)
             except Unavailable as error:  # the model is kept all the same
                 record["mlflow"] = {"problem": error.detail}
         (self.folder / "runs").mkdir(exist_ok=True)
@@ -162,9 +162,9 @@ class Day:
     def _messages(self) -> list[AcceptedMessage]:
         """The newest, oldest first."""
         named = [self.folder / "messages"] if self.asked.pull else [self.base / path for path in self.asked.messages]
-        found = self.party.messages.accept_all(named, self._key())
-        found.sort(key=lambda message: (message.manifest.created, message.release))
-        return found[-self.asked.newest :]
+        accepted_messages = self.party.messages.accept_all(named, self._key())
+        accepted_messages.sort(key=lambda message: (message.manifest.created, message.release))
+        return accepted_messages[-self.asked.newest :]
 
     def _last(self) -> tuple[list[str] | None, str | None]:
         """(messages, held-out key) of the last run that trained. Raises InvalidFile."""

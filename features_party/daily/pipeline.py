@@ -75,12 +75,12 @@ def read_pipeline(path: Path) -> Pipeline:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidFile(f"'{path}' is not TOML: {error}.") from None
     try:
-        asked = as_model(_days_as_text(said), Pipeline)
+        pipeline = as_model(_days_as_text(said), Pipeline)
     except InvalidRequest as error:
         raise InvalidInput(f"'{path}': {error.detail}") from None
-    if (asked.pull is None) == (not asked.messages):
+    if (pipeline.pull is None) == (not pipeline.messages):
         raise InvalidInput(f"'{path}': give [pull] with a labels party, or messages with paths.")
-    return asked
+    return pipeline
 
 
 def _days_as_text(value: Any) -> Any:

@@ -82,8 +82,8 @@ def of_calibration(calibration: Calibration) -> dict[str, Any]:
 
 def save_calibrated(saved: SavedModel, calibration: Calibration, created: str, folder: Path) -> dict[str, Any]:
     """As `calibrated`, saved as a new model folder; returns its card. Raises Conflict, InvalidFile too."""
-    found = calibrated(saved, calibration, created)
-    return save_model(folder, found.model, found.card)
+    saved_model = calibrated(saved, calibration, created)
+    return save_model(folder, saved_model.model, saved_model.card)
 
 
 def registered_id(model_id: str, calibration: Calibration) -> str:
@@ -96,16 +96,16 @@ def register_calibrated(
 ) -> str:
     """The registry's id of model `model_id` with the map; made once. Raises NotFound, InvalidInput."""
     saved, new_id = models.open(model_id), registered_id(model_id, calibration)
-    found = calibrated(saved, calibration, created)
+    saved_model = calibrated(saved, calibration, created)
     if models.known(new_id):
         return new_id
     with contextlib.suppress(Conflict):  # a crash, or another call, left the finished folder
-        save_model(models.folder(new_id), found.model, found.card)
+        save_model(models.folder(new_id), saved_model.model, saved_model.card)
     models.keep(new_id)
 
     def record(connection: Connection) -> None:
         if not models.has(connection, new_id):
-            models.record(connection, new_id, models.training_of(connection, model_id), found.card)
+            models.record(connection, new_id, models.training_of(connection, model_id), saved_model.card)
 
     database.write("model.calibrated", record)
     return new_id
@@ -192,11 +192,11 @@ def score_columns(path: Path, id_column: str, names: Sequence[str], label_column
     if len({id_column, *names}) <= len(names):
         raise InvalidTable("Ids and scores are in columns of their own; name a different one for each.")
     wanted = [*names, *([label_column] if label_column is not None else [])]
-    found = read_features(path, id_column)
-    require_columns(found.features.column_names, wanted, str(path))
-    scores = {name: finite(found.features[name], name, "score") for name in names}
-    labels = None if label_column is None else finite(found.features[label_column], label_column, "true label")
-    return ScoreFile(found, scores, labels)
+    feature_table = read_features(path, id_column)
+    require_columns(feature_table.features.column_names, wanted, str(path))
+    scores = {name: finite(feature_table.features[name], name, "score") for name in names}
+    labels = None if label_column is None else finite(feature_table.features[label_column], label_column, "true label")
+    return ScoreFile(feature_table, scores, labels)
 
 
 def write_scores(file: ScoreFile, calibration: Calibration, out: Path, *, force: bool = False) -> int:

@@ -209,8 +209,10 @@ class Acceptances:
     def page(self, sort: DocumentType, page: Page) -> Listing:
         """What was accepted, in pages, by the time of it; the id is called as its sort calls it."""
         query = sa.select(*COLUMNS).where(t.c.sort == sort.name)
-        found = self.database.read(f"{sort.name}.page", lambda c: select_page(c, query, t.c.accepted, t.c.digest, page))
-        return Listing([{sort.noun: row.pop("name")} | row for row in found.rows], found.cursor)
+        listing = self.database.read(
+            f"{sort.name}.page", lambda c: select_page(c, query, t.c.accepted, t.c.digest, page)
+        )
+        return Listing([{sort.noun: row.pop("name")} | row for row in listing.rows], listing.cursor)
 
 
 def _article(noun: str) -> str:

@@ -67,16 +67,16 @@ class Answers:
         """Verify, account for and keep an answer; safe to repeat, also after a crash. The same answer with the same
         payload is accepted already: no second event. Raises VerificationFailed kinds, also those of
         `Acceptances.account`."""
-        found = self.verify(envelope, labels_key)
-        item = Item(found.answer, found.digest)
+        signed_answer = self.verify(envelope, labels_key)
+        item = Item(signed_answer.answer, signed_answer.digest)
         name = f"{item.place}.dsse.json"
         if not self.acceptances.known(item):
-            self.pinned.require_open(found.answer.key_id)
+            self.pinned.require_open(signed_answer.answer.key_id)
         fresh = not self.acceptances.known(item) and self.acceptances.account(item, actor)
-        if fresh or not _whole(self.place.path(name), found.digest):
+        if fresh or not _whole(self.place.path(name), signed_answer.digest):
             write_durably(self.place.draft(name), envelope)
             self.place.keep(name)
-        return replace(found, kept=True, fresh=fresh)
+        return replace(signed_answer, kept=True, fresh=fresh)
 
     def open(self, name: str) -> SignedAnswer:
         """An accepted answer by its id or the digest of its document, from our own copy.

@@ -54,9 +54,9 @@ class Arrivals:
         offer = self._offered(service, release)
         target = Target.of(offer, out)
         if target.intact():
-            pulled = LocalMessage.at(target, fresh=False)
-            self.message(pulled)
-            return pulled
+            local_message = LocalMessage.at(target, fresh=False)
+            self.message(local_message)
+            return local_message
         if not force:
             target.refuse_other()
         target.require_room()
@@ -72,16 +72,18 @@ class Arrivals:
             return offered(service, release, self.chooser(service), self.messages.name)
 
     def _brought(self, service: LabelsService, offer: Offer, progress: Progress) -> AcceptedMessage:
-        found = self.messages.kept_offer(offer) or self.messages.fetched(service, offer, self.actor, progress)
+        accepted_message = self.messages.kept_offer(offer) or self.messages.fetched(
+            service, offer, self.actor, progress
+        )
         self.key_ids.add(offer.manifest.key_id)
-        return found
+        return accepted_message
 
     def message(self, pulled: LocalMessage) -> AcceptedMessage:
         """Raises ReplayConflict where this release was accepted with another manifest."""
-        found = self.messages.known(pulled.manifest, pulled.digest)
-        found = found or self.messages.accept(pulled.path, self.labels_key, self.actor)
+        accepted_message = self.messages.known(pulled.manifest, pulled.digest)
+        accepted_message = accepted_message or self.messages.accept(pulled.path, self.labels_key, self.actor)
         self.key_ids.add(pulled.manifest.key_id)
-        return found
+        return accepted_message
 
     def pull_answer(self, service: LabelsService, name: str) -> SignedAnswer:
         """Fetch, verify and account for a published answer. Raises what `pull_answer` and `answer` raise."""
@@ -92,14 +94,14 @@ class Arrivals:
     def answer(self, envelope: bytes) -> SignedAnswer:
         """Raises ReplayConflict where this answer was accepted with another document."""
         with self.messages.steps.step(ACCOUNT):
-            found = self.answers.accept(envelope, self.labels_key, self.actor)
-        self.key_ids.add(found.answer.key_id)
-        return found
+            signed_answer = self.answers.accept(envelope, self.labels_key, self.actor)
+        self.key_ids.add(signed_answer.answer.key_id)
+        return signed_answer
 
     def acknowledge(self, service: ReceiptService) -> Delivery | None:
         """Send the receipts of the labels parties of what came; None if none did. Never raises for a failed
         delivery: the next pull tries again."""
-        sent = [self.receipts.deliver(service, key_id) for key_id in self.receipts.relatives(self.key_ids)]
-        if not sent:
+        deliveries = [self.receipts.deliver(service, key_id) for key_id in self.receipts.relatives(self.key_ids)]
+        if not deliveries:
             return None
-        return Delivery(sum(d.delivered for d in sent), next((d.problem for d in sent if d.problem), None))
+        return Delivery(sum(d.delivered for d in deliveries), next((d.problem for d in deliveries if d.problem), None))

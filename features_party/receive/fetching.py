@@ -51,8 +51,8 @@ def fetch_files(service: LabelsService, manifest: Manifest, folder: Path, progre
 
     with ThreadPoolExecutor(min(AT_ONCE, len(manifest.files)), "pull") as pool:
         try:
-            for done in as_completed([pool.submit(one, entry) for entry in manifest.files]):
-                done.result()
+            for future in as_completed([pool.submit(one, entry) for entry in manifest.files]):
+                future.result()
         except BaseException:
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)

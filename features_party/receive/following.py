@@ -55,15 +55,15 @@ class Following:
             raise MalformedHandOver("This is no list of signed hand-overs.")
         new: list[Pin] = []
         for envelope in envelopes:
-            found = HandOver.read(envelope)
+            hand_over = HandOver.read(envelope)
             pins = {pin.key.id: pin for pin in self.pinned.pins()}
-            old = pins.get(found.old.id)
-            if old is None or (old.successor == found.new.id and found.new.id in pins):
+            old = pins.get(hand_over.old.id)
+            if old is None or (old.successor == hand_over.new.id and hand_over.new.id in pins):
                 continue  # from before we knew this labels party, or followed before
-            self._require(found, old, pins)
-            self._record(found, envelope, actor)
-            today, handed = self.pinned.now(), {"handed_over": found.day, "successor": found.new.id}
-            new.append(Pin(found.new, old.name, today, actor, f"handed over by {old.key.id}", expires=old.expires))
+            self._require(hand_over, old, pins)
+            self._record(hand_over, envelope, actor)
+            today, handed = self.pinned.now(), {"handed_over": hand_over.day, "successor": hand_over.new.id}
+            new.append(Pin(hand_over.new, old.name, today, actor, f"handed over by {old.key.id}", expires=old.expires))
             new[-1].save(self.pinned.folder)
             replace(old, **handed).save(self.pinned.folder)  # type: ignore[arg-type]  # both are texts
         return new

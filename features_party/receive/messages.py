@@ -49,22 +49,24 @@ class Messages:
         A rehearsal is not accounted for. Raises InvalidInput where messages are among rehearsals.
         """
         verified = [(path, self.verify(path, labels_key)) for path in message_paths(named)]
-        rehearsed = [isinstance(found.manifest, Rehearsal) for _, found in verified]
+        rehearsed = [isinstance(verified_message.manifest, Rehearsal) for _, verified_message in verified]
         if any(rehearsed):
             if not all(rehearsed):
                 raise InvalidInput("A rehearsal has made-up labels: name rehearsals or messages, not both.")
             return [self._rehearsal(path, self._key(path, labels_key)) for path, _ in verified]
-        return [self.kept(found) or self._accept(path, labels_key, "cli") for path, found in verified]
+        return [
+            self.kept(verified_message) or self._accept(path, labels_key, "cli") for path, verified_message in verified
+        ]
 
     def _rehearsal(self, path: Path, key: VerifyingKey) -> AcceptedMessage:
         """A copy of our own, swept after a day: no audit event, no receipt, no row."""
         self.home.sweep()
         folder = self.home.incoming(self.home.messages)
-        found = verify_into(path, key, self.name, folder, rehearsals=True)
-        place = self.home.messages / f"{INCOMING}{Item(found.manifest, found.digest).place}"
+        verified_message = verify_into(path, key, self.name, folder, rehearsals=True)
+        place = self.home.messages / f"{INCOMING}{Item(verified_message.manifest, verified_message.digest).place}"
         shutil.rmtree(place, ignore_errors=True)
         place_folder(folder, place)
-        return AcceptedMessage(found.manifest, found.digest, place, fresh=False)
+        return AcceptedMessage(verified_message.manifest, verified_message.digest, place, fresh=False)
 
     def accept(self, path: Path, labels_key: VerifyingKey | None = None, actor: str = "cli") -> AcceptedMessage:
         """Verify the message at `path` into our own folder and account for it; safe to repeat, also after a crash.
@@ -75,19 +77,19 @@ class Messages:
         """
         envelope = Bundle(path).envelope()
         key = labels_key or self.pinned.for_envelope(envelope)
-        known = self.known(*Manifest.trusted(envelope, key, self.name))
-        found = None if known is None else self.kept(verify(path, key, self.name))
-        return found or self._accept(path, labels_key, actor)
+        accepted_message = self.known(*Manifest.trusted(envelope, key, self.name))
+        message = None if accepted_message is None else self.kept(verify(path, key, self.name))
+        return message or self._accept(path, labels_key, actor)
 
     def kept(self, verified: VerifiedMessage) -> AcceptedMessage | None:
         """What was accepted before, where our copy of it is whole."""
-        found = self.known(verified.manifest, verified.digest)
-        return found if found is not None and _whole(found) else None
+        accepted_message = self.known(verified.manifest, verified.digest)
+        return accepted_message if accepted_message is not None and _whole(accepted_message) else None
 
     def kept_offer(self, offer: Offer) -> AcceptedMessage | None:
         """What was accepted before, where our copy of it has every file of the offer, unchanged."""
-        found = self.known(offer.manifest, offer.digest)
-        return found if found is not None and _whole(found, prior=True) else None
+        accepted_message = self.known(offer.manifest, offer.digest)
+        return accepted_message if accepted_message is not None and _whole(accepted_message, prior=True) else None
 
     def known(self, manifest: Manifest, digest: str) -> AcceptedMessage | None:
         """What was accepted before; no byte of our copy is read."""
@@ -130,13 +132,13 @@ class Messages:
             if not self.acceptances.known(item):
                 self.pinned.require_open(manifest.key_id)
             fresh = self.acceptances.account(item, actor)
-        found = AcceptedMessage(manifest, digest, target, fresh)
+        accepted_message = AcceptedMessage(manifest, digest, target, fresh)
         # accounted for: only now does the message get its lasting place, or takes it after a crash in between
-        if target.is_dir() and not (_whole(found) and found.has_prior(folder)):
+        if target.is_dir() and not (_whole(accepted_message) and accepted_message.has_prior(folder)):
             shutil.rmtree(target)  # a damaged copy is replaced by the one that was just verified
         place_folder(folder, target)
         self.place.keep(item.place)
-        return replace(found, folder=self.place.path(item.place))
+        return replace(accepted_message, folder=self.place.path(item.place))
 
     def open(self, name: str) -> AcceptedMessage:
         """An accepted message by its release id or its manifest's digest, its bytes checked again.
@@ -145,9 +147,9 @@ class Messages:
         """
         digest, place = self.acceptances.find(MESSAGE, name)
         folder = self.place.path(place)
-        found = AcceptedMessage(_stored(folder, digest), digest, folder, fresh=False)
-        found.check()
-        return found
+        accepted_message = AcceptedMessage(_stored(folder, digest), digest, folder, fresh=False)
+        accepted_message.check()
+        return accepted_message
 
     def _key(self, path: Path, labels_key: VerifyingKey | None) -> VerifyingKey:
         return labels_key or self.pinned.for_envelope(Bundle(path).envelope())

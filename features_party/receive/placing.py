@@ -33,11 +33,11 @@ class Target:
     def intact(self) -> bool:
         """Whether this very message lies there, byte for byte."""
         try:
-            found = verify(self.path, self.offer.key, self.offer.audience)
+            verified_message = verify(self.path, self.offer.key, self.offer.audience)
         except LabelDPError:
             return False
         prior = self.offer.manifest.prior_file
-        return found.digest == self.offer.digest and (prior is None) == (found.prior_path is None)
+        return verified_message.digest == self.offer.digest and (prior is None) == (verified_message.prior_path is None)
 
     def refuse_other(self) -> None:
         """Nothing but this very message, damaged, is replaced. Raises InvalidInput."""

@@ -108,29 +108,29 @@ def pull_since(
     except OSError as error:
         raise InvalidInput(f"The folder '{folder}' cannot be made ({error.strerror}); choose another --out.") from None
     day = first_day(service, since)
-    listed: list[ListedRelease] = []
+    listed_releases: list[ListedRelease] = []
     here: dict[str, LocalMessage] = {}
 
     def look() -> bool:
-        listed[:] = service.published(day, population)
-        for entry in listed:
-            if entry.id not in here and (found := _there(folder, entry, choose_key, audience)) is not None:
-                here[entry.id] = found
-        return any(entry.id not in here for entry in listed)
+        listed_releases[:] = service.published(day, population)
+        for entry in listed_releases:
+            if entry.id not in here and (message := _there(folder, entry, choose_key, audience)) is not None:
+                here[entry.id] = message
+        return any(entry.id not in here for entry in listed_releases)
 
     if patience.seconds > 0:
         if not patience.until(look, progress, lambda: "nothing new"):
             raise Unavailable(f"Nothing new was published for us within {patience.seconds:g} seconds.")
     else:
         look()
-    for pulled in here.values():
-        arrived(pulled)
-    wanted = [entry.id for entry in listed if entry.id not in here]
+    for local_message in here.values():
+        arrived(local_message)
+    wanted = [entry.id for entry in listed_releases if entry.id not in here]
     for number, release in enumerate(wanted):
         part = _part(progress, f"{number + 1} of {len(wanted)}", number, len(wanted))
         target = folder / f"{release}.parquet"
         here[release] = bring(release, target, part)
-    return [_result(entry, here[entry.id]) for entry in listed]
+    return [_result(entry, here[entry.id]) for entry in listed_releases]
 
 
 def _part(progress: Progress, shown: str, number: int, total: int) -> Progress:
@@ -140,12 +140,18 @@ def _part(progress: Progress, shown: str, number: int, total: int) -> Progress:
 def _there(folder: Path, entry: ListedRelease, choose_key: ChooseKey, audience: str) -> LocalMessage | None:
     path = folder / f"{entry.id}.parquet"
     try:
-        found = verify(path, choose_key(Bundle(path).envelope()), audience)
+        verified_message = verify(path, choose_key(Bundle(path).envelope()), audience)
     except LabelDPError:
         return None
-    if found.digest != entry.manifest_sha256 or found.manifest.id != entry.id:
+    if verified_message.digest != entry.manifest_sha256 or verified_message.manifest.id != entry.id:
         return None
-    return LocalMessage(path, found.manifest, found.digest, sum(f.bytes for f in found.manifest.files), fresh=False)
+    return LocalMessage(
+        path,
+        verified_message.manifest,
+        verified_message.digest,
+        sum(f.bytes for f in verified_message.manifest.files),
+        fresh=False,
+    )
 
 
 def _result(entry: ListedRelease, pulled: LocalMessage) -> dict[str, Any]:

@@ -43,28 +43,28 @@ def _needed(audit: AuditStore, connection: Connection, event: Event) -> list[Eve
     t, subject, details = audit.table, event.subject, event.details
     batch, population = str(subject.batch), str(subject.population)
     sums = [sa.func.coalesce(sa.func.sum(amount), 0) for amount in (t.c.epsilon_nano, t.c.delta_atto)]
-    held = connection.execute(sa.select(*sums).where(t.c.batch == batch, t.c.kind.in_(CHARGES))).one()
+    row = connection.execute(sa.select(*sums).where(t.c.batch == batch, t.c.kind.in_(CHARGES))).one()
     stated = nano_of(details["epsilon_spent"]), atto_of(details.get("delta_spent", "0"))
     # no sum over fewer items is larger, and those that state less than this one are as they were
-    fits = int(held[0]) + event.split.total.nano <= stated[0] and int(held[1]) + event.split.delta_atto <= stated[1]
+    fits = int(row[0]) + event.split.total.nano <= stated[0] and int(row[1]) + event.split.delta_atto <= stated[1]
     same = set(families(connection, audit).relatives(str(details["key_id"])))
-    found = _of_keys(audit, connection, same, first=fits, batch=batch)
-    found += _of_keys(audit, connection, same, first=True, population=population)
-    found += audit.events(connection, kind=KEY_HANDED_OVER)
-    return [e for _, e in sorted({e.sequence: e for e in found}.items())]
+    events = _of_keys(audit, connection, same, first=fits, batch=batch)
+    events += _of_keys(audit, connection, same, first=True, population=population)
+    events += audit.events(connection, kind=KEY_HANDED_OVER)
+    return [e for _, e in sorted({e.sequence: e for e in events}.items())]
 
 
 def _of_keys(audit: AuditStore, connection: Connection, keys: set[str], *, first: bool, **columns: str) -> list[Event]:
     """Acceptances from the labels party of `keys`, in order; another one may use the same ids."""
-    found: list[Event] = []
+    events: list[Event] = []
     for kind in sorted(CHARGES):
         after, limit = 0, 1 if first else PAGE
         while page := audit.events(connection, after=after, limit=limit, kind=kind, **columns):
-            found += [e for e in page if e.details.get("key_id") in keys]
-            if first and found:
-                return found
+            events += [e for e in page if e.details.get("key_id") in keys]
+            if first and events:
+                return events
             after, limit = page[-1].sequence, PAGE
-    return found
+    return events
 
 
 def _record(audit: AuditStore, connection: Connection, event: Event, broken: RuleBroken) -> None:

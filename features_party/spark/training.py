@@ -244,8 +244,8 @@ class ClusterFit:
         encoded = schema.encode(table)
         by_squares = Task(schema.sizes, "squared", bounds, capacity, self.threads)
         recipe = Recipe("trees", self.loss)
-        made, _, shrinkage = made_columns(schema, encoded, labels, draws, own, by_squares, recipe, progress)
-        return made, shrinkage, len(labels)
+        feature_schema, _, shrinkage = made_columns(schema, encoded, labels, draws, own, by_squares, recipe, progress)
+        return feature_schema, shrinkage, len(labels)
 
     @property
     def _file_rows(self) -> list[int]:

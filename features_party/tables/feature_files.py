@@ -64,11 +64,11 @@ class FeatureFile:
         twice = next((name for name, times in Counter(schema.names).items() if times > 1), None)
         if twice is not None:
             raise InvalidTable(f"'{path}' has more than one column '{twice}'; rename or drop one.")
-        found = cls(path, id_column, schema, csv)
+        feature_file = cls(path, id_column, schema, csv)
         if not (csv and typed):
-            return found
-        types = exact_types(found.batches(), [name for name in names if name != id_column])
-        return replace(found, schema=pa.schema([(name, types.get(name, pa.string())) for name in names]))
+            return feature_file
+        types = exact_types(feature_file.batches(), [name for name in names if name != id_column])
+        return replace(feature_file, schema=pa.schema([(name, types.get(name, pa.string())) for name in names]))
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """The rows in file order, some 10⁵ at a time. Raises InvalidFile."""

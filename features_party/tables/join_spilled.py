@@ -139,14 +139,14 @@ class SpilledJoin:
         Raises InvalidTable where no id at all meets, or more ids of messages meet nothing than `limits` allow,
         InvalidInput, InvalidFile as `writing`.
         """
-        met = self._meet()
-        if not met.matches.count:
+        matches = self._meet()
+        if not matches.matches.count:
             refuse_nothing_matched(self.message_rows, self.feature_rows)
-        counts = check_unmatched(self._counts(met), limits, met.unmatched.reason)
+        counts = check_unmatched(self._counts(matches), limits, matches.unmatched.reason)
         with nullcontext() if unmatched is None else _listing(unmatched, force=force) as listed:
             if listed is not None:
-                self._list_lonely(met.lonely, listed)
-            self._write(out, met.matches, listed, force=force)
+                self._list_lonely(matches.lonely, listed)
+            self._write(out, matches.matches, listed, force=force)
         return JoinedFile(counts, tuple(self._corrections))
 
     def _counts(self, met: _Matches) -> Counts:

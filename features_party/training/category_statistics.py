@@ -83,24 +83,26 @@ def learn_statistics(
     shown = [*large, *pairs]
     places = {at: codes[:, at] + 1 for at in shown}
     counts = {at: np.bincount(places[at], minlength=sizes[at]).astype(np.float64) for at in shown}
-    found: list[Statistic] = []
+    statistics: list[Statistic] = []
     for at in shown:
         name, logs = category_names[at], np.log1p(counts[at])
-        found.append(Statistic(f"{name}: rows", at, _table(logs)))
+        statistics.append(Statistic(f"{name}: rows", at, _table(logs)))
         for other in large:
             if other != at:
                 beside = np.log1p(counts[other])[places[other]]
                 means = _means(places[at], beside, sizes[at])
-                found.append(Statistic(f"{name}: rows of its {category_names[other]}", at, _table(means)))
+                statistics.append(Statistic(f"{name}: rows of its {category_names[other]}", at, _table(means)))
         for number, of in enumerate(number_names[:MOST_NUMBERS]):
             table = _table(_means(places[at], numbers[:, number].astype(np.float64), sizes[at]))
-            found.append(Statistic(f"{name}: mean {of}", at, table))
-            found.append(Statistic(f"{of} above that of its {name}", at, table, less=number))
+            statistics.append(Statistic(f"{name}: mean {of}", at, table))
+            statistics.append(Statistic(f"{of} above that of its {name}", at, table, less=number))
     for at in shown:
         others = [other for other in large if other != at]
         for axis, values in enumerate(_coordinates(at, others, places, draws, sizes)):
-            found.append(Statistic(f"{category_names[at]}: coordinate {axis + 1}", at, _table(values), trees_only=True))
-    return tuple(found)
+            statistics.append(
+                Statistic(f"{category_names[at]}: coordinate {axis + 1}", at, _table(values), trees_only=True)
+            )
+    return tuple(statistics)
 
 
 def _unlike(categories: list[int], codes: Codes) -> list[int]:

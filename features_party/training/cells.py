@@ -132,17 +132,17 @@ class CellLikelihood:
         if len(cells.mass) <= SCORES:
             return None
         onto = (cells.cell == np.arange(len(cells.mass))[:, None]) * shares / cells.mass[:, None]
-        told = ClassLikelihood(tuple(onto @ one for one in given), message, outputs, cells.mass)
-        found = cls(cells, told)
-        return found if found.directions[1] >= SECOND * found.directions[0] else None
+        class_likelihood = ClassLikelihood(tuple(onto @ one for one in given), message, outputs, cells.mass)
+        cell_likelihood = cls(cells, class_likelihood)
+        return cell_likelihood if cell_likelihood.directions[1] >= SECOND * cell_likelihood.directions[0] else None
 
     def take(self, rows: slice | IntArray) -> CellLikelihood:
         return CellLikelihood(self.cells, self.told.take(rows))
 
     def together(self, rows: ExampleGroups) -> CellLikelihood | None:
         """With one row for each example; None where the product of its channels would be too large."""
-        told = self.told.together(rows)
-        return None if told is None else CellLikelihood(self.cells, told)
+        class_likelihood = self.told.together(rows)
+        return None if class_likelihood is None else CellLikelihood(self.cells, class_likelihood)
 
     @cached_property
     def directions(self) -> FloatArray:

@@ -70,15 +70,15 @@ class Growing:
     ) -> Growing:
         fold = dealt(draws, FOLDS, "crossed effects")
         every = np.column_stack(codes)
-        fitted: list[Effects] = []
+        effectses: list[Effects] = []
         residual = []
         for at in range(FOLDS):
             train = fold != at
-            fitted.append(fit_effects(every[train], labels[train], sizes, weights=weights[train]))
-            sums = fitted[-1].apply(every).astype(np.float64).sum(axis=1)
+            effectses.append(fit_effects(every[train], labels[train], sizes, weights=weights[train]))
+            sums = effectses[-1].apply(every).astype(np.float64).sum(axis=1)
             residual.append(labels - float(np.average(labels[train], weights=weights[train])) - sums)
-        tables = [list(one.tables) for one in fitted]
-        return cls(fold, codes, tables, [list(one.shrinkage) for one in fitted], residual, weights)
+        tables = [list(one.tables) for one in effectses]
+        return cls(fold, codes, tables, [list(one.shrinkage) for one in effectses], residual, weights)
 
     @property
     def held(self) -> FloatArray:
@@ -253,10 +253,10 @@ class _Search:
             ways.append((usual, BINS + 1, Moments.of(self.growing.held, usual + 1, self.weights).shrinkage))
         clear: list[tuple[float, Growing]] = []
         for way in ways:
-            grown = self.growing.grown(*way, candidate.beside)
-            gains = self.growing.weights * (self.growing.held**2 - grown.held**2)
+            growing = self.growing.grown(*way, candidate.beside)
+            gains = self.growing.weights * (self.growing.held**2 - growing.held**2)
             if _clear(gains):
-                clear.append((float(gains.mean()), grown))
+                clear.append((float(gains.mean()), growing))
         if not clear or not any(self._beyond_trees(way, size) for way, size, _ in ways):
             return False
         self.growing = max(clear, key=lambda found: found[0])[1]

@@ -131,8 +131,8 @@ class FeatureSchema:
         training rows, and that encoding with them."""
         crossed = [tuple(s.at for s in c.sides if s.values is None) for c in self.crossings]
         names = (self.column_numbers, self.category_names)
-        found = learn_statistics(encoded.numbers, encoded.codes, draws, self.sizes, *names, crossed)
-        return replace(self, statistics=found), self._extended(found, encoded)
+        statistics = learn_statistics(encoded.numbers, encoded.codes, draws, self.sizes, *names, crossed)
+        return replace(self, statistics=statistics), self._extended(statistics, encoded)
 
     def with_crossings(self, crossings: tuple[Crossing, ...], encoded: Encoded) -> tuple[FeatureSchema, Encoded]:
         """This schema with crossings of its own columns, and its encoding of some rows with their codes."""
@@ -267,8 +267,8 @@ class FeatureSchema:
         sizes, numbers = schema.sizes, len(schema.column_numbers)
         crossed = tuple(Crossing.from_json(one, sizes, numbers) for one in listed(data["crossings"]))
         schema = replace(schema, crossings=crossed)
-        found = tuple(Statistic.from_json(one, schema.sizes, numbers) for one in listed(data["statistics"]))
-        return replace(schema, statistics=found)
+        statistics = tuple(Statistic.from_json(one, schema.sizes, numbers) for one in listed(data["statistics"]))
+        return replace(schema, statistics=statistics)
 
 
 def _codes(data: Any, column: Column) -> tuple[Codes, npt.NDArray[np.int64]]:

@@ -164,7 +164,7 @@ def fit(
     validate = recipe.capacity is None and clean
     medians = validate and examples.cells is not None and kind.medians_from is not None
     medians = medians and examples.apart >= (kind.medians_from or 0)
-    objective, notes, told = _objective(loss, ruled, gradients, medians)
+    objective, notes, channel_gradients = _objective(loss, ruled, gradients, medians)
     label_weights, squares = weights, ruled
     classes: ClassLikelihood | None = None
     scarce: tuple[str, ...] = ()
@@ -173,13 +173,13 @@ def fit(
         if isinstance(likelihood, ClassLikelihood):
             classes = likelihood
         else:
-            told = likelihood
+            channel_gradients = likelihood
             scarce = likelihood.notes
         ruled, weights = likelihood.capacity(), None
         notes = () if examples.told is None else ("the log loss was trained through the channel of each message",)
-    elif told is not None:
+    elif channel_gradients is not None:
         signal = ruled.signal_share * ruled.label_variance
-        ruled = choose_capacity(n, signal * (1.0 + told.noise), signal * told.noise)
+        ruled = choose_capacity(n, signal * (1.0 + channel_gradients.noise), signal * channel_gradients.noise)
     progress("encoding features", 0.0)
     schema = FeatureSchema.learn(features, categorical=recipe.categorical, exclude=recipe.exclude)
     encoded = schema.encode(features)
@@ -201,7 +201,7 @@ def fit(
         unbiased=examples.unbiased,
         validate=validate and objective not in ("absolute", LOG),
         compared=recipe.capacity is None,
-        told=told,
+        told=channel_gradients,
         median=loss == "absolute",
         shrinkage=shrinkage,
         settings=recipe.settings,
@@ -257,7 +257,7 @@ def made_columns(
     """The schema with the crossings and statistics that the recipe wants, its encoding, and the crossings' λ."""
     shrinkage: tuple[float | None, ...] = ()
     if recipe.crossings:
-        chosen, shrinkage = choose_crossings(
+        crossings, shrinkage = choose_crossings(
             encoded,
             labels,
             draws,
@@ -269,7 +269,7 @@ def made_columns(
             lambda *rows: left_by_trees(Sample(*rows), by_squares),
             None if recipe.warm is None else recipe.warm.crossings,
         )
-        schema, encoded = schema.with_crossings(chosen, encoded)
+        schema, encoded = schema.with_crossings(crossings, encoded)
     if recipe.category_statistics:
         progress("statistics of categories", 0.02)
         schema, encoded = schema.with_statistics(encoded, draws)

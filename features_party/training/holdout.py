@@ -152,21 +152,23 @@ def told(
     of each of n examples say together. `priors` of the messages, where there are any. Raises as `identify`."""
     found, counts = priors or [None] * len(channels), np.bincount(message, minlength=len(channels))
     each = [identify(*one) for one in zip(channels, found, counts.tolist(), strict=True)]
-    known = [k.about(each[0].centre) for k in each]  # messages may have ranges of their own in one domain
+    identifieds = [k.about(each[0].centre) for k in each]  # messages may have ranges of their own in one domain
     first, second = np.empty(len(bins)), np.zeros(len(bins))
-    for number, k in enumerate(known):
+    for number, k in enumerate(identifieds):
         here = message == number
         first[here] = k.first[bins[here]]
         if k.second is not None:
             second[here] = k.second[bins[here]]
-    whole = all(k.second is not None for k in known)
-    slack = max(k.slack for k in known)
-    why = next((k.why for k in known if k.second is None), max((k.why for k in known), key=len))
-    noise = np.array([k.noise for k in known])[message]
-    bias = max(k.bias for k in known)
+    whole = all(k.second is not None for k in identifieds)
+    slack = max(k.slack for k in identifieds)
+    why = next((k.why for k in identifieds if k.second is None), max((k.why for k in identifieds), key=len))
+    noise = np.array([k.noise for k in identifieds])[message]
+    bias = max(k.bias for k in identifieds)
     if rows is None:
-        return Identified(known[0].centre, first, second if whole else None, slack, why, float(noise.mean()), bias)
-    squares = [_noise(channel, k.second) for channel, k in zip(channels, known, strict=True)]
+        return Identified(
+            identifieds[0].centre, first, second if whole else None, slack, why, float(noise.mean()), bias
+        )
+    squares = [_noise(channel, k.second) for channel, k in zip(channels, identifieds, strict=True)]
     joint, left = rows.labels(first, noise)
     product = _products(rows, first, rows.shares(noise))
     spread = np.array(squares)[message]
@@ -176,8 +178,8 @@ def told(
     if whole and not np.all(own):
         why = "identified, where no channel does it by the product of two outputs of one example"
     elif whole:
-        why = max((k.why for k in known if k.second is not None), key=len)
-    return Identified(known[0].centre, joint, second if whole else None, slack, why, float(left.mean()), bias)
+        why = max((k.why for k in identifieds if k.second is not None), key=len)
+    return Identified(identifieds[0].centre, joint, second if whole else None, slack, why, float(left.mean()), bias)
 
 
 def _noise(channel: Channel, values: FloatArray | None) -> float:
@@ -214,12 +216,12 @@ def estimate_on_rows(
     Labels of two values have their metrics of probabilities too. Raises InvalidMechanism as `identify`.
     """
     rows = ExampleGroups.of(examples)
-    known = told(channels, message, bins, rows, priors)
+    identified = told(channels, message, bins, rows, priors)
     if rows is not None:
         constants = np.broadcast_to(np.asarray(constants, np.float64), predictions.shape)[rows.first]
         predictions, examples = predictions[rows.first], examples[rows.first]
-    found = estimate(predictions, constants, known, examples, folds)
+    error_estimate = estimate(predictions, constants, identified, examples, folds)
     if any(channel.k != 2 or channel.domain.ends != channels[0].domain.ends for channel in channels):
-        return found
-    labels, ends = known.first + known.centre, channels[0].domain.ends
-    return replace(found, probabilities=judge(predictions, constants, labels, examples, ends, folds))
+        return error_estimate
+    labels, ends = identified.first + identified.centre, channels[0].domain.ends
+    return replace(error_estimate, probabilities=judge(predictions, constants, labels, examples, ends, folds))

@@ -67,8 +67,8 @@ class TrainedModel:
         return self.predict_encoded(self.schema.encode(features), threads=threads)
 
     def predict_encoded(self, encoded: Encoded, *, threads: int = 1) -> FloatArray:
-        seen = ModelInput(encoded, self.effects.apply(encoded.codes), self.schema.sizes)
-        predictions = self.body.predict(seen, threads)
+        model_input = ModelInput(encoded, self.effects.apply(encoded.codes), self.schema.sizes)
+        predictions = self.body.predict(model_input, threads)
         if not np.all(np.isfinite(predictions)):
             raise InvalidFile("The model does not predict numbers: its file is damaged; train again.")
         if self.classes is not None:

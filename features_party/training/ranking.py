@@ -25,19 +25,19 @@ def auc(predictions: FloatArray, labels: FloatArray, group: Groups, stretch: flo
     """For N rows: predictions float64[N], labels (or what estimates them) float64[N], the example integer[N] from 0.
     O(N log N). The estimated numbers of ones and of zeros must be clear of zero."""
     theta, influence = influences(predictions, labels, group)
-    found = around(theta, stretch * total_error(influence, group))
+    interval = around(theta, stretch * total_error(influence, group))
     if theta in (0.0, 1.0):
-        found = _agreeing(found, min(labels.sum(), len(labels) - labels.sum()))
-    return found.within(0.0, 1.0)
+        interval = _agreeing(interval, min(labels.sum(), len(labels) - labels.sum()))
+    return interval.within(0.0, 1.0)
 
 
 def macro_auc(thetas: FloatArray, influence: FloatArray, group: Groups, rarest: float, stretch: float) -> Interval:
     """The mean of AUCs float64[c] of one class against the rest each, whose `influences` are float64[N] on average;
     `rarest`: the number of rows of the rarest of these classes."""
-    found = around(float(thetas.mean()), stretch * total_error(influence, group))
+    interval = around(float(thetas.mean()), stretch * total_error(influence, group))
     if np.all(thetas == 0.0) or np.all(thetas == 1.0):
-        found = _agreeing(found, rarest)
-    return found.within(0.0, 1.0)
+        interval = _agreeing(interval, rarest)
+    return interval.within(0.0, 1.0)
 
 
 def _agreeing(found: Interval, pairs: float) -> Interval:

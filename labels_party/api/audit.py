@@ -41,8 +41,8 @@ def statement(release: str, ctx: Ctx, caller: Viewer) -> HTMLResponse:
     for owner and auditor with what the audit store recorded since."""
 
     def allowed(connection: Connection) -> None:
-        found = ctx.work.get(connection, release, RELEASES)
-        if caller.role == "features" and caller.audience not in found.audiences:
+        work = ctx.work.get(connection, release, RELEASES)
+        if caller.role == "features" and caller.audience not in work.audiences:
             raise NotFound(f"There is no release '{release}'.")
 
     ctx.database.read("statement.allowed", allowed)

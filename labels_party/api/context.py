@@ -15,8 +15,8 @@ from labels_party.work.seen import to_the_day as to_the_day
 
 
 async def services(request: Request) -> Services:
-    found: Services = request.app.state.services
-    return found
+    services: Services = request.app.state.services
+    return services
 
 
 Ctx = Annotated[Services, Depends(services)]

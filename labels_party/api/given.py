@@ -120,8 +120,8 @@ def who_has_what(
 ) -> list[GivenOut]:
     """Every release and answer, whatever its state: for whom, at which ε, who asked and approved, who acknowledged."""
     of = next((f for f in FAMILIES if f.noun == family), None)
-    found = ctx.database.read("given.list", lambda c: given(c, ctx.work, wanted, page, of))
-    return [GivenOut(**to_the_day(row, caller)) for row in with_link(found, request, response)]
+    listing = ctx.database.read("given.list", lambda c: given(c, ctx.work, wanted, page, of))
+    return [GivenOut(**to_the_day(row, caller)) for row in with_link(listing, request, response)]
 
 
 @router.get("/batches", tags=["batches"], responses=LINK_DOCS)
@@ -134,6 +134,6 @@ def list_all_batches(
     wanted: Annotated[WantedBatches, Depends(_batches)],
 ) -> list[ListedBatch]:
     """Batches of all populations, by when they were opened: state, examples, ε spent and left, what left them."""
-    found = ctx.database.read("batch.list", lambda c: listed(c, ctx.batches, wanted, page))
-    rows = with_link(found, request, response)
+    listing = ctx.database.read("batch.list", lambda c: listed(c, ctx.batches, wanted, page))
+    rows = with_link(listing, request, response)
     return [ListedBatch(**to_the_day(for_role(row, caller.role), caller)) for row in rows]

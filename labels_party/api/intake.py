@@ -90,8 +90,8 @@ def create_population(
 @router.get("/populations", tags=["populations"])
 def list_populations(ctx: Ctx, _: Auditor) -> list[PopulationOut]:
     """All populations, with their rules."""
-    found = ctx.database.read("population.list", ctx.populations.list)
-    return [PopulationOut(**p.as_json()) for p in found]
+    populations = ctx.database.read("population.list", ctx.populations.list)
+    return [PopulationOut(**p.as_json()) for p in populations]
 
 
 @router.get("/populations/{population}", tags=["populations"])

@@ -54,8 +54,8 @@ def create_webhook(
     def store(connection: Connection) -> Reply:
         def effect() -> Reply:
             population = None if body.population is None else ctx.populations.get(connection, body.population).id
-            made = ctx.webhooks.create(connection, body.url, body.events, population, caller.actor)
-            return 201, made.as_json()
+            webhook = ctx.webhooks.create(connection, body.url, body.events, population, caller.actor)
+            return 201, webhook.as_json()
 
         return call.once(connection, effect)
 

@@ -180,9 +180,9 @@ def router_of(family: Family) -> JsonRouter:
         key: IdempotencyKey = None,
     ) -> WorkOut:
         """End what waits in a four-eyes population, uncharged; not with the API key that asked for it."""
-        wanted = body or DeclineIn()
-        call = idempotent(ctx, caller, key, request.url.path, wanted.model_dump_json().encode())
-        _, reply = ctx.decisions.decline(name, caller.actor, wanted.reason, call, family)
+        decline_in = body or DeclineIn()
+        call = idempotent(ctx, caller, key, request.url.path, decline_in.model_dump_json().encode())
+        _, reply = ctx.decisions.decline(name, caller.actor, decline_in.reason, call, family)
         return out(**shown(ctx.work, reply, caller))
 
     def cancel(name: str, request: Request, ctx: Ctx, caller: Owner, key: IdempotencyKey = None) -> WorkOut:
@@ -270,8 +270,8 @@ def receipts(ctx: Ctx, caller: Receiver) -> ReceiptStates:
 
 
 def _described(ctx: Services, connection: Connection, found: list[Work], state: str | None) -> list[dict[str, Any]]:
-    wanted = [work for work in found if state in (None, work.state)]
-    return [ctx.work.describe(connection, work, ctx.work.about(connection, work)[1]) for work in wanted]
+    works = [work for work in found if state in (None, work.state)]
+    return [ctx.work.describe(connection, work, ctx.work.about(connection, work)[1]) for work in works]
 
 
 def _listed(
@@ -285,10 +285,10 @@ def _listed(
     audience = caller.audience if caller.role == "features" else None
     if caller.role == "features" and audience is None:
         return Listing([], None)
-    wanted = PublicationFilter(
+    publication_filter = PublicationFilter(
         audience, None if since is None else since.isoformat(), population, page.cursor, page.limit
     )
-    return ctx.database.read("published.list", lambda c: published(c, ctx.work, family, wanted))
+    return ctx.database.read("published.list", lambda c: published(c, ctx.work, family, publication_filter))
 
 
 def _files(ctx: Services, caller: Principal, name: str, family: Family) -> tuple[Work, list[WorkFile]]:
@@ -307,22 +307,22 @@ def _serve(
     wanted: Callable[[WorkFile], bool],
 ) -> Response:
     work, files = _files(ctx, caller, name, family)
-    found = next((f for f in files if wanted(f)), None)
-    if found is None:
+    work_file = next((f for f in files if wanted(f)), None)
+    if work_file is None:
         raise NotFound(f"{family.noun.capitalize()} '{name}' has no file of that name.")
-    etag = f'"{found.sha256}"'
+    etag = f'"{work_file.sha256}"'
     headers = {"ETag": etag, "Cache-Control": "private, immutable"}
     known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
     if etag in known or "*" in known:
         return Response(status_code=304, headers=headers)
     ctx.fetches.note(work.id, caller)
-    kind = "application/json" if found.role == ENVELOPE else "application/vnd.apache.parquet"
-    if found.content is not None:
-        return Response(found.content, media_type=kind, headers=headers)
-    url = None if found.role == ENVELOPE else ctx.work.shelf.elsewhere(found)
+    kind = "application/json" if work_file.role == ENVELOPE else "application/vnd.apache.parquet"
+    if work_file.content is not None:
+        return Response(work_file.content, media_type=kind, headers=headers)
+    url = None if work_file.role == ENVELOPE else ctx.work.shelf.elsewhere(work_file)
     if url is not None:
         return RedirectResponse(url, 307, {"Cache-Control": "no-store"})
     # the file's own time would tell the second of the draw; the document tells the day
     midnight = format_datetime(datetime.fromisoformat(f"{str(work.published)[:10]}T00:00:00+00:00"), usegmt=True)
-    path = ctx.work.shelf.local(found)
+    path = ctx.work.shelf.local(work_file)
     return ServedFile(path, media_type=kind, headers=headers | {"Last-Modified": midnight})

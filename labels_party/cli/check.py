@@ -74,18 +74,18 @@ def check(
     )
     with progress("check", as_json) as report:
         report("reading", 0.1)
-        found = look(of)
+        checked = look(of)
 
     def human() -> None:
         say(NOTICE)
-        say(f"{found.found.ids.rows:,} rows, {found.found.ids.distinct:,} different ids.")
-        for sentence in found.says:
+        say(f"{checked.found.ids.rows:,} rows, {checked.found.ids.distinct:,} different ids.")
+        for sentence in checked.says:
             say(sentence, indent=2)
-        for sentence in found.refused:
+        for sentence in checked.refused:
             say(f"privatize would refuse it: {sentence}", indent=2)
-        if not found.refused:
+        if not checked.refused:
             say("privatize would take it as it is.")
 
-    emit(found.as_json(), as_json, human)
-    if found.refused:
+    emit(checked.as_json(), as_json, human)
+    if checked.refused:
         raise SystemExit(1)

@@ -63,10 +63,10 @@ def batches(
     from labels_party.work.batch_listing import WantedBatches, listed
 
     one_of("--state", state, STATES)
-    party, wanted = services(existing=True), WantedBatches(population, audience, since, until, state)
+    party, wanted_batches = services(existing=True), WantedBatches(population, audience, since, until, state)
 
     found = in_pages(
-        limit, lambda page: party.database.read("batch.list", lambda c: listed(c, party.batches, wanted, page))
+        limit, lambda page: party.database.read("batch.list", lambda c: listed(c, party.batches, wanted_batches, page))
     )
 
     def human() -> None:
@@ -95,9 +95,10 @@ def everything_given(family: Any, limit: int, **wanted: Any) -> list[dict[str, A
     from labels_party.work.given import ReleaseFilter, given
 
     one_of("--state", wanted.get("state"), STATES)
-    party, asked = services(existing=True), ReleaseFilter(**wanted)
+    party, release_filter = services(existing=True), ReleaseFilter(**wanted)
     return in_pages(
-        limit, lambda page: party.database.read("given.list", lambda c: given(c, party.work, asked, page, family))
+        limit,
+        lambda page: party.database.read("given.list", lambda c: given(c, party.work, release_filter, page, family)),
     )
 
 

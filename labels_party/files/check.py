@@ -85,20 +85,20 @@ def check(of: FileOfLabels) -> Checked:
     wanted = (of.id_column, of.label_column, *([unit] if unit is not None else []))
     file = LabelFile.open(of.labels, wanted)
     most = of.max_examples_per_unit
-    found = look_at(file, of.id_column, of.label_column, unit, of.domain, of.rule, most)
-    refused = [*_ids(found.ids, of.id_column), *_labels(found.labels, of)]
+    file_content = look_at(file, of.id_column, of.label_column, unit, of.domain, of.rule, most)
+    refused = [*_ids(file_content.ids, of.id_column), *_labels(file_content.labels, of)]
     says: list[str] = []
     if of.examples is not None:
         columns = (of.id_column, *([of.unit_column] if of.unit_column is not None else []))
-        listed = LabelFile.open(of.examples, columns, names_are_public=True)
-        refused += _listed(compare(found, listed, of.id_column, of.unit_column, most), of, says)
-    if found.units is not None:
-        refused += _units(found.units, of, says)
+        label_file = LabelFile.open(of.examples, columns, names_are_public=True)
+        refused += _listed(compare(file_content, label_file, of.id_column, of.unit_column, most), of, says)
+    if file_content.units is not None:
+        refused += _units(file_content.units, of, says)
     if of.missing_label is None:
         says.append(f"In a population that is declared without --missing-label {NO_ERASURE}.")
-    suggested = None if of.domain is not None and of.domain.names else _suggested(found.labels)
-    says += [*_outside(found.labels, of.domain), *_shape(found.labels, suggested, of.domain)]
-    return Checked(found, refused, says, suggested)
+    suggested = None if of.domain is not None and of.domain.names else _suggested(file_content.labels)
+    says += [*_outside(file_content.labels, of.domain), *_shape(file_content.labels, suggested, of.domain)]
+    return Checked(file_content, refused, says, suggested)
 
 
 # --- what would be refused ----------------------------------------------------------------------------------------
@@ -158,8 +158,8 @@ def _unfit_classes(labels: Labels) -> list[str]:
 
 
 def _listed(compared: tuple[Ids, int, int], of: FileOfLabels, says: list[str]) -> list[str]:
-    listed, without, unlisted = compared
-    told = [f"In the list of examples: {sentence}" for sentence in _ids(listed, of.id_column)]
+    ids, without, unlisted = compared
+    told = [f"In the list of examples: {sentence}" for sentence in _ids(ids, of.id_column)]
     if unlisted:
         told.append(f"{_ids_of(unlisted)} a label and is not in the list of examples.")
     if without and of.missing_label is None:
@@ -283,8 +283,8 @@ def _rounded(number: float) -> Decimal:
     """The next number with one digit, or so."""
     exact = decimal_of(number)
     power = Decimal(1).scaleb(exact.adjusted())
-    found = next(digit for digit in ROUND if digit * power >= exact) * power
-    return Decimal(f"{found.normalize():f}")
+    decimal = next(digit for digit in ROUND if digit * power >= exact) * power
+    return Decimal(f"{decimal.normalize():f}")
 
 
 def _rows(count: int) -> str:

@@ -22,8 +22,8 @@ from labels_party.ledger.populations import Population, declare
 def population_of(asked: PopulationAsked) -> Population:
     """Declared, not stored; its domain may be a file with a column `label` of numbers or names. Raises InvalidInput
     and its kinds."""
-    found = _in_file(str(asked.domain))
-    return declare(asked) if found is None else declare(asked, found)
+    domain = _in_file(str(asked.domain))
+    return declare(asked) if domain is None else declare(asked, domain)
 
 
 def _in_file(text: str) -> Domain | None:

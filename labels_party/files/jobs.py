@@ -151,8 +151,8 @@ def refuse_unnamed(population: Population, actor: str, what: str) -> None:
 
 def still_unfinished(services: Services, batch_id: str, kind: str) -> list[Work]:
     """What an interrupted run left asked for, or charged."""
-    found = services.database.read(f"{kind}.standing", lambda c: services.work.of_batch(c, batch_id, kind))
-    return [work for work in found if work.state in (ACCEPTED, *WORKING)]
+    works = services.database.read(f"{kind}.standing", lambda c: services.work.of_batch(c, batch_id, kind))
+    return [work for work in works if work.state in (ACCEPTED, *WORKING)]
 
 
 def charged(services: Services, batch_id: str, family: Family, ask: Callable[[], tuple[int, dict[str, Any]]]) -> str:

@@ -75,9 +75,9 @@ class DocumentKind(Kind[W]):
             salt=secrets.token_hex(16),
             **members,
         )
-        drawn = SignedFiles(key.sign(ANSWER_TYPE, answer.document()), digest(answer.payload()))
-        trusted_answer(drawn.envelope, key.public, audiences[0])
-        return drawn
+        signed_files = SignedFiles(key.sign(ANSWER_TYPE, answer.document()), digest(answer.payload()))
+        trusted_answer(signed_files.envelope, key.public, audiences[0])
+        return signed_files
 
 
 def require_order(domain: Domain, what: str) -> None:

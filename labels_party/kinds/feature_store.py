@@ -105,9 +105,11 @@ class FeatureStore:
                 busy = connection.execute(training).scalar()
                 if busy is not None:
                     raise Conflict(f"Predictor '{busy}' is being trained on the features that are there; wait for it.")
-                for made in standing(connection, batch_id):
-                    if made.working and made.what in OF_FEATURES:
-                        raise Conflict(f"Answer '{made.id}' is being made of the features that are there; wait for it.")
+                for batch_use in standing(connection, batch_id):
+                    if batch_use.working and batch_use.what in OF_FEATURES:
+                        raise Conflict(
+                            f"Answer '{batch_use.id}' is being made of the features that are there; wait for it."
+                        )
                 for old in self.batches.segments(connection, batch_id, FEATURES):
                     self.batches.drop_segments(connection, batch_id, FEATURES, [old.number])
                     self.batches.add_segment(connection, batch_id, ERASED, old.key, old.rows)
@@ -132,12 +134,12 @@ class FeatureStore:
 
     def key(self, connection: Connection, batch_id: str) -> str:
         """Where the table of a batch is stored. Raises Conflict if there is none."""
-        found = self.batches.segments(connection, batch_id, FEATURES)
-        if not found:
+        segments = self.batches.segments(connection, batch_id, FEATURES)
+        if not segments:
             raise Conflict(
                 f"Batch '{batch_id}' has no features; send them first (PUT /v1/batches/{batch_id}/features)."
             )
-        return found[0].key
+        return segments[0].key
 
     def load(self, key: str, names: Sequence[str]) -> pa.Table:
         """The ids and the columns `names` of a stored table. Raises InvalidTable, Unavailable."""

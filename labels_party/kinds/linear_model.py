@@ -43,17 +43,17 @@ RATES = {UNIFORM: "1"}
 
 def _sizes(wish: Wish[LinearModel], n: int) -> tuple[int, int]:
     """(steps, examples of a minibatch); all examples are used in uniform order, some where a rule chooses."""
-    asked = wish.asked
-    usable = n if asked.rule == UNIFORM else max(1, n // CHOOSING)
-    if asked.steps is not None:
-        return asked.steps, asked.minibatch or max(1, usable // asked.steps)
+    linear_model = wish.asked
+    usable = n if linear_model.rule == UNIFORM else max(1, n // CHOOSING)
+    if linear_model.steps is not None:
+        return linear_model.steps, linear_model.minibatch or max(1, usable // linear_model.steps)
     steps = usable * float(wish.epsilon) / ENOUGH  # where every step has all of ε
-    if asked.rule != UNIFORM:
+    if linear_model.rule != UNIFORM:
         steps = steps * NOISY_SHARE if wish.delta_atto else math.sqrt(steps)
-    if asked.minibatch is not None:
-        steps = usable / asked.minibatch
+    if linear_model.minibatch is not None:
+        steps = usable / linear_model.minibatch
     count = max(1, min(DEFAULT_STEPS, int(steps)))
-    return count, asked.minibatch or max(1, usable // count)
+    return count, linear_model.minibatch or max(1, usable // count)
 
 
 def _rate(asked: LinearModel) -> Fraction:
@@ -88,36 +88,36 @@ class LinearModelKind(FeatureKind[LinearModel]):
         """Raises InvalidInput (too few examples), InvalidEpsilon."""
         if domain.k < 2:
             raise InvalidInput("A label domain of one value leaves nothing to learn.")
-        asked, rate = wish.asked, _rate(wish.asked)
+        linear_model, rate = wish.asked, _rate(wish.asked)
         steps, minibatch = _sizes(wish, n)
         if steps * minibatch > n:
             raise InvalidInput(
                 f"{steps} minibatches of {minibatch} need {steps * minibatch:,} examples with features, each of which "
                 f"is used once at most, and there are {n:,}. Take fewer or smaller minibatches."
             )
-        found = TrainingPlan.cheapest(
+        training_plan = TrainingPlan.cheapest(
             wish.cost,
             n=n,
             features=wish.schema.width,
             steps=steps,
             minibatch=minibatch,
-            rule=asked.rule,
-            clip=asked.clip,
+            rule=linear_model.rule,
+            clip=linear_model.clip,
             rate=rate,
         )
         middle, half = label_scale(domain)
-        parameters = wish.session(n, found.session, found.noise, found.slack) | {
-            "rule": asked.rule,
+        parameters = wish.session(n, training_plan.session, training_plan.noise, training_plan.slack) | {
+            "rule": linear_model.rule,
             "steps": steps,
             "minibatch": minibatch,
-            "clip": found.clip,
-            "huber": found.huber,
+            "clip": training_plan.clip,
+            "huber": training_plan.huber,
             "rate": number_text(rate),
-            "epsilon_per_step": str(Epsilon.round_up(found.epsilon)),
+            "epsilon_per_step": str(Epsilon.round_up(training_plan.epsilon)),
             "middle": number_text(middle),
             "half_width": number_text(half),
         }
-        return Planned(linear_model_cost(parameters).split(), parameters, _facts(found))
+        return Planned(linear_model_cost(parameters).split(), parameters, _facts(training_plan))
 
     def compute(self, job: Job) -> Computed:
         """Raises Unavailable, RandomnessUnavailable."""

@@ -53,26 +53,28 @@ class RectangleKind(FeatureKind[Rectangle]):
     @classmethod
     def planned(cls, wish: Wish[Rectangle], domain: Domain, n: int) -> Planned:
         """Raises InvalidInput (too few examples, a threshold that tells nothing), InvalidEpsilon."""
-        asked, threshold = wish.asked, str(wish.asked.threshold)
+        rectangle, threshold = wish.asked, str(wish.asked.threshold)
         threshold_position(domain, threshold)
-        base, axes = _base(asked.method, asked.bits), len(wish.schema.features)
-        found = RectanglePlan.within(wish.cost, n=n, axes=axes, bits=asked.bits, slice=asked.slice, base=base)
-        if found.interval.recursive:
-            least, most = found.interval.prefix(found.slice)
+        base, axes = _base(rectangle.method, rectangle.bits), len(wish.schema.features)
+        rectangle_plan = RectanglePlan.within(
+            wish.cost, n=n, axes=axes, bits=rectangle.bits, slice=rectangle.slice, base=base
+        )
+        if rectangle_plan.interval.recursive:
+            least, most = rectangle_plan.interval.prefix(rectangle_plan.slice)
             if most < least:
                 raise InvalidInput(
                     f"A side by slices at this ε and δ needs a prefix that {least} examples have, and looks for it "
-                    f"among {most} of a slice's {found.slice}: it would find none. Take larger slices, a larger ε or "
-                    "δ, or ranks, which need fewer."
+                    f"among {most} of a slice's {rectangle_plan.slice}: it would find none. Take larger slices, a "
+                    "larger ε or δ, or ranks, which need fewer."
                 )
-        parameters = wish.session(n, found.session, found.noise, found.slack) | {
+        parameters = wish.session(n, rectangle_plan.session, rectangle_plan.noise, rectangle_plan.slack) | {
             "threshold": number_text(float(threshold)),
-            "method": asked.method,
-            "slice": found.slice,
-            "epsilon_per_side": str(Epsilon.round_up(found.epsilon)),
-            "delta_per_side": delta_string(int(found.delta * ATTO)),
+            "method": rectangle.method,
+            "slice": rectangle_plan.slice,
+            "epsilon_per_side": str(Epsilon.round_up(rectangle_plan.epsilon)),
+            "delta_per_side": delta_string(int(rectangle_plan.delta * ATTO)),
         }
-        return Planned(rectangle_cost(parameters).split(), parameters, _facts(found))
+        return Planned(rectangle_cost(parameters).split(), parameters, _facts(rectangle_plan))
 
     def compute(self, job: Job) -> Computed:
         """Raises Unavailable, RandomnessUnavailable."""
@@ -93,8 +95,8 @@ class RectangleKind(FeatureKind[Rectangle]):
         codes, positions = examples(self.features, job, schema)
         whole = np.all(codes != MISSING, axis=1)
         positive = whole & (positions >= threshold_position(domain, given["threshold"]))
-        found = private_rectangle(np.maximum(codes, 0), positive, plan)
-        ends = list(zip(found.low, found.high, strict=True))
+        rectangle = private_rectangle(np.maximum(codes, 0), positive, plan)
+        ends = list(zip(rectangle.low, rectangle.high, strict=True))
         sides = []
         for feature, (first, last) in zip(given["features"], ends, strict=True):
             low, high = feature["range"]

@@ -46,15 +46,15 @@ def look(
         batch, population = batches.get(connection, batch_id)
         # before anything that depends on whether a seal succeeded
         require_sendable(batch, batches.clock(), owner=owner)
-        listed = batches.segments(connection, batch_id, RUNS, EXAMPLES) if batch.presence == ID_LIST else []
+        segments = batches.segments(connection, batch_id, RUNS, EXAMPLES) if batch.presence == ID_LIST else []
         taken = batches.segments(connection, batch_id, RUNS, LABELS)
         # nobody else's call may depend on what was set aside
-        return batch, population, listed, taken, batches.held_back(connection, batch_id) if owner else []
+        return batch, population, segments, taken, batches.held_back(connection, batch_id) if owner else []
 
-    batch, population, listed, taken, held_back = database.read("labels.look", read)
+    batch, population, segments, taken, held_back = database.read("labels.look", read)
     old = {} if before is None else before.listed | before.taken
 
     def opened(found: list[Segment]) -> dict[str, Run]:
         return {s.key: old[s.key] if s.key in old else vault.run(s.key) for s in found}
 
-    return BatchIndex(batch, population, opened(listed), opened(taken), tuple(held_back))
+    return BatchIndex(batch, population, opened(segments), opened(taken), tuple(held_back))

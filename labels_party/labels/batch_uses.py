@@ -48,8 +48,8 @@ def standing(connection: Connection, batch: str) -> list[BatchUse]:
         sa.select(w.c.id, w.c.kind, w.c.state, w.c.created, w.c.published).where(w.c.batch == batch),
         sa.select(p.c.id, sa.literal("predictor"), p.c.state, p.c.created, sa.null()).where(p.c.batch == batch),
     )
-    found = [BatchUse(*row) for query in queries for row in connection.execute(query)]
-    return sorted(found, key=lambda s: (s.created, s.id))
+    batch_uses = [BatchUse(*row) for query in queries for row in connection.execute(query)]
+    return sorted(batch_uses, key=lambda s: (s.created, s.id))
 
 
 def refuse_second(connection: Connection, batch: str, *, additional: bool, what: str) -> None:

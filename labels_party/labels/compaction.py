@@ -83,7 +83,7 @@ class Compaction:
 
         `seen` are the runs there were before the last one came: mostly they tell that there is nothing to do.
         """
-        if not any(len(found) >= FACTOR - 1 for found in _by_size(seen)):
+        if not any(len(segments) >= FACTOR - 1 for segments in _by_size(seen)):
             return
         with self._lock:
             if tiers.name in self._busy or self._closed.is_set():
@@ -107,8 +107,8 @@ class Compaction:
     def _work(self, tiers: Tiers) -> None:
         try:
             with self._turn:
-                while not self._closed.is_set() and (chosen := self._choose(tiers)):
-                    if not self._merge(tiers, chosen):
+                while not self._closed.is_set() and (segments := self._choose(tiers)):
+                    if not self._merge(tiers, segments):
                         return
         except FileNotFoundError:  # another process merged them first
             return
@@ -124,7 +124,7 @@ class Compaction:
 
     def _choose(self, tiers: Tiers) -> list[Segment]:
         runs = self.database.read("runs.look", tiers.runs)
-        return next((found for found in _by_size(runs) if len(found) >= FACTOR), [])
+        return next((segments for segments in _by_size(runs) if len(segments) >= FACTOR), [])
 
     def _merge(self, tiers: Tiers, chosen: list[Segment]) -> bool:
         key, rows = tiers.key(), sum(s.rows for s in chosen)

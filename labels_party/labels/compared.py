@@ -131,9 +131,9 @@ class Compared:
         rows = self._rows_of(only(self.run, marks))
         if not rows.size:
             raise Conflict("The batch changed during this upload, which no longer fits it. Nothing was stored.")
-        found = Findings()
-        found.add_rows(rows, self.submission.id_field, rule)
-        return found
+        findings = Findings()
+        findings.add_rows(rows, self.submission.id_field, rule)
+        return findings
 
     def _rows_of(self, digests: Run, *, later: bool = False) -> npt.NDArray[np.int64]:
         """The first rows (at most InvalidRows.shown) that have one of the digests; `later`: from their second time on.

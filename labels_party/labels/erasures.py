@@ -125,8 +125,8 @@ class Erasures:
         """How many of the examples no batch of the population has, sealed, purged or open, and some of their ids."""
 
         def look(connection: Connection) -> list[str]:
-            found = self.batches.of_population(connection, population.id)
-            return [s.key for b in found for s in self.batches.segments(connection, b.id, RUNS)]
+            batches = self.batches.of_population(connection, population.id)
+            return [s.key for b in batches for s in self.batches.segments(connection, b.id, RUNS)]
 
         def seen() -> Marks:
             keys = self.database.read("erasure.runs", look)
@@ -255,15 +255,15 @@ class Erasures:
         self, connection: Connection, population: Population, batch: Batch, held: Run, keys: dict[Segment, str]
     ) -> None:
         """`keys` of the objects that take the place of the old ones; none of a purged batch."""
-        charged = standing(connection, batch.id)
+        batch_uses = standing(connection, batch.id)
         now = self.batches.segments(connection, batch.id, SEALED)
         # a draw in progress reads the old object; its release is published first, then this comes
-        if any(s.drawing for s in charged) or now != list(keys):
+        if any(s.drawing for s in batch_uses) or now != list(keys):
             raise Changed
         # a purge that has begun may have listed what it deletes: nothing new comes in between
         if keys and self.batches.get(connection, batch.id)[0].purged is not None:
             raise Changed
-        published = [s.id for s in charged if s.state == PUBLISHED]
+        published = [s.id for s in batch_uses if s.state == PUBLISHED]
         s = segments
         for old, key in keys.items():
             where = (s.c.batch == batch.id, s.c.kind == SEALED, s.c.number == old.number)

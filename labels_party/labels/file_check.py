@@ -108,26 +108,26 @@ def look_at(
 ) -> FileContent:
     """One pass over the file, read as an upload is, and a second one over its ids where some repeat; `rule` of labels
     outside the domain. Raises InvalidFile and its kinds."""
-    found = FileContent()
+    file_content = FileContent()
     ids, units = Digests(), Digests()
     for table in file.chunks():
-        _look_at_texts(found.ids, table[id_column], id_column, ID, ids)
+        _look_at_texts(file_content.ids, table[id_column], id_column, ID, ids)
         if unit_column is not None:
-            found.units = found.units or Ids()
-            _look_at_texts(found.units, table[unit_column], unit_column, UNIT, units)
+            file_content.units = file_content.units or Ids()
+            _look_at_texts(file_content.units, table[unit_column], unit_column, UNIT, units)
         if domain is not None:
-            _read_labels(found.labels, table[label_column], domain, rule, label_column)
+            _read_labels(file_content.labels, table[label_column], domain, rule, label_column)
         if domain is not None and domain.names:
-            _look_at_names(found.labels, table[label_column], domain)
+            _look_at_names(file_content.labels, table[label_column], domain)
         else:
-            _look_at_labels(found.labels, table[label_column], domain)
-    found.digests = ids
-    again = _count(found.ids, ids)
-    if found.units is not None:
-        _count(found.units, units, most)
+            _look_at_labels(file_content.labels, table[label_column], domain)
+    file_content.digests = ids
+    again = _count(file_content.ids, ids)
+    if file_content.units is not None:
+        _count(file_content.units, units, most)
     if again.size:
-        found.ids.shown = _spelled(file, id_column, ids, again)
-    return found
+        file_content.ids.shown = _spelled(file, id_column, ids, again)
+    return file_content
 
 
 @dataclass
@@ -143,18 +143,18 @@ def compare(
 ) -> tuple[Ids, int, int]:
     """(what is to be said of a list of ids, listed ids without a row here, rows here that are not listed); the units
     of the list go into `found`."""
-    told, theirs, units = Ids(), Digests(found.digests.key), Digests()
+    ids, digests, units = Ids(), Digests(found.digests.key), Digests()
     for table in listed.chunks():
-        _look_at_texts(told, table[id_column], id_column, ID, theirs)
+        _look_at_texts(ids, table[id_column], id_column, ID, digests)
         if unit_column is not None:
             found.units = found.units or Ids()
             _look_at_texts(found.units, table[unit_column], unit_column, UNIT, units)
-    _count(told, theirs)
+    _count(ids, digests)
     if found.units is not None:
         _count(found.units, units, most)
-    ours, wanted = np.unique(found.digests.sorted()), np.unique(theirs.sorted())
+    ours, wanted = np.unique(found.digests.sorted()), np.unique(digests.sorted())
     both = np.intersect1d(ours, wanted, assume_unique=True).size
-    return told, wanted.size - both, ours.size - both
+    return ids, wanted.size - both, ours.size - both
 
 
 # --- one column -------------------------------------------------------------------------------------------------

@@ -66,19 +66,19 @@ class FileBatches:
         """Raises StaleBatch where something else came meanwhile."""
         batch = self.batches.draft(population, PUBLIC if examples is None else ID_LIST, id_prefix)
         kernels.expect(labels.rows or 0)
-        known = BatchIndex(batch, population)
+        batch_index = BatchIndex(batch, population)
         with ExitStack() as stack:
             # units are counted before labels are looked at, so these rows are stored first
             passing = None if has_units(population) else stack.enter_context(self.sealer.sort.begin())
-            listed: Arrival | None = None
+            arrival: Arrival | None = None
             if examples is not None:
-                listed = self._taken(stack, known, None, examples, passing)
-                known = BatchIndex(batch, population, listed={EXAMPLES: listed.digests.run})
-            taken = self._taken(stack, known, INSERT, labels, passing)
-            whole = (taken if listed is None else listed).digests
+                arrival = self._taken(stack, batch_index, None, examples, passing)
+                batch_index = BatchIndex(batch, population, listed={EXAMPLES: arrival.digests.run})
+            taken = self._taken(stack, batch_index, INSERT, labels, passing)
+            whole = (taken if arrival is None else arrival).digests
             check(whole.rows)
             progress("sealing", 0.2)
-            held = Examples([] if listed is None else listed.objects.stored, taken.objects.stored)
+            held = Examples([] if arrival is None else arrival.objects.stored, taken.objects.stored)
             return self._sealed(batch, population, held, whole.run, actor, passing)
 
     def _taken(
@@ -89,19 +89,19 @@ class FileBatches:
         sealer, sort = self.sealer, self.sealer.sort
         kept = sort.digests(file.rows, file.id_bytes)
         # its temporary files stay until the seal, which takes the digests over from there
-        found = stack.enter_context(Arrival(submission, known, sealer.vault, sealer.secrets, sort.spill, kept))
+        arrival = stack.enter_context(Arrival(submission, known, sealer.vault, sealer.secrets, sort.spill, kept))
         with _told_lines(file):
             if passing is None:
-                stack.callback(found.objects.delete)  # what counts is in the sealed file then
-                found.receive(file.chunks())
-                return found
-            for rows in found.passing(file.chunks):
+                stack.callback(arrival.objects.delete)  # what counts is in the sealed file then
+                arrival.receive(file.chunks())
+                return arrival
+            for rows in arrival.passing(file.chunks):
                 records = np.full(len(rows.ids), NONE) if rows.positions is None else rows.positions.astype(np.uint32)
                 passing.add(rows.ids, records)
             if mode is not None and not known.listed and kept is not None:  # no more rows, and room for both
                 passing.start()
-            found.finish()
-        return found
+            arrival.finish()
+        return arrival
 
     def _sealed(
         self,

@@ -121,10 +121,10 @@ class Intake:
             return earlier
         lost = "A part of the batch is lost; see the service's log."
         seen = partial(look, self.database, self.batches, self.vault, batch_id, owner=owner)
-        known = until_current(seen, RETRIES, lost)
-        submission = Submission(known.batch, known.population, mode, owner=owner)
+        batch_index = until_current(seen, RETRIES, lost)
+        submission = Submission(batch_index.batch, batch_index.population, mode, owner=owner)
         runs: list[Segment] = []
-        reply = self._take(submission, known, sent, call, partial(self.recorder.labels, call=call, runs=runs))
+        reply = self._take(submission, batch_index, sent, call, partial(self.recorder.labels, call=call, runs=runs))
         self.compaction.run(UploadTiers(self.batches, batch_id), runs)
         return reply
 

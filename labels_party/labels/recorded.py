@@ -70,11 +70,11 @@ class Recorder:
             aside = inserts and not owner and (digests.aside or bool(np.count_nonzero(came)))
             waiting = 0
             if inserts and not owner:
-                noted = Insert(stored[0].rows, 0, call.caller, aside, call.settle())
-                waiting = note_inserts(connection, batch_id, stored[0].key, [noted], self.batches.clock())
+                insert = Insert(stored[0].rows, 0, call.caller, aside, call.settle())
+                waiting = note_inserts(connection, batch_id, stored[0].key, [insert], self.batches.clock())
             self.batches.bump(connection, now, waiting)
-            for found in stored:
-                self.batches.add_segment(connection, batch_id, LABELS, found.key, found.rows, mode=found.mode)
+            for segment in stored:
+                self.batches.add_segment(connection, batch_id, LABELS, segment.key, segment.rows, mode=segment.mode)
             self.batches.add_segment(connection, batch_id, RUNS, run_key, len(digests.run[0]), LABELS)
             return (200, {"batch": batch_id, "accepted": digests.rows}), []
 
@@ -83,8 +83,8 @@ class Recorder:
     def compare_new(self, connection: Connection, known: BatchIndex, run: Run) -> tuple[list[Segment], Marks]:
         """Inside the transaction, so that of two uploads with one id only one counts: the runs of the batch, and which
         digests of `run` are in those that were not `known`. Raises StaleBatch."""
-        listed = self.batches.segments(connection, known.batch.id, RUNS, EXAMPLES)
-        if known.batch.presence == ID_LIST and any(s.key not in known.listed for s in listed):
+        segments = self.batches.segments(connection, known.batch.id, RUNS, EXAMPLES)
+        if known.batch.presence == ID_LIST and any(s.key not in known.listed for s in segments):
             raise StaleBatch("Another list of ids came meanwhile.")
         if known.held_back and set(known.held_back) - set(self.batches.held_back(connection, known.batch.id)):
             raise StaleBatch("An upload that was set aside counts meanwhile.")
@@ -115,29 +115,29 @@ class Recorder:
         def effect(connection: Connection) -> tuple[Reply, list[str]]:
             now, _ = self.batches.get(connection, batch.id)
             require_listed(now)
-            listed = self._list(connection, batch.id)
-            if listed != earlier:
+            segments = self._list(connection, batch.id)
+            if segments != earlier:
                 raise StaleBatch("Another list came meanwhile.")
             if same:
                 return reply, [stored.key, run_key]
-            if listed and not submission.owner:
+            if segments and not submission.owner:
                 raise Conflict("This batch has another list of ids already; only its owner can replace it.")
             require_open(now)
             if self.batches.segments(connection, batch.id, LABELS):
                 raise Conflict("Labels were stored already; the list of ids is fixed before labels count.")
             self.batches.bump(connection, now)
-            for old in listed:
+            for old in segments:
                 self.batches.drop_segments(connection, batch.id, old.kind, [old.number])
             self.batches.add_segment(connection, batch.id, EXAMPLES, stored.key, stored.rows)
             self.batches.add_segment(connection, batch.id, RUNS, run_key, stored.rows, EXAMPLES)
-            return reply, [old.key for old in listed]
+            return reply, [old.key for old in segments]
 
         return commit(self.database, self.vault, "examples.store", call, effect, [run_key], [stored.key])
 
     def _list(self, connection: Connection, batch_id: str) -> list[Segment]:
         """The list of examples and its run; nothing where none came."""
-        found = self.batches.segments(connection, batch_id, EXAMPLES)
-        return found + self.batches.segments(connection, batch_id, RUNS, EXAMPLES)
+        segments = self.batches.segments(connection, batch_id, EXAMPLES)
+        return segments + self.batches.segments(connection, batch_id, RUNS, EXAMPLES)
 
 
 def require_listed(batch: Batch) -> None:

@@ -196,8 +196,8 @@ class Sealer:
         try:
             with ThreadPoolExecutor(1, "digests") as beside, ExitStack() as stack:
                 digests = beside.submit(self._put_run, keys[1], batch.label, run, runs)
-                found = passing or stack.enter_context(self.sort.of(examples))
-                resting = resolved(found, len(run[0]), population.missing_index, excess)
+                id_sort = passing or stack.enter_context(self.sort.of(examples))
+                resting = resolved(id_sort, len(run[0]), population.missing_index, excess)
                 stored = itertools.starmap(label_rows, resting)
                 rows = self.vault.put(keys[0], size.of(stored), label_schema())
                 ids_mac = digests.result()

@@ -106,16 +106,16 @@ class SmallUploads:
         recorder = self.recorder
         before = self._known.get(batch_id)
         owner = all(upload.owner for upload in uploads)
-        known = look(recorder.database, recorder.batches, recorder.vault, batch_id, before, owner=owner)
-        self._known = {batch_id: known}
+        batch_index = look(recorder.database, recorder.batches, recorder.vault, batch_id, before, owner=owner)
+        self._known = {batch_id: batch_index}
         answers, new = recorder.database.read("labels.seen", lambda c: self._earlier(c, uploads))
-        read = self._read(known, {i: uploads[i] for i in new if self._may(known, uploads[i])})
+        read = self._read(batch_index, {i: uploads[i] for i in new if self._may(batch_index, uploads[i])})
         if read:
-            group, aside = self._judged(known, list(read.values()))
-            self._store(known, group, aside, runs)
+            group, aside = self._judged(batch_index, list(read.values()))
+            self._store(batch_index, group, aside, runs)
             taken = {id(one) for one in group.read}
             for i, one in read.items():
-                answers[i] = _reply(known, one) if id(one) in taken else None
+                answers[i] = _reply(batch_index, one) if id(one) in taken else None
         return answers
 
     # --- parts --------------------------------------------------------------------------------------------
@@ -199,12 +199,12 @@ class SmallUploads:
             late = aside | group.having(came)
             if (late & group.owners).any():
                 raise StaleBatch("A record of one of these ids came meanwhile.")
-            noted = [
+            inserts = [
                 Insert(len(one.ids), start, one.upload.call.caller, bool(mark), one.upload.call.settle())
                 for one, start, mark in zip(read, starts[:-1], late, strict=True)
                 if not one.upload.owner
             ]
-            waiting = note_inserts(connection, batch_id, key, noted, recorder.batches.clock())
+            waiting = note_inserts(connection, batch_id, key, inserts, recorder.batches.clock())
             recorder.batches.bump(connection, now, waiting)
             recorder.batches.add_segment(connection, batch_id, LABELS, key, len(ids))
             recorder.batches.add_segment(connection, batch_id, RUNS, run_key, len(ids), LABELS)

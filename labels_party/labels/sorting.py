@@ -106,16 +106,16 @@ class LabelSort:
     @contextlib.contextmanager
     def of(self, examples: Examples) -> Iterator[IdSort]:
         """A sort of stored records. A listed id is one without a label that comes before all others."""
-        with self.begin() as found:
+        with self.begin() as id_sort:
             for segment in [] if examples.complete else examples.listed:
                 for batch in self.vault.scan(segment.key):
-                    found.add(batch.column(0), np.full(batch.num_rows, NONE))
+                    id_sort.add(batch.column(0), np.full(batch.num_rows, NONE))
             for segment in examples.labels:
                 for batch in self.vault.scan(segment.key, segment.start, segment.rows):
                     gone = segment.mode == DELETE
                     positions = np.full(batch.num_rows, NONE) if gone else positions_of(batch)
-                    found.add(batch.column(0), positions)
-            yield found
+                    id_sort.add(batch.column(0), positions)
+            yield id_sort
 
 
 def resolved(

@@ -116,9 +116,9 @@ class UnitErasures:
 
     def _look(self, population: Population, asked: Run) -> Look:
         def look(connection: Connection) -> list[tuple[Batch, list[Any], Examples]]:
-            found = self.batches.of_population(connection, population.id)
-            parts = (self.batches.segments(connection, b.id, MEMBERS) for b in found)
-            return [(b, m, self._examples(connection, b)) for b, m in zip(found, parts, strict=True)]
+            batches = self.batches.of_population(connection, population.id)
+            parts = (self.batches.segments(connection, b.id, MEMBERS) for b in batches)
+            return [(b, m, self._examples(connection, b)) for b, m in zip(batches, parts, strict=True)]
 
         sealed: dict[str, str] = {}
         known: set[str] = set()
@@ -180,8 +180,8 @@ class UnitErasures:
         }
 
     def _last(self, connection: Connection, population: Population) -> int:
-        found = self.batches.of_population(connection, population.id)
-        return max((b.seal_order for b in found if b.seal_order is not None), default=0)
+        batches = self.batches.of_population(connection, population.id)
+        return max((b.seal_order for b in batches if b.seal_order is not None), default=0)
 
 
 def recalled(told: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -121,7 +121,7 @@ class Units:
 
         Raises Conflict where a batch was sealed without one: then no bound could be stated any more.
         """
-        found: list[Segment] = []
+        segments: list[Segment] = []
         for batch in self.batches.of_population(connection, population.id):
             if batch.seal_order is None:
                 continue
@@ -131,8 +131,8 @@ class Units:
                     f"Batch '{batch.id}' of this population was sealed before units were counted, so no bound per "
                     "unit can be kept here; declare a new population."
                 )
-            found += tallies
-        return found
+            segments += tallies
+        return segments
 
     def check_again(self, connection: Connection, population: Population, tally: Tally, seen: list[Segment]) -> None:
         """Inside the seal's transaction. Raises StaleBatch if a batch whose tally was not `seen` has a unit of `tally`:
@@ -191,15 +191,15 @@ class Units:
         kept, seen = np.zeros(len(left), np.int64), np.zeros(len(left), np.int64)
         first: list[str] = []
         lows, highs = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]
-        with self.sort.begin() as found:
+        with self.sort.begin() as id_sort:
             for _, ids, names in self.rows(source):
                 low, high = siphash128(names, key)
                 asked, order = sort_run(low, high)
                 place = np.empty(len(low), np.int64)
                 place[order] = locate(units, asked)
                 rows = chosen[place]
-                found.add(ids.filter(pa.array(rows)), place[rows].astype(np.uint32))
-            for block in found.blocks():
+                id_sort.add(ids.filter(pa.array(rows)), place[rows].astype(np.uint32))
+            for block in id_sort.blocks():
                 block = block.last_of_each()
                 place = block.labels.astype(np.int64)
                 stays = seen[place] + _earlier_alike(place) < left[place]

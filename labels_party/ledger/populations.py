@@ -246,18 +246,20 @@ class Populations:
 
     def declared(self, connection: Connection, wanted: Population) -> Population:
         """The stored population of that name, otherwise `wanted`, not stored. Raises Conflict if its rules differ."""
-        found = self.find(connection, wanted.name)
-        if found is None:
+        population = self.find(connection, wanted.name)
+        if population is None:
             return wanted
         # by value: 0.50 is 0.5
-        theirs, ours = (p.rules() | {"domain": p.domain, "missing_label": p.missing_index} for p in (found, wanted))
+        theirs, ours = (
+            p.rules() | {"domain": p.domain, "missing_label": p.missing_index} for p in (population, wanted)
+        )
         different = [name.replace("_", " ") for name in ours if ours[name] != theirs[name]]
         if different:
             raise Conflict(
                 f"Population '{wanted.name}' has other rules ({', '.join(different)}); they cannot change after the "
                 "first use. Use the same ones, or another name of a population."
             )
-        return found
+        return population
 
     def other_labels(self, connection: Connection, population: Population) -> str:
         """What to say of a population that is new where other label names are in use; empty where none is."""
@@ -279,10 +281,10 @@ class Populations:
         return None if row is None else _from_row(row)
 
     def get(self, connection: Connection, name_or_id: str) -> Population:
-        found = self.find(connection, name_or_id)
-        if found is None:
+        population = self.find(connection, name_or_id)
+        if population is None:
             raise NotFound(f"There is no population '{name_or_id}'.")
-        return found
+        return population
 
     def list(self, connection: Connection) -> list[Population]:
         return [

@@ -106,17 +106,17 @@ def choose(
     if domain.nominal:
         return _choose_of_classes(domain, prior, epsilon, n)
     ell, two = get_loss(loss), needs_no_prior(domain, loss)
-    found = [
+    ratings = [
         judged
         for candidate in ((RR,) if two else CANDIDATES)
         if (slow or not candidate.slow) and (judged := _judge(candidate, domain, prior, epsilon, ell, n)) is not None
     ]
-    if not found:
+    if not ratings:
         raise InvalidMechanism("No mechanism fits this domain at this ε; take a larger ε or a coarser domain.")
     if two:
-        return Choice((found[0],), WHY_TWO)
-    found.sort(key=lambda judged: judged.figure)  # stable: of equals the simpler one
-    best, others = found[0], found[1:]
+        return Choice((ratings[0],), WHY_TWO)
+    ratings.sort(key=lambda judged: judged.figure)  # stable: of equals the simpler one
+    best, others = ratings[0], ratings[1:]
     measure = "label loss" if isinstance(ell, MatrixLoss) else "model error"
     why = f"chosen by auto: {best.candidate.called}, expected {measure} {best.figure:.4g}"
     if others:

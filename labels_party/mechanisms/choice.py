@@ -47,10 +47,10 @@ def rate_of(epsilon: Fraction, sensitivity: int, draws: int = 1) -> Fraction:
     """
     if sensitivity < 1 or draws < 1:
         raise InvalidMechanism("The sensitivity of scores and the number of draws must be at least 1.")
-    left = epsilon / draws - SLACK
-    if left <= 0:
+    fraction = epsilon / draws - SLACK
+    if fraction <= 0:
         raise InvalidEpsilon(f"ε is too small: each of {draws} choices needs more than {float(SLACK):.1g}.")
-    return left / (2 * sensitivity)
+    return fraction / (2 * sensitivity)
 
 
 def weights(scores: Scores, rate: Fraction, total: int) -> list[int]:

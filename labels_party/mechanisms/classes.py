@@ -49,8 +49,8 @@ def class_prior(rule: str | Epsilon, *, k: int, n: int, epsilon: Epsilon) -> Pri
     if rule != "auto":
         return PriorPlan(prior_epsilon(rule, k=k, n=n, epsilon=epsilon).epsilon, cells)
     rows = max(n, 1)
-    wanted = max(Fraction(LEAST, rows), min(epsilon.fraction / SHARE, Fraction(EACH * k, rows)))
-    return PriorPlan(Epsilon.round_down(min(wanted, epsilon.fraction / LARGEST_SHARE)), cells)
+    fraction = max(Fraction(LEAST, rows), min(epsilon.fraction / SHARE, Fraction(EACH * k, rows)))
+    return PriorPlan(Epsilon.round_down(min(fraction, epsilon.fraction / LARGEST_SHARE)), cells)
 
 
 def most_informative(prior: FloatArray, epsilon: Epsilon) -> int:

@@ -67,10 +67,10 @@ def best_rows(knots: FloatArray, cost: Cost, odds: float, start: FloatArray, pri
     reach = REACH * float(np.max(np.abs(start)))
     further = np.linspace(-reach, reach, CANDIDATES)
     for _ in range(ROUNDS):
-        found, level, slope = _solve(knots, cost(outputs), outputs, odds, raised, price)
-        gained = best is None or found.loss < best.loss - ENOUGH * abs(best.loss)
-        if best is None or found.loss < best.loss:
-            best = found
+        rows, level, slope = _solve(knots, cost(outputs), outputs, odds, raised, price)
+        gained = best is None or rows.loss < best.loss - ENOUGH * abs(best.loss)
+        if best is None or rows.loss < best.loss:
+            best = rows
         if not gained:
             break
         reduced = cost(further) - level[:, None] - slope[:, None] * further

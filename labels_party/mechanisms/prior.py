@@ -51,10 +51,10 @@ def public_cells(k: int, epsilon: Epsilon, n: int, from_zero: bool = False) -> I
     below ε = 2 not under 16 from n·ε = 720 on: 8 cells that grow have a last one too wide to tell the mean.
     """
     limit = 32 if epsilon.nano < 2 * NANO else 48 if epsilon.nano < 3 * NANO else 64 if epsilon.nano < 6 * NANO else 128
-    told = max(epsilon.fraction, Fraction(1)) / FROM_ZERO_ROWS if from_zero else Fraction(1, ROWS_PER_CELL)
+    fraction = max(epsilon.fraction, Fraction(1)) / FROM_ZERO_ROWS if from_zero else Fraction(1, ROWS_PER_CELL)
     of_mean = from_zero and epsilon.nano < 2 * NANO  # from there on labels tell it themselves
     fewest = min(FROM_ZERO_FEWEST, math.floor(epsilon.fraction * n / FROM_ZERO_MEAN_ROWS)) if of_mean else 0
-    g = min(k, max(FEWEST_CELLS, fewest, min(limit, math.floor(epsilon.fraction * n * told))))
+    g = min(k, max(FEWEST_CELLS, fewest, min(limit, math.floor(epsilon.fraction * n * fraction))))
     return prior_cells(k, g, from_zero)
 
 

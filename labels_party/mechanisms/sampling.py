@@ -63,10 +63,10 @@ def _sample_top_labels(channel: TopLabelsChannel, index: Index) -> UIntArray:
 
 
 def _sample_alias(channel: Aliased, index: Index) -> UIntArray:
-    made = _made.get(channel)
-    if made is None:
-        made = _made[channel] = alias_sampler(channel)
-    return made(index, Keystream())
+    sampler = _made.get(channel)
+    if sampler is None:
+        sampler = _made[channel] = alias_sampler(channel)
+    return sampler(index, Keystream())
 
 
 SAMPLERS: dict[type[Channel], Callable[[Any, Index], UIntArray]] = {

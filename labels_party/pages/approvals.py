@@ -52,10 +52,10 @@ def approvals(visit: Auditor, cursor: Annotated[str | None, Query(max_length=200
 
 
 def _family(name: str) -> Family:
-    found = next((f for f in FAMILIES if name.startswith(f.prefix)), None)
-    if found is None:
+    family = next((f for f in FAMILIES if name.startswith(f.prefix)), None)
+    if family is None:
         raise NotFound(f"There is no release or answer '{name}'.")
-    return found
+    return family
 
 
 @router.post("/approvals/{name}/approve", dependencies=[FORM])

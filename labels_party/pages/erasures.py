@@ -25,8 +25,8 @@ def erasures(
     ctx = services(visit)
 
     def look(connection: Connection) -> dict[str, Any]:
-        known = ctx.populations.list(connection)
-        found, people = Listing([], None), list[dict[str, Any]]()
+        populations = ctx.populations.list(connection)
+        listing, people = Listing([], None), list[dict[str, Any]]()
         if population:
             of = ctx.populations.get(connection, population)
             ids: list[str | int] = [example_id] if example_id else []
@@ -34,13 +34,13 @@ def erasures(
             people = ctx.unit_erasures.of(connection, of, [unit]) if unit else []
             after = cursor if cursor.isprintable() else ""
             rows = ctx.erasures.list(connection, of, ids=ids, after=after, limit=ROWS + 1, units=units)
-            found = Listing.of(rows, ROWS, "id")
+            listing = Listing.of(rows, ROWS, "id")
         return {
-            "populations": [(p.name, p.name) for p in known],
-            "erasable": [p.name for p in known if p.missing_label is not None],
-            "never": [p.name for p in known if p.missing_label is None],
-            "rows": days(found.rows, visit),
-            "cursor": found.cursor,
+            "populations": [(p.name, p.name) for p in populations],
+            "erasable": [p.name for p in populations if p.missing_label is not None],
+            "never": [p.name for p in populations if p.missing_label is None],
+            "rows": days(listing.rows, visit),
+            "cursor": listing.cursor,
             "people": days(people, visit),
         }
 

@@ -30,18 +30,18 @@ def who_has_what(
     cursor: Text | None = None,
 ) -> Response:
     ctx = services(visit)
-    wanted = ReleaseFilter(
+    release_filter = ReleaseFilter(
         population or None, audience or None, since or None, until or None, state=state if state in STATES else None
     )
 
     def look(connection: Connection) -> dict[str, Any]:
-        known = ctx.populations.list(connection)
-        found = given(connection, ctx.work, wanted, Page(ROWS, cursor, newest=True))
+        populations = ctx.populations.list(connection)
+        listing = given(connection, ctx.work, release_filter, Page(ROWS, cursor, newest=True))
         return {
-            "rows": days(found.rows, visit),
-            "cursor": found.cursor,
-            "populations": [(p.name, p.name) for p in known],
-            "audiences": [(a, a) for a in sorted({a for p in known for a in p.audiences})],
+            "rows": days(listing.rows, visit),
+            "cursor": listing.cursor,
+            "populations": [(p.name, p.name) for p in populations],
+            "audiences": [(a, a) for a in sorted({a for p in populations for a in p.audiences})],
         }
 
     asked = {"audience": audience, "population": population, "since": since, "until": until, "state": state}

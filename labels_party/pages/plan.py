@@ -52,9 +52,9 @@ def plan(
     """`e` and `s` are places of the sliders, `epsilon` and `n` exact figures, which go before."""
     ctx = services(visit)
     foresight: Foresight = visit.request.app.state.foresight
-    known = ctx.database.read("page.plan", ctx.populations.list)
-    chosen = population or (known[-1].name if known else "")  # the newest
-    of = next((p.id for p in known if chosen in (p.name, p.id)), None)
+    populations = ctx.database.read("page.plan", ctx.populations.list)
+    chosen = population or (populations[-1].name if populations else "")  # the newest
+    of = next((p.id for p in populations if chosen in (p.name, p.id)), None)
     shown: dict[str, Any] = {
         "found": None,
         "picture": Markup(""),
@@ -78,7 +78,7 @@ def plan(
     sliders = [EPSILONS.placed(asked["epsilon"]), SIZES.placed(asked["n"])]
     return visit.page(
         "plan",
-        populations=[(p.name, p.name) for p in known],
+        populations=[(p.name, p.name) for p in populations],
         asked=asked,
         sliders=sliders,
         given=given,

@@ -33,8 +33,8 @@ def population(name: str, visit: Auditor, month: Annotated[str, Query(max_length
         shown = month or str(connection.execute(newest).scalar() or ctx.audit.now())[:7]
         first = _first(shown)
         last = first.replace(day=calendar.monthrange(first.year, first.month)[1])
-        wanted = WantedBatches(found.id, since=first.isoformat(), until=last.isoformat())
-        of_month = listed(connection, ctx.batches, wanted, Page(MOST))
+        wanted_batches = WantedBatches(found.id, since=first.isoformat(), until=last.isoformat())
+        of_month = listed(connection, ctx.batches, wanted_batches, Page(MOST))
         ids = [row["id"] for row in of_month.rows]
         work = given(connection, ctx.work, ReleaseFilter(), Page(MOST), among=ids) if ids else None
         rows = days([for_role(row, visit.role) for row in of_month.rows], visit)

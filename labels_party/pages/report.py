@@ -32,11 +32,11 @@ def report(party: Services, audience: str, out: Path, *, force: bool = False) ->
 
     def look(connection: Connection) -> dict[str, Any]:
         events, head = party.audit.verify(connection)
-        known = party.populations.list(connection)
+        populations = party.populations.list(connection)
         rows = list(_rows(connection, party, audience))
-        if not rows and not any(audience in p.audiences for p in known):
+        if not rows and not any(audience in p.audiences for p in populations):
             raise NotFound(f"No population and no release names the audience '{audience}'.")
-        reached = [p for p in known if any(r["population"] == p.id for r in rows)]
+        reached = [p for p in populations if any(r["population"] == p.id for r in rows)]
         told = zip(reached, summaries(connection, reached), strict=True)
         return {"events": events, "head": head, "rows": rows, "totals": [_total(p, of, rows) for p, of in told]}
 
@@ -82,9 +82,9 @@ def _rows(connection: Connection, party: Services, audience: str) -> Any:
     """Oldest first."""
     cursor: str | None = None
     while True:
-        found = given(connection, party.work, ReleaseFilter(audience=audience), Page(AT_ONCE, cursor))
-        yield from found.rows
-        cursor = found.cursor
+        listing = given(connection, party.work, ReleaseFilter(audience=audience), Page(AT_ONCE, cursor))
+        yield from listing.rows
+        cursor = listing.cursor
         if cursor is None:
             return
 

@@ -26,9 +26,9 @@ router = page_router()
 def for_audience(visit: Receiver, after: Annotated[str | None, Query(max_length=64)] = None) -> Response:
     """What was published for the caller's audience."""
     ctx = services(visit)
-    wanted = PublicationFilter(visit.caller.audience or "", after=after, limit=50)
-    found = ctx.database.read("page.releases", lambda c: published(c, ctx.work, RELEASES, wanted))
-    return visit.page("releases", rows=found.rows, cursor=found.cursor)
+    publication_filter = PublicationFilter(visit.caller.audience or "", after=after, limit=50)
+    listing = ctx.database.read("page.releases", lambda c: published(c, ctx.work, RELEASES, publication_filter))
+    return visit.page("releases", rows=listing.rows, cursor=listing.cursor)
 
 
 def _one(visit: Visit, name: str, family: Family) -> Response:

@@ -87,13 +87,13 @@ class SparkEngine(Engine):
 
     def _labels(self, job: DrawJob) -> SlicedLabels:
         """The sealed labels in slices of about one size, which the number of rows and the cluster decide."""
-        found, ends = job.labels, None
+        indexed, ends = job.labels, None
         if isinstance(job.labels, ClippedLabels):
-            found, ends = job.labels.labels, job.labels.ends
-        assert isinstance(found, SealedLabels)
+            indexed, ends = job.labels.labels, job.labels.ends
+        assert isinstance(indexed, SealedLabels)
         wanted = max(FEWEST_ROWS, -(-job.n // (2 * self.cluster.parallelism)))
         limits = bounds(job.n, job.id_bytes, min(wanted, job.rows_per_file))
-        parts = (_sliced(found.vault, name, limits) for name in found.objects)
+        parts = (_sliced(indexed.vault, name, limits) for name in indexed.objects)
         return SlicedLabels(tuple(itertools.chain.from_iterable(parts)), ends)
 
 

@@ -92,16 +92,16 @@ class SparkBatches:
             raise InvalidInput(ERASED)
         batch = self.files.batches.draft(population, PUBLIC if examples is None else ID_LIST, id_prefix)
         rules = (population.domain, population.out_of_domain, batch.id_prefix)
-        given = [Source(labels[0], Rules(labels[1], labels[2], *rules))]
+        sources = [Source(labels[0], Rules(labels[1], labels[2], *rules))]
         if examples is not None:
-            given.append(Source(examples[0], Rules(examples[1], None, *rules)))
-        for source in given:
+            sources.append(Source(examples[0], Rules(examples[1], None, *rules)))
+        for source in sources:
             self._look(source)
-        n = self._count(given[-1])
+        n = self._count(sources[-1])
         check(n)
         progress("sealing", 0.1)
         try:
-            self._seal(batch, population, given, n, actor)
+            self._seal(batch, population, sources, n, actor)
         except StaleBatch as stale:
             raise Conflict(f"{stale.detail} Something else came meanwhile; try again.") from None
         return batch.id

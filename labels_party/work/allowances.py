@@ -64,10 +64,10 @@ class Allowances:
         allowed = self.of(connection, batch_id, kind) or ZERO
         used = self.used(connection, batch_id, kind)
         if split.total + used > allowed:
-            left = allowed - used if used < allowed else ZERO
+            epsilon = allowed - used if used < allowed else ZERO
             raise BudgetExceeded(
                 f"ε = {split.total} was asked for, but the owner allows ε {allowed} of this batch for every {kind} "
-                f"that audiences ask for, of which {left} is left. Ask for less, or ask the owner.",
+                f"that audiences ask for, of which {epsilon} is left. Ask for less, or ask the owner.",
                 asked=str(split.total),
                 spent=str(used),
                 lifetime=str(allowed),
@@ -75,11 +75,11 @@ class Allowances:
 
     def describe(self, connection: Connection, batch_id: str, kind: str) -> dict[str, Any]:
         allowed, used = self.of(connection, batch_id, kind) or ZERO, self.used(connection, batch_id, kind)
-        left = allowed - used if used < allowed else ZERO
+        epsilon = allowed - used if used < allowed else ZERO
         return {
             "batch": batch_id,
             "kind": kind,
             "epsilon": str(allowed),
             "epsilon_used": str(used),
-            "epsilon_left": str(left),
+            "epsilon_left": str(epsilon),
         }

@@ -225,8 +225,8 @@ class Attempts(ABC):
             connection.execute(update.values(**free))
             return FREE
         connection.execute(update.values(**free, state=FAILED))
-        known = self.failed(connection, lease, refusal)
-        connection.execute(update.values(problem=problem(known)[1]))
+        failure = self.failed(connection, lease, refusal)
+        connection.execute(update.values(problem=problem(failure)[1]))
         return FAILED
 
     def _heartbeat(self, lease: Lease) -> contextlib.AbstractContextManager[None]:

@@ -112,11 +112,11 @@ def given(
         accepted = sa.select(receipts.c.work).where(receipts.c.audience == wanted.audience)
         query = query.where(names(t.c.audiences, wanted.audience) | t.c.id.in_(accepted))
         query = query if wanted.state is not None else query.where(t.c.state != FAILED)
-    found = select_page(connection, query, t.c.created, t.c.id, page or Page())
-    ids = [row["id"] for row in found.rows]
+    listing = select_page(connection, query, t.c.created, t.c.id, page or Page())
+    ids = [row["id"] for row in listing.rows]
     kept, known = _receipts(connection, ids, wanted.audience), names_of(connection, api_keys)
     fetched = _fetched(connection, ids, wanted.audience, known)
-    return Listing([with_names(_told(row, works, kept, fetched), known) for row in found.rows], found.cursor)
+    return Listing([with_names(_told(row, works, kept, fetched), known) for row in listing.rows], listing.cursor)
 
 
 def _told(row: dict[str, Any], works: Works, kept: Of, fetched: Of) -> dict[str, Any]:

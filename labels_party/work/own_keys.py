@@ -48,7 +48,7 @@ class OwnKeys:
         named, now = named_key(envelope), self.key.now().public
         if named == now.id:
             return now
-        return next((found.old for found in self.hand_overs() if found.old.id == named), now)
+        return next((hand_over.old for hand_over in self.hand_overs() if hand_over.old.id == named), now)
 
     def public_file(self, key: VerifyingKey) -> Path:
         """Where the public half of a key of ours lies."""
@@ -60,8 +60,8 @@ class OwnKeys:
         """Make the next key, which signs nothing yet; the one that is there where there is one."""
         path = next_path(self.home.private_key)
         if not path.exists():
-            made = SigningKey.generate()
-            save_once(path, made.pem)
+            signing_key = SigningKey.generate()
+            save_once(path, signing_key.pem)
             fsync_folder(path.parent)
         return SigningKey.load(path)
 
@@ -81,10 +81,10 @@ class OwnKeys:
             self.audit.append(connection, hand_over_event(envelope, actor))
             return HandOver.read(envelope)
 
-        found = self.database.write("signing.hand-over", work)
+        hand_over = self.database.write("signing.hand-over", work)
         promote(self.home.private_key, self.home.public_key)
-        self._keep_public([found])
-        return found
+        self._keep_public([hand_over])
+        return hand_over
 
     def complete(self) -> None:
         """After a stop between both steps, or where the next key was copied from another home, the next key is the key.
@@ -92,22 +92,22 @@ class OwnKeys:
         Raises Unavailable where the key of this home handed over to one that is not here.
         """
         forget_retired(self.home.private_key)
-        found = self.hand_overs()
+        overs = self.hand_overs()
         path = next_path(self.home.private_key)
-        if found and found[-1].new.id != SigningKey.load(self.home.private_key).public.id:
-            if not path.exists() or SigningKey.load(path).public.id != found[-1].new.id:
+        if overs and overs[-1].new.id != SigningKey.load(self.home.private_key).public.id:
+            if not path.exists() or SigningKey.load(path).public.id != overs[-1].new.id:
                 raise Unavailable(
-                    f"The signing key of this home handed over to {found[-1].new.id}, which is not here. Copy "
+                    f"The signing key of this home handed over to {overs[-1].new.id}, which is not here. Copy "
                     "keys/signing.key from the home where it was rotated, or from a newer backup."
                 )
             promote(self.home.private_key, self.home.public_key)
-        self._keep_public(found)
+        self._keep_public(overs)
 
     def _keep_public(self, hand_overs: list[HandOver]) -> None:
-        for found in hand_overs:
-            path = self.public_file(found.old)
+        for hand_over in hand_overs:
+            path = self.public_file(hand_over.old)
             if not path.exists():
-                write_durably(path, found.old.pem)
+                write_durably(path, hand_over.old.pem)
 
     def _events(self) -> Any:
         return self.database.read("signing.hand-overs", lambda c: self.audit.events(c, kind=KEY_HANDED_OVER))

@@ -59,10 +59,10 @@ class Pipeline(Attempts):
     def failed(self, connection: Connection, lease: Lease, error: Exception) -> LabelDPError:
         work, kind = lease.work, self.works.queued(lease.work.kind)
         log_internal(self.log, f"{kind.name} {work.id}", error, work=work.id, kind=kind.name)
-        known = kind.failure(error)
-        self.note(connection, kind.family.failed, lease, kind.event(work) | {"code": known.code, "charge": "kept"})
+        failure = kind.failure(error)
+        self.note(connection, kind.family.failed, lease, kind.event(work) | {"code": failure.code, "charge": "kept"})
         self.works.tell(connection, kind.family.told_failed, work.id)
-        return known
+        return failure
 
     def ended(self, lease: Lease, outcome: str) -> None:
         """Remove inputs and abandoned attempts; that the last attempt was begun stays on record."""
@@ -148,12 +148,12 @@ class Pipeline(Attempts):
                 inputs=stack.enter_context(shelf.inputs(work.inputs)) if work.inputs else None,
                 progress=progress,
             )
-            drawn = kind.draw(job)
+            signed_files = kind.draw(job)
         self.database.fault(f"{kind.family.noun}.draw:written")
-        _write_durably(envelope, drawn.envelope)
-        sha256 = hashlib.sha256(drawn.envelope).hexdigest()
-        files = (WorkFile(envelope.name, ENVELOPE, len(drawn.envelope), sha256), *drawn.files)
-        draft = Draft(lease.attempt, drawn.sha256, files)
+        _write_durably(envelope, signed_files.envelope)
+        sha256 = hashlib.sha256(signed_files.envelope).hexdigest()
+        files = (WorkFile(envelope.name, ENVELOPE, len(signed_files.envelope), sha256), *signed_files.files)
+        draft = Draft(lease.attempt, signed_files.sha256, files)
         if shelf.drafts is not None:
             shelf.drafts.put(work, draft, folder, kind.largest(job, len(files)))
             name = f"{kind.family.noun}.draft"

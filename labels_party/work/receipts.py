@@ -86,18 +86,18 @@ class ReceiptBook:
         self, connection: Connection, name: str, envelope: Any, audience: str, family: Family
     ) -> tuple[Work, Population]:
         """What an audience can have accepted. Raises NotFound, Conflict (not published)."""
-        found = self.works.get(connection, name, family)
-        _, population = self.works.about(connection, found)
-        own = audience in found.audiences
+        work = self.works.get(connection, name, family)
+        _, population = self.works.about(connection, work)
+        own = audience in work.audiences
         unknown = NotFound(f"There is no {family.noun} '{name}'.")
         # what somebody else asked for may have been handed on, as a file: who names its digest has it
-        if not own and (audience not in population.audiences or not self.works.kinds[found.kind].handed_on):
+        if not own and (audience not in population.audiences or not self.works.kinds[work.kind].handed_on):
             raise unknown
-        if found.state != PUBLISHED:
-            raise Conflict(f"{family.noun.capitalize()} '{name}' is {found.state}; nobody can have accepted it.")
-        if not own and not self._has(connection, found, envelope, audience):
+        if work.state != PUBLISHED:
+            raise Conflict(f"{family.noun.capitalize()} '{name}' is {work.state}; nobody can have accepted it.")
+        if not own and not self._has(connection, work, envelope, audience):
             raise unknown
-        return found, population
+        return work, population
 
     def state(self, audience: str) -> list[dict[str, Any]]:
         """For each registered key of `audience`: the last position, its digest, and the positions missing before it."""

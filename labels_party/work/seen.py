@@ -34,7 +34,7 @@ def shown(works: Works, described: dict[str, Any], caller: Principal) -> dict[st
 
 def allowed(works: Works, connection: Connection, caller: Principal, name: str, family: Family) -> Work:
     """Raises NotFound, for an audience also where it is meant for others."""
-    found = works.get(connection, name, family)
-    if caller.role == "features" and caller.audience not in found.audiences:
+    work = works.get(connection, name, family)
+    if caller.role == "features" and caller.audience not in work.audiences:
         raise NotFound(f"There is no {family.noun} '{name}'.")
-    return found
+    return work

@@ -95,19 +95,19 @@ class Works:
             return earlier
         audience = kind.asker(wish)
         looked = self.database.read(f"{kind.name}.look", lambda c: self.allowed(c, batch_id, kind.name, audience))
-        asked = kind.plan(*looked, wish)
-        inputs = "" if asked.inputs is None else asked.inputs.save(self.shelf.folder)
+        planned_work = kind.plan(*looked, wish)
+        inputs = "" if planned_work.inputs is None else planned_work.inputs.save(self.shelf.folder)
         if inputs:
             self.shelf.keep_inputs(inputs)
         try:
-            reply = self._request(batch_id, asked, inputs, actor, call, claim)
+            reply = self._request(batch_id, planned_work, inputs, actor, call, claim)
         except LabelDPError as error:
             if not isinstance(error, Unavailable):  # then the commit may have gone through: keep what it may name
                 self.forget_inputs(inputs)
             raise
         if inputs:
-            found = self.database.read(f"{kind.name}.stored", lambda c: self.get(c, reply[1]["id"]))
-            if found.inputs != inputs:  # somebody else's call with the same key came first
+            work = self.database.read(f"{kind.name}.stored", lambda c: self.get(c, reply[1]["id"]))
+            if work.inputs != inputs:  # somebody else's call with the same key came first
                 self.forget_inputs(inputs)
         return reply
 
@@ -157,24 +157,24 @@ class Works:
         Raises NotFound, BudgetExceeded, and as the kind does.
         """
         batch, population = self.batches.get(connection, batch_id)
-        asked, work_id = kind.plan(batch, population, wish), kind.family.prefix + secrets.token_hex(12)
+        planned_work, work_id = kind.plan(batch, population, wish), kind.family.prefix + secrets.token_hex(12)
         about = (connection, population, batch_id, work_id)
-        after = self.ledger.charge(*about, asked.split, actor, asked.details)
+        after = self.ledger.charge(*about, planned_work.split, actor, planned_work.details)
         self.database.fault(f"{kind.name}.charged")
-        self.insert(*about, asked, actor, state=DRAWING, attempt=1)
+        self.insert(*about, planned_work, actor, state=DRAWING, attempt=1)
         work = self.get(connection, work_id)
         spent = (after, self.ledger.largest(connection, population))
-        drawn = kind.draw(ChargedWork(work, batch, population, work.created[:10], lambda: spent), wish)
+        signed_files = kind.draw(ChargedWork(work, batch, population, work.created[:10], lambda: spent), wish)
         row = {"work": work_id, "name": kind.family.envelope, "position": 0, "role": ENVELOPE}
-        sha256 = hashlib.sha256(drawn.envelope).hexdigest()
-        row |= {"content": drawn.envelope, "bytes": len(drawn.envelope), "sha256": sha256}
+        sha256 = hashlib.sha256(signed_files.envelope).hexdigest()
+        row |= {"content": signed_files.envelope, "bytes": len(signed_files.envelope), "sha256": sha256}
         connection.execute(sa.insert(work_files).values(**row))
-        published = {"state": PUBLISHED, "published": work.created, "sha256": drawn.sha256}
+        published = {"state": PUBLISHED, "published": work.created, "sha256": signed_files.sha256}
         connection.execute(sa.update(t).where(t.c.id == work_id).values(**published))
-        details = kind.event(work) | {kind.family.digest: drawn.sha256, "n": batch.n}
+        details = kind.event(work) | {kind.family.digest: signed_files.sha256, "n": batch.n}
         to = tuple(work.audiences)
         self.ledger.note(connection, kind.family.published, *about[1:], actor, details, audiences=to)
-        return work, drawn
+        return work, signed_files
 
     def insert(
         self,
@@ -219,8 +219,8 @@ class Works:
                 batch, population = self.batches.get(connection, batch_id)
             except NotFound:
                 raise unknown from None
-            known = self.allowances.of(connection, batch_id, kind)
-            if audience not in population.audiences or known is None:
+            epsilon = self.allowances.of(connection, batch_id, kind)
+            if audience not in population.audiences or epsilon is None:
                 raise unknown
         require_sealed(batch)
         return batch, population
@@ -323,7 +323,7 @@ class Works:
 
     def _described(self, connection: Connection, work: Work, population: Population) -> dict[str, Any]:
         kind = self.kinds[work.kind]
-        listed = self.listed_files(connection, work.id) if work.state == PUBLISHED else []
+        files = self.listed_files(connection, work.id) if work.state == PUBLISHED else []
         return kind.described(work) | {
             "id": work.id,
             "kind": work.kind,
@@ -335,7 +335,7 @@ class Works:
             "created": work.created,
             "published": work.published,
             kind.family.digest: work.sha256,
-            "files": [{"name": f.name, "role": f.role, "bytes": f.size, "sha256": f.sha256} for f in listed],
+            "files": [{"name": f.name, "role": f.role, "bytes": f.size, "sha256": f.sha256} for f in files],
             "problem": work.problem,
             "requested_by": work.requested_by,
             "approved_by": work.approved_by,

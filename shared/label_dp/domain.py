@@ -90,10 +90,10 @@ class Domain:
             raise InvalidDomain(
                 f"An explicit domain lists between 1 and {MANIFEST_VALUES} values; use LO:HI:STEP for more."
             )
-        listed = tuple(_decimal(v, f"Value {i}") for i, v in enumerate(values))
-        if any(a >= b for a, b in itertools.pairwise(listed)):
+        decimals = tuple(_decimal(v, f"Value {i}") for i, v in enumerate(values))
+        if any(a >= b for a, b in itertools.pairwise(decimals)):
             raise InvalidDomain("The values of a domain must be listed in strictly increasing order.")
-        return cls(listed=listed)
+        return cls(listed=decimals)
 
     @classmethod
     def from_names(cls, names: Sequence[object]) -> Domain:

@@ -17,5 +17,5 @@ def pip_install(extra: str) -> str:
         listed = requires(DISTRIBUTION) or []
     except PackageNotFoundError:  # a checkout on the path, which was never installed
         return f"pip install '.[{extra}]' in the project's folder"
-    found = [match for match in map(OF_EXTRA.fullmatch, listed) if match is not None and match["extra"] == extra]
-    return " ".join(["pip install", *(shlex.quote(match["name"]) for match in found)])
+    matches = [match for match in map(OF_EXTRA.fullmatch, listed) if match is not None and match["extra"] == extra]
+    return " ".join(["pip install", *(shlex.quote(match["name"]) for match in matches)])

@@ -101,9 +101,9 @@ def markup(figure: Any, name: str, told: str) -> Markup:
 
 
 def _attributes(style: str) -> str:
-    found = FONT.search(style)
+    match = FONT.search(style)
     parts = [p.split(":", 1) for p in style.split(";") if ":" in p and not p.strip().startswith("font:")]
     pairs = [(k.strip(), v.strip()) for k, v in parts if not k.strip().startswith(("font-family", "-"))]
-    if found:
-        pairs.append(("font-size", found.group(1)))
+    if match:
+        pairs.append(("font-size", match.group(1)))
     return "".join(f' {k}="{escape(v)}"' for k, v in pairs)

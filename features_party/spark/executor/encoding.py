@@ -38,9 +38,9 @@ class Some(Task):
     )
 
     def one(self, number: int) -> dict[str, Any]:
-        found = self.looks.read(number, self.rows[number])
-        arrays = {"labels": found.labels, "noise": found.noise, "draws": found.draws}
-        return told(number, **arrays) | {"features": packed(found.features)}
+        rows = self.looks.read(number, self.rows[number])
+        arrays = {"labels": rows.labels, "noise": rows.noise, "draws": rows.draws}
+        return told(number, **arrays) | {"features": packed(rows.features)}
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class Codes(Task):
     )
 
     def one(self, number: int) -> dict[str, Any]:
-        found = self.looks.read(number)
-        codes = self.schema.encode(found.features).codes.astype("<i4")
-        return told(number, codes=codes, labels=found.labels, noise=found.noise, fold=found.fold.astype(np.int8))
+        rows = self.looks.read(number)
+        codes = self.schema.encode(rows.features).codes.astype("<i4")
+        return told(number, codes=codes, labels=rows.labels, noise=rows.noise, fold=rows.fold.astype(np.int8))
 
 
 @dataclass(frozen=True)

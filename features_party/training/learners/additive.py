@@ -182,8 +182,8 @@ def fit_main(rows: Rows, report: Report) -> AdditiveFit:
     data = moments(blocks, rows.labels, rows.weights, lambda share: report(0.4 * share))
     start = np.full(len(blocks), rows.signal / max(len(blocks), 1))
     residual = max(data.square / max(data.rows, 1.0), 1e-300)
-    found = empirical_bayes(data, rows.signal, residual, start, 25, lambda share: report(0.4 + 0.6 * share))
-    return _fitted(rows, blocks, (), data, found)
+    posterior = empirical_bayes(data, rows.signal, residual, start, 25, lambda share: report(0.4 + 0.6 * share))
+    return _fitted(rows, blocks, (), data, posterior)
 
 
 def fit_pairs(rows: Rows, main: AdditiveFit, report: Report) -> AdditiveFit:
@@ -195,8 +195,8 @@ def fit_pairs(rows: Rows, main: AdditiveFit, report: Report) -> AdditiveFit:
     data = moments(every, rows.labels, rows.weights, lambda share: report(0.3 + 0.3 * share))
     start = np.concatenate([main.posterior.block_variances, np.full(len(blocks), 0.01 * rows.signal)])
     residual = main.posterior.residual_variance
-    found = empirical_bayes(data, rows.signal, residual, start, 20, lambda share: report(0.6 + 0.4 * share))
-    return _fitted(rows, every, shapes, data, found)
+    posterior = empirical_bayes(data, rows.signal, residual, start, 20, lambda share: report(0.6 + 0.4 * share))
+    return _fitted(rows, every, shapes, data, posterior)
 
 
 def fit_log(rows: Rows, start: AdditiveFit, bounds: tuple[float, float], report: Report) -> AdditiveFit:
@@ -210,7 +210,7 @@ def fit_log(rows: Rows, start: AdditiveFit, bounds: tuple[float, float], report:
     score = np.log(predictions)
     weights = np.ones(len(score)) if rows.weights is None else rows.weights
     steps, step = 5, 0
-    fitted = start
+    additive_fit = start
 
     def told(_share: float) -> None:
         report(step / steps)
@@ -220,12 +220,12 @@ def fit_log(rows: Rows, start: AdditiveFit, bounds: tuple[float, float], report:
         slope = predictions / link.scale
         working = score + (rows.labels - predictions) / (link.scale * slope)
         data = moments(start.blocks, working, weights * slope * slope, told)
-        found = empirical_bayes(data, signal, residual / square, variances, 10 if step == 0 else 5)
-        variances = found.block_variances
-        fitted = _fitted(rows, start.blocks, start.shapes, data, found, link)
-        score = np.clip(fitted.predictions, link.low, link.high)
+        posterior = empirical_bayes(data, signal, residual / square, variances, 10 if step == 0 else 5)
+        variances = posterior.block_variances
+        additive_fit = _fitted(rows, start.blocks, start.shapes, data, posterior, link)
+        score = np.clip(additive_fit.predictions, link.low, link.high)
         predictions = np.exp(score)
-    return AdditiveFit(fitted.model, start.blocks, start.shapes, fitted.posterior, predictions)
+    return AdditiveFit(additive_fit.model, start.blocks, start.shapes, additive_fit.posterior, predictions)
 
 
 def _fitted(

@@ -109,8 +109,8 @@ def fit_classes(sample: Sample, task: Task, told: ClassLikelihood, progress: Pro
     sample = _contrasted(sample, task, told)
     if averaged and sample.apart >= SMALLEST:
         return _averaged(sample, task, told, progress)
-    seen, effects = sample.seen(task)
-    booster = _booster(TreeInput.of(seen), told, task, seed(sample.draws, "trees 0"), progress)
+    model_input, effects = sample.seen(task)
+    booster = _booster(TreeInput.of(model_input), told, task, seed(sample.draws, "trees 0"), progress)
     return Fit(ClassTrees((booster,), Softmax(1.0, tuple(told.start.tolist())), told.shares), effects)
 
 
@@ -125,26 +125,26 @@ def _averaged(sample: Sample, task: Task, told: ClassLikelihood, progress: Progr
         train, held = np.flatnonzero(fold != at), np.flatnonzero(fold == at)
         part_told, later = told.take(train), sample.encoded.take(held)
         rest = _contrasted(sample.take(train), task, part_told)
-        seen, effects = rest.seen(task)
+        model_input, effects = rest.seen(task)
         booster = _booster(
-            TreeInput.of(seen), part_told, task, seed(rest.draws, "trees 0"), part(progress, at * width, width)
+            TreeInput.of(model_input), part_told, task, seed(rest.draws, "trees 0"), part(progress, at * width, width)
         )
         unseen = TreeInput.of(ModelInput(later, effects.apply(later.codes), task.sizes))
         scores[held], constants[held] = class_scores(booster, unseen, told.k, task.threads), part_told.shares
-    found = straightened(told, scores)
-    seen, effects = sample.seen(task)
-    rows, boosters = TreeInput.of(seen), []
-    for bag in range(bags if found.slope > 0.0 else 1):
+    softmax = straightened(told, scores)
+    model_input, effects = sample.seen(task)
+    rows, boosters = TreeInput.of(model_input), []
+    for bag in range(bags if softmax.slope > 0.0 else 1):
         report = part(progress, (count + bag) * width, width)
         grown = seed(sample.draws, f"trees {bag}")
-        boosters.append(_booster(rows, told, task, grown, report, rounds=None if found.slope > 0.0 else 0))
-    notes = () if found.slope > 0.0 else (NOTHING,)
+        boosters.append(_booster(rows, told, task, grown, report, rounds=None if softmax.slope > 0.0 else 0))
+    notes = () if softmax.slope > 0.0 else (NOTHING,)
     predictions = np.empty_like(scores)
     for at in range(count):  # k shifts are many enough that the rows they are judged on must not choose them
         others, held = np.flatnonzero(fold != at), np.flatnonzero(fold == at)
         predictions[held] = straightened(told.take(others), scores[others]).shares(scores[held])
     cross = CrossFit(predictions, constants, fold)
-    return Fit(ClassTrees(tuple(boosters), found, told.shares), effects, cross, notes)
+    return Fit(ClassTrees(tuple(boosters), softmax, told.shares), effects, cross, notes)
 
 
 def _contrasted(sample: Sample, task: Task, told: ClassLikelihood) -> Sample:

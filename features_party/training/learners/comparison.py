@@ -130,12 +130,12 @@ def out_of_fold(
     scores, constants = np.zeros(len(fold)), np.zeros(len(fold))
     for at in range(count):
         train, held = np.flatnonzero(fold != at), np.flatnonzero(fold == at)
-        rest, told = sample.take(train), None if task.told is None else task.told.take(train)
-        own = replace(task, told=told, watch=lambda _place, _loss: None)
-        objective = Objective.of(rest, own, told)
+        rest, channel_gradients = sample.take(train), None if task.told is None else task.told.take(train)
+        own = replace(task, told=channel_gradients, watch=lambda _place, _loss: None)
+        objective = Objective.of(rest, own, channel_gradients)
         low, high = task.bounds if objective.link is None else (objective.link.low, objective.link.high)
-        seen, effects = rest.seen(task)
-        scored = fitting(seen, rest, own, part(progress, at / count, 1.0 / count))
+        model_input, effects = rest.seen(task)
+        scored = fitting(model_input, rest, own, part(progress, at / count, 1.0 / count))
         later = sample.encoded.take(held)
         scores[held] = np.clip(scored(ModelInput(later, effects.apply(later.codes), task.sizes)), low, high)
         constants[held] = objective.constant

@@ -114,9 +114,9 @@ def fit_validated(
     kernel: Kernel | None = None
     begun, expected = 0.0, 1 if task.capacity.rows >= MANY else count  # folds, of which the first does most
     if len(labels) > FOLD_SEARCH and _few(task) and plan.wants(PROCESS):
-        seen, _ = sample.seen(task)
+        model_input, _ = sample.seen(task)
         begun = KERNEL
-        kernel = _kernel(Fold(seen, sample), task, lambda done: progress("kernel", KERNEL * done))
+        kernel = _kernel(Fold(model_input, sample), task, lambda done: progress("kernel", KERNEL * done))
     share = (1.0 - begun) / (expected + 0.5)
     constants = np.empty(len(labels))
     for index in range(count):
@@ -140,10 +140,10 @@ def fit_validated(
     predictions = np.full(len(labels), np.nan)
     predictions[told] = np.clip(stacked_up, *task.bounds)
     del out, kept, apart  # they would stay beside the members on all rows
-    seen, effects = sample.seen(task)
-    members = _refit(Fold(seen, sample), task, chosen, kernel, part(progress, 1.0 - share / 2, share / 2))
+    model_input, effects = sample.seen(task)
+    members = _refit(Fold(model_input, sample), task, chosen, kernel, part(progress, 1.0 - share / 2, share / 2))
     if not belief.certain and members:
-        few = seen.take(np.arange(0, len(seen), -(-len(seen) // LOOKED_AT)))
+        few = model_input.take(np.arange(0, len(model_input), -(-len(model_input) // LOOKED_AT)))
         factor = drawn_in(moves(members, sample.mean, task.bounds, few, task.threads), belief)
         members = [replace(member, weight=member.weight * factor) for member in members]
     return members, effects, CrossFit(predictions, constants, fold, index + 1), belief.notes
@@ -154,9 +154,9 @@ def _unseen(
 ) -> tuple[dict[tuple[str, int], FloatArray], float]:
     """By member and number of trees what is predicted for the rows `apart` from the `rest`, float64[h]; the rest's
     mean."""
-    seen, effects = rest.seen(task)
+    model_input, effects = rest.seen(task)
     unseen = ModelInput(apart.encoded, effects.apply(apart.encoded.codes), task.sizes)
-    return dict(_fold(Fold(seen, rest), Fold(unseen, apart), task, plan, kernel, report)), rest.mean
+    return dict(_fold(Fold(model_input, rest), Fold(unseen, apart), task, plan, kernel, report)), rest.mean
 
 
 def _kept(
@@ -255,19 +255,19 @@ def _fold(
     """((member, trees), predictions for the held-out rows) of everything that is compared."""
     base: tuple[Additive, FloatArray] | None = None
     if plan.wants(ADDITIVE):
-        for name, fitted in _additive(fold, task, lambda done: report("additive model", 0.2 * done)):
-            score = fitted.model.score(later.seen)
-            yield (name, 0), np.clip(fitted.model.linked(score), *task.bounds)
-            base = (fitted.model, score)
+        for name, additive_fit in _additive(fold, task, lambda done: report("additive model", 0.2 * done)):
+            score = additive_fit.model.score(later.seen)
+            yield (name, 0), np.clip(additive_fit.model.linked(score), *task.bounds)
+            base = (additive_fit.model, score)
     if plan.wants(PROCESS):
         process = _process(fold, task, kernel, lambda done: report(PROCESS, 0.2 + 0.15 * done))
         if process is not None:
             yield (PROCESS, 0), np.clip(process.predict(later.seen), *task.bounds)
-    held = later.seen.once(TreeInput.of)
+    tree_input = later.seen.once(TreeInput.of)
     if base is not None and plan.wants(FORWARD):
         forward = _forward(fold, task, base[0], part(report, 0.35, 0.05))
         if forward is not None:
-            predictions = forward.outputs(held, task.threads, starting_score(*base, False, task.bounds))
+            predictions = forward.outputs(tree_input, task.threads, starting_score(*base, False, task.bounds))
             yield (FORWARD, 0), np.clip(predictions, *task.bounds)
     for on_top, name in _TREES.items():
         if (on_top and base is None) or not plan.wants(name):
@@ -275,25 +275,25 @@ def _fold(
         start = _start(base[0], fold, task) if on_top and base else None
         first = starting_score(*base, task.loss == "poisson", task.bounds) if on_top and base else None
         stages, ruled = plan.stages.get(name, stages_of(task.capacity.rounds)), task.capacity.rounds
-        grown: list[Growth] = []
+        growths: list[Growth] = []
         count = BAGS if _few(task) and not on_top else 1  # with many effective rows one stands for all
         for bag in range(count):
-            ruled = stages[-1] if grown or name in plan.stages else ruled
-            grown.append(Growth(Course(held, first, task.bounds, task.threads), later.sample, stages, ruled))
+            ruled = stages[-1] if growths or name in plan.stages else ruled
+            growths.append(Growth(Course(tree_input, first, task.bounds, task.threads), later.sample, stages, ruled))
             told = part(report, 0.4 + 0.3 * (on_top + bag / count), 0.3 / count)
-            _booster(fold, task, on_top, stages[-1], Boosting(bag, start, enough=grown[-1].enough), told)
-            stages = sorted(grown[-1].predictions)
+            _booster(fold, task, on_top, stages[-1], Boosting(bag, start, enough=growths[-1].enough), told)
+            stages = sorted(growths[-1].predictions)
         for stage in stages:
-            yield (name, stage), np.mean([one.predictions[stage] for one in grown], axis=0)
+            yield (name, stage), np.mean([one.predictions[stage] for one in growths], axis=0)
 
 
 def _forward(fold: Fold, task: Task, base: Additive, report: Progress) -> Forward | None:
-    told = fold.sample.cells
-    if told is None or len(fold.sample.labels) > MOST_ROWS:
+    cell_likelihood = fold.sample.cells
+    if cell_likelihood is None or len(fold.sample.labels) > MOST_ROWS:
         return None
     start = starting_score(base, base.score(fold.seen), False, task.bounds)
     grown = seed(fold.sample.draws, FORWARD)
-    return fit_forward(fold.seen.once(TreeInput.of), told, start, task, report, grown)
+    return fit_forward(fold.seen.once(TreeInput.of), cell_likelihood, start, task, report, grown)
 
 
 def _booster(fold: Fold, task: Task, on_top: bool, rounds: int, boosting: Boosting, report: Progress) -> Trees:
@@ -311,8 +311,8 @@ def _refit(
     members: list[Member] = []
     on_top = _TREES[True] in chosen or FORWARD in chosen
     if set(chosen) - {_TREES[False], PROCESS}:
-        for name, fitted in _additive(fold, task, lambda done: report("additive model", 0.2 * done)):
-            members.append(Member(name, chosen.get(name, (0.0, 0))[0], fitted.model))
+        for name, additive_fit in _additive(fold, task, lambda done: report("additive model", 0.2 * done)):
+            members.append(Member(name, chosen.get(name, (0.0, 0))[0], additive_fit.model))
     last = len(members) - 1
     # only what has a weight is kept, and the base of the trees on top
     kept = [at for at, member in enumerate(members) if member.weight > 0.0 or (on_top and at == last)]

@@ -305,5 +305,5 @@ def fit_gaussian(kernel: Kernel, cells: Cells, z: FloatArray, w: FloatArray, dra
         report(rows.start / len(z))
         return kernel.between(cells[rows], landmarks)
 
-    found = solve(Sums.over(columns, len(landmarks), z, w), kernel.between(landmarks, landmarks))
-    return Gaussian(kernel, landmarks, found.weights, found.offset)
+    solution = solve(Sums.over(columns, len(landmarks), z, w), kernel.between(landmarks, landmarks))
+    return Gaussian(kernel, landmarks, solution.weights, solution.offset)

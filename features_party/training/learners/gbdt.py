@@ -69,17 +69,17 @@ class Ensemble(Learner):
     def _averaged(cls, sample: Sample, task: Task, told: RowLikelihood, progress: Progress) -> Fit:
         """Trees through the channel, of other rows and columns each: their average has less noise. Slope and shift of
         their scores come from trees that did not see the row."""
-        held = out_of_fold(sample, task, tree_scores, part(progress, 0.0, 0.6))
-        link = told.straightened(held.scores)
+        fold = out_of_fold(sample, task, tree_scores, part(progress, 0.0, 0.6))
+        link = told.straightened(fold.scores)
         low, high = task.bounds
-        seen, effects = sample.seen(task)
+        model_input, effects = sample.seen(task)
         parts = []
         for bag in range(BAGS):
             report = part(progress, 0.6 + 0.4 * bag / BAGS, 0.4 / BAGS)
-            body = fit_trees(TreeInput.of(seen), sample, task, Boosting(bag, told=told), report)
+            body = fit_trees(TreeInput.of(model_input), sample, task, Boosting(bag, told=told), report)
             parts.append(Member("trees", 1.0 / BAGS, replace(body, link=link)))
         notes = () if link.slope > 0.0 else (NOTHING,)
-        cross = CrossFit(link.predictions(held.scores), told.link.predictions(held.constants), held.fold)
+        cross = CrossFit(link.predictions(fold.scores), told.link.predictions(fold.constants), fold.fold)
         return Fit(cls(low + (high - low) * told.share, task.bounds, tuple(parts)), effects, cross, notes)
 
     @property

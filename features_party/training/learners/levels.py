@@ -77,10 +77,10 @@ class Feature:
         edges = tuple(reading.numbers(data["edges"]).tolist())
         if any(b <= a for a, b in itertools.pairwise(edges)):
             raise ValueError("the edges of a feature do not rise")
-        found = cls(data["source"], reading.whole(data["at"], 0, MOST), edges, reading.whole(data["values"], 0, MOST))
-        if found.size > MOST_LEVELS or (edges and not found.ordered) or (found.values and found.ordered):
+        feature = cls(data["source"], reading.whole(data["at"], 0, MOST), edges, reading.whole(data["values"], 0, MOST))
+        if feature.size > MOST_LEVELS or (edges and not feature.ordered) or (feature.values and feature.ordered):
             raise ValueError("a feature has other levels than its kind can have")
-        return found
+        return feature
 
     def check(self, numbers: int, sizes: list[int]) -> None:
         """Raises ValueError unless it is one of so many numbers and categories of these sizes, missing included."""

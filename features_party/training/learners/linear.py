@@ -124,8 +124,8 @@ class Linear(Learner):
         """Ridge (squared, absolute), penalised Poisson or logistic regression; the intercept is not shrunk."""
         if task.compared and sample.apart >= SMALLEST:
             return _compared(sample, task if task.loss != "absolute" else replace(task, loss="squared"), progress)
-        seen, effects = sample.seen(task, lambda share: progress("effects of categories", 0.1 * share))
-        return Fit(_fitted(seen, sample, task, part(progress, 0.1, 0.9)), effects)
+        model_input, effects = sample.seen(task, lambda share: progress("effects of categories", 0.1 * share))
+        return Fit(_fitted(model_input, sample, task, part(progress, 0.1, 0.9)), effects)
 
     def predict(self, seen: ModelInput, threads: int = 1) -> FloatArray:
         score = self.scores(seen)
@@ -183,13 +183,13 @@ def _compared(sample: Sample, task: Task, progress: Progress) -> Fit:
     def scored(seen: ModelInput, rest: Sample, own: Task, report: Progress) -> Callable[[ModelInput], FloatArray]:
         return _fitted(seen, rest, own, report).scores
 
-    held = out_of_fold(sample, task, scored, part(progress, 0.0, 0.8))
+    fold = out_of_fold(sample, task, scored, part(progress, 0.0, 0.8))
     seen, effects = sample.seen(task)
     model = _fitted(seen, sample, task, part(progress, 0.8, 0.2))
-    slope, shift = held.line(sample, objective)
-    straight = held.straightened(slope, shift, objective.constant)
+    slope, shift = fold.line(sample, objective)
+    straight = fold.straightened(slope, shift, objective.constant)
     stands = slope > 0.0 and straight.gain(sample, objective) > CHANCE
-    scores = held.scores if stands else held.constants
+    scores = fold.scores if stands else fold.constants
     if not stands:
         model = replace(model, intercept=objective.constant, coefficients=0.0 * model.coefficients)
     elif slope < 1.0:
@@ -199,7 +199,7 @@ def _compared(sample: Sample, task: Task, progress: Progress) -> Fit:
     if not isinstance(task.told, RowLikelihood):
         return Fit(model, effects, None, notes)
     link = task.told.link
-    return Fit(model, effects, CrossFit(link.predictions(scores), link.predictions(held.constants), held.fold), notes)
+    return Fit(model, effects, CrossFit(link.predictions(scores), link.predictions(fold.constants), fold.fold), notes)
 
 
 def _fitted(seen: ModelInput, sample: Sample, task: Task, progress: Progress) -> Linear:

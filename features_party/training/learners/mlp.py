@@ -49,8 +49,8 @@ class Network(Learner):
 
     @classmethod
     def fit(cls, sample: Sample, task: Task, progress: Progress) -> Fit:
-        found = cls(*fit_network(sample, task, progress))
-        return Fit(found, Effects(()), notes=(f"the network was trained for {found.epochs} epochs",))
+        network = cls(*fit_network(sample, task, progress))
+        return Fit(network, Effects(()), notes=(f"the network was trained for {network.epochs} epochs",))
 
     def predict(self, seen: ModelInput, threads: int = 1) -> FloatArray:
         encoded = seen.encoded

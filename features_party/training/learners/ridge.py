@@ -131,7 +131,7 @@ def scored(
 ) -> tuple[float, FloatArray]:
     """Intercept and coefficients float64[width] of the score. `progress` is told of every chunk."""
     constant = np.full(len(told.outputs), told.start)
-    best = found = RidgeFit(np.concatenate([[told.start], np.zeros(width)]), constant, np.inf, -np.inf)
+    best = ridge_fit = RidgeFit(np.concatenate([[told.start], np.zeros(width)]), constant, np.inf, -np.inf)
     largest = 0.0
     for at, decades in enumerate(PATH):
         share = at / len(PATH)
@@ -144,9 +144,9 @@ def scored(
         if at == 0:
             whole = Moments.of(reported(), constant, told(constant, constant)[1], width)
             largest = max(whole.largest, 0.0) or 1.0
-        found = _maximised(reported, told, largest * 10.0**decades, found)
-        best = max(best, found, key=lambda one: one.evidence)
-        if found.evidence < best.evidence - BEHIND:
+        ridge_fit = _maximised(reported, told, largest * 10.0**decades, ridge_fit)
+        best = max(best, ridge_fit, key=lambda one: one.evidence)
+        if ridge_fit.evidence < best.evidence - BEHIND:
             break
     # at the largest penalty nothing was found, and not even a ranking may be left
     nothing = best.penalty >= largest * 10.0 ** PATH[0]

@@ -76,10 +76,10 @@ def _objective(classes: int) -> str:
 
 
 def _base(text: Any) -> float:
-    found = BASE.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
+    match = BASE.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
         raise ValueError("the score that the trees start from is no number")
-    return number(float(found[1]), -FLOAT32, FLOAT32)
+    return number(float(match[1]), -FLOAT32, FLOAT32)
 
 
 def _empty(kinds: Sequence[str], base: float, classes: int) -> Any:

@@ -136,12 +136,12 @@ class Trees(Learner):
         if task.compared and sample.apart >= SMALLEST:
             objective = Objective.of(sample, task, task.told)
             report, progress = part(progress, 0.0, 0.6), part(progress, 0.6, 0.4)
-            held = out_of_fold(sample, task, tree_scores, report, lambda one: one.decides(sample, objective))
-            if held.gain(sample, objective) <= CHANCE:
+            fold = out_of_fold(sample, task, tree_scores, report, lambda one: one.decides(sample, objective))
+            if fold.gain(sample, objective) <= CHANCE:
                 capacity, notes = capacity.model_copy(update={"rounds": 0}), (NOTHING,)
-        seen, effects = sample.seen(task, lambda share: progress("effects of categories", 0.1 * share))
+        model_input, effects = sample.seen(task, lambda share: progress("effects of categories", 0.1 * share))
         boosting = Boosting(told=task.told, capacity=capacity)
-        body = fit_trees(TreeInput.of(seen), sample, task, boosting, part(progress, 0.1, 0.9))
+        body = fit_trees(TreeInput.of(model_input), sample, task, boosting, part(progress, 0.1, 0.9))
         return Fit(body, effects, None, notes)
 
     def predict(self, seen: ModelInput, threads: int = 1) -> FloatArray:
@@ -298,8 +298,8 @@ def left_by_trees(sample: Sample, task: Task) -> FloatArray:
     for at in range(QUICK_FOLDS):
         train, held = np.flatnonzero(fold != at), np.flatnonzero(fold == at)
         rest, later = sample.take(train), sample.encoded.take(held)
-        seen, effects = rest.seen(task)
-        body = fit_trees(TreeInput.of(seen), rest, task, Boosting(capacity=capacity), lambda _what, _share: None)
+        model_input, effects = rest.seen(task)
+        body = fit_trees(TreeInput.of(model_input), rest, task, Boosting(capacity=capacity), lambda _what, _share: None)
         found[held] -= body.predict(ModelInput(later, effects.apply(later.codes), task.sizes), task.threads)
     return found
 

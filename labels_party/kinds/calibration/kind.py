@@ -151,18 +151,20 @@ class CalibrationKind(AnswerKind[Scored]):
 
     def plan(self, batch: Batch, population: Population, wish: Scored) -> PlannedWork:
         """Raises as the plan of a shape, and to the owner InvalidRows (ids that are not in the batch)."""
-        given, scores, audience = wish.asked, wish.scores, wish.by_audience
+        calibration_wish, scores, audience = wish.asked, wish.scores, wish.by_audience
         assert batch.n is not None
         require_order(population.domain, "A calibration")
-        SHAPES[given.shape].plan(_terms(population.domain, given.epsilon, given.parameters, batch.n, scores))
+        SHAPES[calibration_wish.shape].plan(
+            _terms(population.domain, calibration_wish.epsilon, calibration_wish.parameters, batch.n, scores)
+        )
         if audience is None:
             held = (RUNS, SEALED)
             runs = self.database.read("calibration.runs", lambda c: self.works.batches.segments(c, batch.id, *held))
             scores.refuse_unknown(among(scores.run, [self.vault.run(run.key) for run in runs]))
         return self.asked(
-            EpsilonSplit(ZERO, ZERO, given.epsilon),
-            given.parameters,
-            additional_release=given.additional_release,
+            EpsilonSplit(ZERO, ZERO, calibration_wish.epsilon),
+            calibration_wish.parameters,
+            additional_release=calibration_wish.additional_release,
             audiences=None if audience is None else (audience,),
             by_audience=audience,
             inputs=scores,

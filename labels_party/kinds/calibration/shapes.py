@@ -184,8 +184,8 @@ def _surface(terms: Terms) -> SurfacePlan:
 
 
 def _plan_grid(terms: Terms) -> Facts:
-    found = _surface(terms)
-    return GridFacts(algorithm="3", values=found.values, cells="x".join(map(str, found.shape)))
+    surface_plan = _surface(terms)
+    return GridFacts(algorithm="3", values=surface_plan.values, cells="x".join(map(str, surface_plan.shape)))
 
 
 def _fit_grid(terms: Terms, x: Any, labels: Any) -> MonotoneGrid:

@@ -135,8 +135,8 @@ class Engine(ABC):
         job = self._bought(job)
         plan, domain = job.plan, job.population.domain
         prior = self._prior(job)
-        chosen = resolve(plan, domain, prior, job.n)
-        channel = chosen.channel
+        resolved = resolve(plan, domain, prior, job.n)
+        channel = resolved.channel
         if not channel.satisfies(plan.split.randomize):  # proved again from its weights, just before labels are drawn
             raise EpsilonNotProved("The randomizer does not prove the ε that is charged, so no label was drawn.")
         files = self.write(job, channel)
@@ -147,7 +147,7 @@ class Engine(ABC):
             expected = float(channel.expected_loss(prior, get_loss(plan.loss)))
         else:
             (job.folder / PRIOR_FILE).unlink()
-        return MessageDraw(channel, prior, expected, tuple(files), chosen.mechanism, chosen.why, domain)
+        return MessageDraw(channel, prior, expected, tuple(files), resolved.mechanism, resolved.why, domain)
 
     def _bought(self, job: DrawJob) -> DrawJob:
         """The job on the domain between the bounds that ε_clip buys here; as it is where none are bought."""

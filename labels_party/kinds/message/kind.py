@@ -53,7 +53,7 @@ class MessageKind(SchemaKind[Release, ReleaseRequest]):
         plan = ReleasePlan.from_json(job.work.plan)
         given = job.work.plan["given_prior"]
         assert job.batch.id_bytes is not None
-        drawn = self.engine.draw(
+        message_draw = self.engine.draw(
             DrawJob(
                 population=job.population,
                 plan=plan,
@@ -67,11 +67,11 @@ class MessageKind(SchemaKind[Release, ReleaseRequest]):
                 groups=job.labels.groups,
             )
         )
-        entries = [_entry(job.folder, file) for file in drawn.files]
+        entries = [_entry(job.folder, file) for file in message_draw.files]
         population, about = job.population, (job.work.id, job.batch, job.population, job.population.audiences)
         key = self.key.now()
         members = charged_members(key.public.id, *about, job.today, plan.split, *job.spent())
-        manifest = build_manifest(plan, drawn, entries, job.batch, population.domain, members)
+        manifest = build_manifest(plan, message_draw, entries, job.batch, population.domain, members)
         envelope = key.sign(MANIFEST_TYPE, manifest.document())
         files = tuple(WorkFile(e.name, e.role, e.bytes, e.sha256) for e in entries)
         return SignedFiles(envelope, digest(manifest.payload()), files)
@@ -111,8 +111,10 @@ def charge_details(plan: ReleasePlan, additional_release: bool) -> dict[str, Any
 
 def plan_json(plan: ReleasePlan, wish: ReleaseRequest) -> dict[str, Any]:
     """As it is stored, with the prior that was given."""
-    given = wish.given
-    return plan.as_json() | {"given_prior": None if given is None else [float(p) for p in given.probabilities]}
+    given_prior = wish.given
+    return plan.as_json() | {
+        "given_prior": None if given_prior is None else [float(p) for p in given_prior.probabilities]
+    }
 
 
 def _entry(folder: Path, written: MessageFile) -> FileEntry:

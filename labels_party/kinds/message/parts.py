@@ -32,15 +32,15 @@ class Part:
 def cut(groups: Iterable[Group], most_rows: int, most_bytes: int) -> Iterator[Part]:
     """Parts of consecutive groups: of at least one, otherwise of at most so many rows, and of files that cannot get
     larger than `most_bytes`."""
-    held = Part(0, -1, 0, 0)
+    part = Part(0, -1, 0, 0)
     for number, (rows, id_bytes) in enumerate(groups):
-        grown = Part(held.first, number, held.rows + rows, held.id_bytes + id_bytes)
-        if held.rows and (grown.rows > most_rows or grown.largest > most_bytes):
-            yield held
+        grown = Part(part.first, number, part.rows + rows, part.id_bytes + id_bytes)
+        if part.rows and (grown.rows > most_rows or grown.largest > most_bytes):
+            yield part
             grown = Part(number, number, rows, id_bytes)
-        held = grown
-    if held.rows:
-        yield held
+        part = grown
+    if part.rows:
+        yield part
 
 
 def pieces(groups: Iterable[Group], most_rows: int, most_bytes: int) -> Iterator[Group]:

@@ -171,13 +171,13 @@ def split_epsilon(request: ReleaseRequest, population: Population, n: int) -> Re
     mechanism = _rehearsed(request, domain, n)
     if request.epsilon.nano == 0:
         raise InvalidEpsilon("ε must be greater than zero.")
-    asked, given, (quantiles, clip_part) = request.asked, request.given, request.clipping
+    release, given_prior, (quantiles, clip_part) = request.asked, request.given, request.clipping
     check_clipping(quantiles, clip_part, request.epsilon, request.options, domain, n)
     rest = request.epsilon - clip_part
     source = _prior_source(request, mechanism.needs_prior(request.options))
     cells, prior_part = None, ZERO
     if source == ESTIMATED:
-        rule = str(asked.prior_epsilon)
+        rule = str(release.prior_epsilon)
         fixed = rule if rule in ("auto", "theorem7") else Epsilon.parse(rule, positive=True, name="ε for the prior")
         if isinstance(fixed, Epsilon) and fixed >= rest and quantiles:
             raise InvalidEpsilon("ε for the clipping bound and ε for the prior leave nothing of ε for the labels.")
@@ -189,19 +189,19 @@ def split_epsilon(request: ReleaseRequest, population: Population, n: int) -> Re
         if prior_part.nano == 0:
             source = UNIFORM  # ε too small to be split: everything goes into the labels
             cells = None
-    if given is not None:
-        check_prior(given.probabilities, k)
+    if given_prior is not None:
+        check_prior(given_prior.probabilities, k)
     return ReleasePlan(
-        mechanism=asked.mechanism,
+        mechanism=release.mechanism,
         loss=wanted if isinstance(wanted, str) else loss,
         split=EpsilonSplit(clip_part, prior_part, rest - prior_part),
         prior_source=source,
-        prior_method=asked.prior_method if source == ESTIMATED else None,
+        prior_method=release.prior_method if source == ESTIMATED else None,
         cells=cells,
-        carried_from=None if given is None else given.release,
+        carried_from=None if given_prior is None else given_prior.release,
         options=request.options,
         clip_quantiles=quantiles,
-        stated=members_to(asked, "manifest"),
+        stated=members_to(release, "manifest"),
     )
 
 

@@ -170,10 +170,10 @@ class _Question:
         asked: dict[str, Any] = {"epsilon": str(epsilon), "mechanism": mechanism, "loss": self.loss, **options}
         if self.clip_quantiles:
             asked |= {"clip_quantile": list(self.clip_quantiles), "clip_epsilon": str(self.clip_epsilon)}
-        given = self.given if self.rule == LATEST and uses else None
-        if uses and given is None:
+        given_prior = self.given if self.rule == LATEST and uses else None
+        if uses and given_prior is None:
             asked["prior"] = self.rule  # "latest" where there is none is "estimate"
-        return ReleaseRequest(Release(**asked), given)
+        return ReleaseRequest(Release(**asked), given_prior)
 
 
 def _unused(rows: list[dict[str, Any]]) -> list[str]:

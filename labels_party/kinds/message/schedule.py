@@ -163,8 +163,8 @@ class Schedule:
             )
             .order_by(t.c.seal_at, t.c.id)
         )
-        found = [Batch(**row._mapping) for row in connection.execute(query)]
-        return [b for b in found if b.schedule_problem is None or b.schedule_problem.get("status", 0) >= 500]
+        batches = [Batch(**row._mapping) for row in connection.execute(query)]
+        return [b for b in batches if b.schedule_problem is None or b.schedule_problem.get("status", 0) >= 500]
 
     def run_due(self, stopped: Callable[[], bool] = lambda: False) -> int:
         """Seal and release what is due; a refusal or failure keeps nothing else waiting. Returns how many were due."""
@@ -220,13 +220,15 @@ class Schedule:
 
     def _refused(self, batch: Batch, error: Exception) -> None:
         """Keep why with the batch, unless it changed meanwhile; pause where it may pass by itself."""
-        known = error if isinstance(error, LabelDPError) else LabelDPError("An internal error; see the service's log.")
-        if isinstance(known, MissingLabels):  # which ids have none is told to who asks, and kept nowhere
-            known = MissingLabels(
+        failure = (
+            error if isinstance(error, LabelDPError) else LabelDPError("An internal error; see the service's log.")
+        )
+        if isinstance(failure, MissingLabels):  # which ids have none is told to who asks, and kept nowhere
+            failure = MissingLabels(
                 "Some examples have no label, and the population has no missing-label value. Sealing by hand names "
                 "them; once their labels are sent, the schedule tries again."
             )
-        body = problem(known)[1]
+        body = problem(failure)[1]
         if isinstance(error, Unavailable) or not isinstance(error, LabelDPError):
             kind, at = type(error).__name__, place_of(error.__traceback__)
             said = event("schedule-waits", batch=batch.id, error=kind, at=at)

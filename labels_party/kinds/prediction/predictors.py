@@ -277,10 +277,10 @@ class Predictors:
             query = query.where(predictors.c.batch == (batch if batch.isprintable() else ""))
         told = []
         for row in connection.execute(query).all():
-            found = _from_row(row)
-            _, population = self.batches.get(connection, found.batch)
+            predictor = _from_row(row)
+            _, population = self.batches.get(connection, predictor.batch)
             if audience is None or audience in population.audiences:
-                told.append(self.describe(connection, found, population, owner=audience is None))
+                told.append(self.describe(connection, predictor, population, owner=audience is None))
         return told
 
     def asked(self, connection: Connection, predictor: Predictor) -> int:

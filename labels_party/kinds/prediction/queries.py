@@ -209,10 +209,12 @@ class Queries:
     def _answer(self, connection: Connection, population: Population, query: Query, actor: str) -> Answered:
         """Charge, then draw, then store: all of it commits together, or nothing did."""
         predictor = query.predictor
-        found, drawn = self.works.at_once(connection, self.works.immediate(PREDICTION), predictor.batch, query, actor)
+        found, signed_files = self.works.at_once(
+            connection, self.works.immediate(PREDICTION), predictor.batch, query, actor
+        )
         key = {"predictor": predictor.id, "query": query.digest, "answer": found.id}
         connection.execute(sa.insert(predictions).values(**key))
-        return Answered(drawn.envelope, found.id, self.predictors.left(connection, predictor, population))
+        return Answered(signed_files.envelope, found.id, self.predictors.left(connection, predictor, population))
 
     def _mac(self, predictor_id: str, codes: tuple[int, ...]) -> str:
         """What a query goes by in tables and audit events: keyed, since queries are few enough to be guessed."""

@@ -71,16 +71,16 @@ class _Head:
 
     def taken(self, bound: bytes | None) -> list[Block]:
         """The rows before `bound`, all where it is None; they are no longer held."""
-        found: list[Block] = []
+        blocks: list[Block] = []
         while self.held:
             rows = len(self.held[0]) if bound is None else self.held[0].before(bound)
             if rows:
-                found.append(self.held[0].part(0, rows))
+                blocks.append(self.held[0].part(0, rows))
             if rows < len(self.held[0]):
                 self.held[0] = self.held[0].part(rows, len(self.held[0]))
                 break
             self.held.pop(0)
-        return found
+        return blocks
 
 
 def merged(runs: list[DiskRun], memory: int) -> Iterator[Block]:

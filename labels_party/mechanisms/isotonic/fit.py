@@ -140,20 +140,22 @@ def design(
     Whatever is refused is refused here, before labels are read or ε is charged: InvalidMechanism (a shape, an option, a
     grid too large), InvalidEpsilon, InvalidLoss, InvalidInput (n, x_size).
     """
-    asked = options or ShapeOptions()
-    asked.check(shape)
+    shape_options = options or ShapeOptions()
+    shape_options.check(shape)
     if type(x_size) is not int or not 1 <= x_size <= MAX_X_SIZE:
         raise InvalidInput("The domain of x has between 1 and 2³² points.")
     if type(n) is not int or not 1 <= n <= MAX_ROWS:
         raise InvalidInput(f"A constrained fit takes between 1 and {MAX_ROWS} examples.")
     if not epsilon:
         raise InvalidEpsilon("A constrained fit needs an ε greater than zero.")
-    cells = min(asked.cells or CELLS, x_size)
-    knots = min(asked.knots or KNOTS, x_size)
-    steps = 1 if shape == "pieces" or knots == 1 else max(1, min(asked.steps or STEPS, (x_size - 1) // (knots - 1)))
-    pieces = min(asked.pieces or 1, cells if shape == "pieces" else max(1, knots - 1))
-    rise = _rise(asked, domain, x_size, knots, steps)
-    values = 1 if domain.k == 1 else asked.values or _values(shape, n, epsilon, pieces, cells, knots, rise)
+    cells = min(shape_options.cells or CELLS, x_size)
+    knots = min(shape_options.knots or KNOTS, x_size)
+    steps = (
+        1 if shape == "pieces" or knots == 1 else max(1, min(shape_options.steps or STEPS, (x_size - 1) // (knots - 1)))
+    )
+    pieces = min(shape_options.pieces or 1, cells if shape == "pieces" else max(1, knots - 1))
+    rise = _rise(shape_options, domain, x_size, knots, steps)
+    values = 1 if domain.k == 1 else shape_options.values or _values(shape, n, epsilon, pieces, cells, knots, rise)
     if shape == "lipschitz" and values > 1 and rise * (values - 1) < 1:
         raise InvalidMechanism(
             "This Lipschitz constant allows less than one value more from one knot to the next; take fewer knots, more "

@@ -131,8 +131,8 @@ def compare_with(
         here = Side(own, own_key, "this party's store")
         there = Side(export.events, key, f"the export of the {OTHER[mine]} party", export.made or "")
         found = compare_parties(here, there) if mine == "labels" else compare_parties(there, here)
-        seen = heads(export, key.id)
-        found.findings[:0], found.notes[len(found.notes) :] = seen.findings, seen.notes
+        comparison = heads(export, key.id)
+        found.findings[:0], found.notes[len(found.notes) :] = comparison.findings, comparison.notes
     return {
         "against": str(path),
         "of": "this party" if ours else f"the {OTHER[mine]} party",
@@ -150,10 +150,10 @@ def seen_before(database: Database, heads: Heads) -> Callable[[Export, str], Com
 
     def compare(export: Export, key_id: str) -> Comparison:
         def work(connection: Connection) -> Comparison:
-            found = heads.compare(connection, export, key_id)
-            if not found.findings:
+            comparison = heads.compare(connection, export, key_id)
+            if not comparison.findings:
                 heads.keep(connection, export, key_id)
-            return found
+            return comparison
 
         return database.write("audit.heads", work)
 
@@ -178,16 +178,16 @@ def compare_files(path: Path, against: Path, choose: Callable[[bytes], Verifying
     stores = {export.events[0].store for export in exports if export.events}
     if keys[0] != keys[1] and len(stores) > 1:
         raise InvalidInput("These are exports of two parties; compare one of them with a store of yours (--against).")
-    found = compare_exports(*exports)
+    comparison = compare_exports(*exports)
     return {
         "against": str(against),
         "of": "the same party",
         "made": exports[1].made or None,
         "events": len(exports[0].events),
         "head": exports[0].head,
-        "agrees": not found.findings,
-        "findings": found.findings,
-        "notes": found.notes,
+        "agrees": not comparison.findings,
+        "findings": comparison.findings,
+        "notes": comparison.notes,
     }
 
 

@@ -105,37 +105,37 @@ class Charges:
 
 def compare_own(own: list[Event], export: Export) -> Comparison:
     """This party's store against an earlier export of it: the export must be the beginning of the store."""
-    found, then = Comparison(), export.events
+    comparison, then = Comparison(), export.events
     if not then:
-        found.notes.append("the export holds no event yet")
-        return found
+        comparison.notes.append("the export holds no event yet")
+        return comparison
     if own and own[0].store != then[0].store:
-        found.find(
+        comparison.find(
             FORK,
             f"This party's audit store is {own[0].store}, the export is of its store {then[0].store}: the store was "
             "replaced by a new one.",
             event=1,
         )
-        return found
-    for mine, theirs in zip(own, then, strict=False):
-        if mine.digest != theirs.digest:
-            found.find(
+        return comparison
+    for event, theirs in zip(own, then, strict=False):
+        if event.digest != theirs.digest:
+            comparison.find(
                 FORK,
-                f"From event {mine.sequence} on this party's store and the export have different histories "
-                f"({mine.kind} here, {theirs.kind} there): the store went on from an older copy, or was changed.",
-                event=mine.sequence,
+                f"From event {event.sequence} on this party's store and the export have different histories "
+                f"({event.kind} here, {theirs.kind} there): the store went on from an older copy, or was changed.",
+                event=event.sequence,
             )
-            return found
+            return comparison
     if len(own) < len(then):
-        found.find(
+        comparison.find(
             ROLLBACK,
             f"This party's store ends at event {len(own)}, the export at event {len(then)} ({then[-1].kind}, "
             f"{then[-1].time}): the store was rolled back to an older copy, and what happened since is forgotten.",
             event=len(own),
         )
     elif len(own) > len(then):
-        found.notes.append(f"{counted(len(own) - len(then), 'event')} came after the export")
-    return found
+        comparison.notes.append(f"{counted(len(own) - len(then), 'event')} came after the export")
+    return comparison
 
 
 def compare_parties(labels: Side, features: Side) -> Comparison:
@@ -143,28 +143,28 @@ def compare_parties(labels: Side, features: Side) -> Comparison:
 
     Both chains must have been verified. Raises AuditChainBroken where a receipt in them does not verify.
     """
-    found = Comparison()
+    comparison = Comparison()
     at_labels, at_features = Receipts.of(labels.events, labels.key), Receipts.of(features.events, features.key)
     ours = KeyFamilies(hand_overs(labels.events)).relatives(labels.key.id)
     own = {(noun, name): e for (key_id, noun, name), e in at_features.accepted.items() if key_id in ours}
-    newer, missing = _accepted(found, labels, features, at_labels.published, own)
-    newer += sum(_receipts(found, labels, features, at_labels, at_features, missing, key_id) for key_id in ours)
+    newer, missing = _accepted(comparison, labels, features, at_labels.published, own)
+    newer += sum(_receipts(comparison, labels, features, at_labels, at_features, missing, key_id) for key_id in ours)
     if newer:
         # its party states the time: an old one hides what should be there, so it is shown
         made = labels.made or features.made
-        found.notes.append(
+        comparison.notes.append(
             f"{newer} of the releases, answers and receipts came after {made}, when the export says it was made"
         )
     if others := len(at_features.accepted) - len(own):
-        found.notes.append(
+        comparison.notes.append(
             f"not compared: {counted(others, 'accepted item')} of other keys than {labels.key.id}, which need exports "
             "signed with those"
         )
     name = features.events[0].party if features.events else ""
     waiting = Counter(key[0] for key, e in at_labels.published.items() if name in e.audiences and key not in own)
     for noun, count in sorted(waiting.items(), reverse=True):
-        found.notes.append(f"{counted(count, f'published {noun}')} not accepted by '{name}' (perhaps not yet)")
-    return found
+        comparison.notes.append(f"{counted(count, f'published {noun}')} not accepted by '{name}' (perhaps not yet)")
+    return comparison
 
 
 def _accepted(
@@ -236,17 +236,17 @@ def _receipts(
             "the receiver's store has two histories.",
             receipt=forked,
         )
-    lost = [kept[p] for p in sorted(kept) if p not in given]
-    newer += sum(features.may_lack(at_labels.moments[r.digest]) for r in lost)
-    lost = [r for r in lost if not features.may_lack(at_labels.moments[r.digest])]
-    if lost:
+    receipts = [kept[p] for p in sorted(kept) if p not in given]
+    newer += sum(features.may_lack(at_labels.moments[r.digest]) for r in receipts)
+    receipts = [r for r in receipts if not features.may_lack(at_labels.moments[r.digest])]
+    if receipts:
         found.find(
             ROLLBACK,
             f"The receipts of {features.called} end at number {len(given)}, but {labels.called} holds number "
-            f"{lost[-1].position} with its signature: the receiver's store was rolled back to an older copy.",
-            receipt=lost[-1].position,
+            f"{receipts[-1].position} with its signature: the receiver's store was rolled back to an older copy.",
+            receipt=receipts[-1].position,
         )
-    for receipt in lost + [kept[p] for p in sorted(kept) if p in given and kept[p] != given[p]]:
+    for receipt in receipts + [kept[p] for p in sorted(kept) if p in given and kept[p] != given[p]]:
         if (key_id, noun(receipt), receipt.document_id) not in at_features.accepted:
             found.find(
                 MISSING_WORK,

@@ -110,12 +110,12 @@ def add_audit_commands(
         from label_dp.audit.commands import compare_files, show_comparison, show_report, verify_file
         from label_dp.documents.signing import VerifyingKey
 
-        given = VerifyingKey.load(key) if key is not None else None
+        verifying_key = VerifyingKey.load(key) if key is not None else None
         if export is None:
-            _verify_own(party, audited(), given, against, as_json)
+            _verify_own(party, audited(), verifying_key, against, as_json)
             return
         # with a key nothing of this party is needed
-        choose = _chooser(audited()) if given is None else lambda _: given
+        choose = _chooser(audited()) if verifying_key is None else lambda _: verifying_key
         if export.suffix == ".html":
             _show_verified(export, choose, as_json)
         elif against is None:
@@ -128,8 +128,8 @@ def _show_verified(page: Path, choose: "Callable[[bytes], VerifyingKey]", as_jso
     from label_dp.documents.report import verified_report
     from label_dp.service.cli import table
 
-    found = verified_report(page, choose)
-    told = {"report": str(page)} | found.document()
+    signed_report = verified_report(page, choose)
+    told = {"report": str(page)} | signed_report.document()
     rows = [[name, f"{told[name]:,}" if isinstance(told[name], int) else told[name]]
             for name in ("about", "made", "party", "events", "head", "sha256")]  # fmt: skip
     emit(told, as_json, lambda: table("Verified report", ["", ""], rows))

@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 
 def hand_over_event(envelope: dict[str, Any], actor: str) -> Event:
-    found = HandOver.read(envelope)
-    details = {"old_key_id": found.old.id, "new_key_id": found.new.id, "hand_over": envelope}
+    hand_over = HandOver.read(envelope)
+    details = {"old_key_id": hand_over.old.id, "new_key_id": hand_over.new.id, "hand_over": envelope}
     return Event(KEY_HANDED_OVER, actor=actor, details=details)
 
 
 def hand_over_of(event: Event) -> HandOver:
     """Raises AuditChainBroken where the event does not hold what it says."""
     try:
-        found = HandOver.read(event.details.get("hand_over"))
+        hand_over = HandOver.read(event.details.get("hand_over"))
     except LabelDPError:
         raise AuditChainBroken(f"Audit event {event.sequence} holds no signed hand-over.") from None
-    if (found.old.id, found.new.id) != (event.details.get("old_key_id"), event.details.get("new_key_id")):
+    if (hand_over.old.id, hand_over.new.id) != (event.details.get("old_key_id"), event.details.get("new_key_id")):
         raise AuditChainBroken(f"Audit event {event.sequence} holds the hand-over of another key than it names.")
-    return found
+    return hand_over
 
 
 def hand_overs(events: Iterable[Event]) -> list[HandOver]:

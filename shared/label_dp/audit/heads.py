@@ -21,43 +21,43 @@ class Heads:
 
     def compare(self, connection: Connection, export: Export, key_id: str) -> Comparison:
         """What `export`, verified and signed with `key_id`, says against every head of its party seen before."""
-        found, t = Comparison(), self.table
+        comparison, t = Comparison(), self.table
         store = export.events[0].store if export.events else ""
         rows = connection.execute(
             sa.select(t).where((t.c.store == store) | (t.c.key_id == key_id)).order_by(t.c.sequence)
         ).all()
         if rows and not any(row.store == store for row in rows):
-            found.find(
+            comparison.find(
                 FORK,
                 f"The export is of audit store {store or 'none'}, but one with the same key, seen {rows[-1].seen}, was "
                 f"of store {rows[-1].store}: the store was replaced, or there are two.",
             )
-            return found
+            return comparison
         for row in (row for row in rows if row.store == store):
             if row.sequence <= len(export.events):
                 if export.events[row.sequence - 1].digest != row.digest:
-                    found.find(
+                    comparison.find(
                         FORK,
                         f"Event {row.sequence} of the export is another than in the export that was seen {row.seen}: "
                         "its party shows two histories.",
                         event=row.sequence,
                     )
-                    return found
+                    return comparison
             elif export.made >= row.made:
-                found.find(
+                comparison.find(
                     ROLLBACK,
                     f"The export ends at event {len(export.events)} and says it was made {export.made}, but one made "
                     f"{row.made or 'before'} and seen {row.seen} ended at event {row.sequence}: its store was rolled "
                     "back.",
                     event=len(export.events),
                 )
-                return found
+                return comparison
             else:
-                found.notes.append(
+                comparison.notes.append(
                     f"the export says it was made {export.made}, before one that was seen {row.seen} and ends at event "
                     f"{row.sequence}: only what both hold is compared; that head stays the newest seen"
                 )
-        return found
+        return comparison
 
     def keep(self, connection: Connection, export: Export, key_id: str) -> None:
         """Remember the head of an export that agreed with all seen before."""
@@ -73,25 +73,25 @@ class Heads:
 
 def compare_exports(one: Export, other: Export) -> Comparison:
     """Two exports of one party: the shorter must be the beginning of the longer, and must not have been made later."""
-    found = Comparison()
+    comparison = Comparison()
     for first, second in zip(one.events, other.events, strict=False):
         if first.digest != second.digest:
-            found.find(
+            comparison.find(
                 FORK,
                 f"From event {first.sequence} on the exports have different histories ({first.kind}, {second.kind}): "
                 "their party shows two.",
                 event=first.sequence,
             )
-            return found
+            return comparison
     shorter, longer = sorted((one, other), key=lambda export: len(export.events))
     more = len(longer.events) - len(shorter.events)
     if more and shorter.made > longer.made:
-        found.find(
+        comparison.find(
             ROLLBACK,
             f"The export made {shorter.made} ends at event {len(shorter.events)}, the one made {longer.made} at event "
             f"{len(longer.events)}: their party's store was rolled back in between.",
             event=len(shorter.events),
         )
     elif more:
-        found.notes.append(f"one export holds {more} more events, at its end")
-    return found
+        comparison.notes.append(f"one export holds {more} more events, at its end")
+    return comparison

@@ -89,10 +89,10 @@ class Receipts:
 
     @classmethod
     def of(cls, events: Iterable[Event], key: VerifyingKey) -> Receipts:
-        found = cls(key)
+        receipts = cls(key)
         for event in events:
-            found.add(event)
-        return found
+            receipts.add(event)
+        return receipts
 
     def add(self, event: Event) -> None:
         """Raises AuditChainBroken naming the event whose receipt does not fit."""

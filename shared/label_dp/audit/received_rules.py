@@ -66,23 +66,23 @@ class ReceivedRules:
     def hand_over(self, event: Event) -> None:
         """A key of a labels party names the next one."""
         try:
-            found = hand_over_of(event)
+            over = hand_over_of(event)
         except AuditChainBroken:
             raise RuleBroken(rules.HANDED_OVER, event.sequence, "it holds no signed hand-over") from None
-        old, new = found.old.id, found.new.id
+        old, new = over.old.id, over.new.id
         before = self.led.get(old)
         why = (
             "its key had handed over before" if old in self.retired
             else "its next key is not new" if new in self.keys
-            else "it does not follow the hand-over to its key" if before is not None and not found.follows(before)
+            else "it does not follow the hand-over to its key" if before is not None and not over.follows(before)
             else ""
         )  # fmt: skip
         if why:
             raise RuleBroken(rules.HANDED_OVER, event.sequence, why)
         self.keys |= {old, new}
         self.retired.add(old)
-        self.led[new] = found
-        self.families.add(found)
+        self.led[new] = over
+        self.families.add(over)
 
     def add(self, event: Event) -> None:
         details, subject = event.details, event.subject
@@ -127,9 +127,9 @@ class ReceivedRules:
 
 def nano_of(text: Any) -> int:
     """Raises InvalidEpsilon for all but the one spelling of an ε."""
-    if not isinstance(text, str) or str(found := Epsilon.parse(text)) != text:
+    if not isinstance(text, str) or str(epsilon := Epsilon.parse(text)) != text:
         raise InvalidEpsilon("ε is written in one way.")
-    return found.nano
+    return epsilon.nano
 
 
 def atto_of(text: Any) -> int:

@@ -314,18 +314,18 @@ class Rules:
         self.predictors[name] = Predictor(event.subject.batch, each, cap)
 
     def _retired(self, event: Event) -> None:
-        found = self.predictors.get(event.subject.work or "")
-        if found is None or found.retired or found.batch != event.subject.batch:
+        predictor = self.predictors.get(event.subject.work or "")
+        if predictor is None or predictor.retired or predictor.batch != event.subject.batch:
             _refuse(rules.QUERIES, event, "it was not made, or retired before")
-        found.retired = True
+        predictor.retired = True
 
     def _query(self, event: Event) -> None:
         name = event.details["predictor"]
-        found = self.predictors.get(name) if isinstance(name, str) else None
-        if found is None or found.retired or found.batch != event.subject.batch:
+        predictor = self.predictors.get(name) if isinstance(name, str) else None
+        if predictor is None or predictor.retired or predictor.batch != event.subject.batch:
             _refuse(rules.QUERIES, event, "its predictor was not made, or retired")
-        found.spent += found.each
-        if event.split != EpsilonSplit(ZERO, ZERO, Epsilon(found.each)) or found.spent > found.cap:
+        predictor.spent += predictor.each
+        if event.split != EpsilonSplit(ZERO, ZERO, Epsilon(predictor.each)) or predictor.spent > predictor.cap:
             _refuse(rules.QUERIES, event, "it charges something else than a query, or is beyond the cap")
 
     def _allowance(self, event: Event) -> None:

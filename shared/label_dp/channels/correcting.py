@@ -77,8 +77,8 @@ class Solver:
         mean = float(channel.labels[0] + p @ (channel.labels - channel.labels[0]))
         y = channel.labels - mean
         shares = np.maximum(channel.output_distribution(p), 1e-300)
-        told = FeatureSignal.of(channel.labels, p)
-        posterior, part = (_adjoint(channel, p * one) / shares for one in (y, told.part))
+        feature_signal = FeatureSignal.of(channel.labels, p)
+        posterior, part = (_adjoint(channel, p * one) / shares for one in (y, feature_signal.part))
         basis: list[FloatArray] = []
         images: list[FloatArray] = []
         direction, length = posterior, float(np.max(np.abs(y)))
@@ -102,13 +102,13 @@ class Solver:
                     break
         if not basis:
             empty = np.empty(0)
-            return cls(mean, told, np.empty((0, channel.m)), empty, empty, empty)
+            return cls(mean, feature_signal, np.empty((0, channel.m)), empty, empty, empty)
         stacked = np.stack(basis)
         weighted = stacked * shares
         back = weighted @ np.stack(images).T
         strengths, vectors = np.linalg.eigh((back + back.T) / 2)
         along, towards = (vectors.T @ (weighted @ one) for one in (posterior, part))
-        return cls(mean, told, vectors.T @ stacked, np.clip(strengths, 0.0, 1.0), along, towards)
+        return cls(mean, feature_signal, vectors.T @ stacked, np.clip(strengths, 0.0, 1.0), along, towards)
 
     def _coordinates(self, rho: float) -> FloatArray:
         if math.isinf(rho):

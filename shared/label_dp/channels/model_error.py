@@ -90,14 +90,23 @@ def model_error(channel: Channel, prior: FloatArray, n: int, values: FloatArray)
     y = channel.labels - centre  # so that large labels lose no digits
     means, variances = channel.moments(np.asarray(values, np.float64) - centre)
     bias = means - y
-    told, noise = FeatureSignal.of(channel.labels, prior), float(prior @ variances)
+    feature_signal, noise = FeatureSignal.of(channel.labels, prior), float(prior @ variances)
     shift = float(prior @ bias)
-    slope = float(prior @ (told.part * bias)) / told.variance if told.variance > 0 else 0.0
-    rest = float(prior @ (bias - shift - slope * told.part) ** 2)
+    slope = (
+        float(prior @ (feature_signal.part * bias)) / feature_signal.variance if feature_signal.variance > 0 else 0.0
+    )
+    rest = float(prior @ (bias - shift - slope * feature_signal.part) ** 2)
     signal = float(prior @ (means - float(prior @ means)) ** 2)
     effective_rows, parameters = effective_parameters(signal, noise, n)
-    error = shift**2 + told.explained * slope**2 * told.variance + told.rest * rest + noise * parameters / n
-    nothing = told.explained * told.variance + told.rest * float(prior @ (y - told.part) ** 2)
+    error = (
+        shift**2
+        + feature_signal.explained * slope**2 * feature_signal.variance
+        + feature_signal.rest * rest
+        + noise * parameters / n
+    )
+    nothing = feature_signal.explained * feature_signal.variance + feature_signal.rest * float(
+        prior @ (y - feature_signal.part) ** 2
+    )
     return {
         "expected_model_error": error,
         "expected_bias_squared": float(prior @ (bias * bias)),

@@ -123,8 +123,8 @@ def _continues(response: httpx.Response, part: Arriving) -> bool:
     span = response.headers.get("Content-Range")
     if span is None:  # it should say so; the digest tells in the end
         return True
-    found = _SPAN.fullmatch(span)
-    return found is not None and int(found[1]) == part.have and found[2] in ("*", str(part.entry.bytes))
+    match = _SPAN.fullmatch(span)
+    return match is not None and int(match[1]) == part.have and match[2] in ("*", str(part.entry.bytes))
 
 
 def _forget(part: Arriving, why: str) -> None:

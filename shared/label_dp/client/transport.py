@@ -81,9 +81,9 @@ class Wait(float):
     """Seconds that one wait of a request may take, and the budget of the request."""
 
     def __new__(cls, seconds: float, budget: Budget) -> Wait:
-        made = super().__new__(cls, seconds)
-        made.budget = budget
-        return made
+        wait = super().__new__(cls, seconds)
+        wait.budget = budget
+        return wait
 
     budget: Budget
 

@@ -165,7 +165,7 @@ class Claims:
         return [self._walk(chunk, leaf) for chunk, leaf in pairs if wanted(leaf.top)]
 
     def _walk(self, chunk: Chunk, leaf: Leaf) -> Pages:
-        at, seen, longest, usual, found = chunk.start, 0, 0, leaf.width // 2, Pages(leaf.repetition > 0)
+        at, seen, longest, usual, pages = chunk.start, 0, 0, leaf.width // 2, Pages(leaf.repetition > 0)
         while at < chunk.stop and seen < chunk.values:
             self._pages += 1
             cursor, header = self._header(at, chunk.stop)
@@ -186,16 +186,16 @@ class Claims:
             if kind == DICTIONARY_PAGE:
                 if values > plain:
                     raise LyingFile
-                found.fixed += plain + values * max(leaf.width, OFFSET)
+                pages.fixed += plain + values * max(leaf.width, OFFSET)
                 usual = usual or plain // max(1, values)
                 longest = OFFSET + page.longest_in_dictionary(chunk.values) if not leaf.width else 0
                 continue
             seen += values
             each = page.each(number(inner, 4 if kind == DATA_PAGE_2 else 2), longest)
-            found.found.append(Page(values, plain, each, min(each, usual) if each else 0))
+            pages.found.append(Page(values, plain, each, min(each, usual) if each else 0))
         if seen != chunk.values:
             raise LyingFile
-        return found
+        return pages
 
     def most(self, wanted: Callable[[int], bool]) -> int:
         """The most bytes that all rows of columns become whose place in a table is `wanted`. Raises LyingFile."""

@@ -116,8 +116,10 @@ def unreadable(source: Path | BinaryIO, error: Exception, name: str = "") -> Inv
     Arrow quotes cell values in its texts, so they are not passed on.
     """
     shown = name or str(source)
-    found = diagnose(source, shown) if not is_parquet(source) else None
-    return found or InvalidFile(f"'{shown}' is not a complete Parquet file or a well-formed CSV file with a header.")
+    invalid_file = diagnose(source, shown) if not is_parquet(source) else None
+    return invalid_file or InvalidFile(
+        f"'{shown}' is not a complete Parquet file or a well-formed CSV file with a header."
+    )
 
 
 def is_parquet(source: Path | BinaryIO) -> bool:

@@ -197,12 +197,12 @@ def _up(value: Fraction) -> Fraction:
 
 def _power_upper(alpha: Fraction, exponent: int) -> Fraction:
     """At least α^exponent."""
-    found, base = Fraction(1), _up(alpha)
+    fraction, base = Fraction(1), _up(alpha)
     while exponent:
         if exponent & 1:
-            found = _up(found * base)
+            fraction = _up(fraction * base)
         base, exponent = _up(base * base), exponent >> 1
-    return found
+    return fraction
 
 
 def _gamma(x: Fraction, y: Fraction, alpha: Fraction) -> Fraction:

@@ -48,7 +48,7 @@ def verified_report(page: Path, choose: Callable[[bytes], VerifyingKey]) -> Sign
             f"The report '{page}' or its signature '{signature_of(page).name}' beside it cannot be read "
             f"({error.strerror})."
         ) from None
-    found, _ = SignedReport.opened(envelope, choose(envelope))
-    if (len(data), hashlib.sha256(data).hexdigest()) != (found.bytes, found.sha256):
+    signed_report, _ = SignedReport.opened(envelope, choose(envelope))
+    if (len(data), hashlib.sha256(data).hexdigest()) != (signed_report.bytes, signed_report.sha256):
         raise DigestMismatch(f"The report '{page}' is not the page that was signed; ask for it again.")
-    return found
+    return signed_report

@@ -60,8 +60,8 @@ def surest(epsilon: Epsilon, odds: Fraction) -> str:
     """The largest probability after the release of what had `odds` before, never rounded down."""
     factor = Decimal(epsilon.nano).scaleb(-9).exp() * odds.numerator / odds.denominator
     share = 100 * factor / (1 + factor)
-    shown = share.quantize(Decimal("0.1") if epsilon.nano >= 100_000_000 else Decimal("0.01"), ROUND_CEILING)
-    return f"{shown} %" if shown < 100 else "close to 100 %"
+    decimal = share.quantize(Decimal("0.1") if epsilon.nano >= 100_000_000 else Decimal("0.01"), ROUND_CEILING)
+    return f"{decimal} %" if decimal < 100 else "close to 100 %"
 
 
 def in_words(epsilon: Epsilon) -> str:

@@ -44,10 +44,10 @@ class ScoreMap:
     @classmethod
     def from_json(cls, data: Any) -> ScoreMap:
         """Inverse of `as_json`. Raises InvalidInput, KeyError or TypeError."""
-        grid, found = ScoreGrid.parse(data["scores"]), MonotoneMap.from_json(data["map"])
-        if found.x_size != grid.size:
+        grid, monotone_map = ScoreGrid.parse(data["scores"]), MonotoneMap.from_json(data["map"])
+        if monotone_map.x_size != grid.size:
             raise MalformedAnswer("The map is over another domain than that of the scores' numbers.")
-        return cls(grid, found, data.get("interpolate") is True)
+        return cls(grid, monotone_map, data.get("interpolate") is True)
 
 
 @dataclass(frozen=True)

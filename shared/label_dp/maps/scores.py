@@ -39,11 +39,11 @@ class ScoreGrid:
         """Raises InvalidInput."""
         if text == FLOAT32:
             return cls()
-        found = _RANGE.fullmatch(text)
+        match = _RANGE.fullmatch(text)
         try:
-            if found is None:
+            if match is None:
                 raise ValueError
-            low, high, steps = decimal_of(found["low"]), decimal_of(found["high"]), whole_of(found["steps"])
+            low, high, steps = decimal_of(match["low"]), decimal_of(match["high"]), whole_of(match["steps"])
             usable = math.isfinite(steps / (float(high) - float(low)))
         except (ValueError, ZeroDivisionError, OverflowError):
             usable = False

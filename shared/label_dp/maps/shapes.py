@@ -61,11 +61,11 @@ def grid_cells(text: str) -> tuple[int, int]:
 
     Refused where all monotone maps of the grid are too many to choose among (2¹⁶ down-sets).
     """
-    found = _GRID.fullmatch(text)
-    if found is None:
+    match = _GRID.fullmatch(text)
+    if match is None:
         raise InvalidMechanism("'cells' of a grid is written AxB, the cells along either score, such as 8x8.")
-    a = int(found["first"])
-    b = a if found["second"] is None else int(found["second"])
+    a = int(match["first"])
+    b = a if match["second"] is None else int(match["second"])
     if a * b > MAX_GRID_CELLS or math.comb(a + b, a) > MAX_DOWN_SETS:
         raise InvalidMechanism(
             f"A grid of {a}x{b} cells is too fine: its monotone maps are too many to choose among. 8x8, 9x9, 7x12, "
@@ -76,10 +76,10 @@ def grid_cells(text: str) -> tuple[int, int]:
 
 def bins_option(text: str) -> int | str:
     """`cells` of bins: a whole number, or AxB of two scores. Raises InvalidMechanism."""
-    found = _GRID.fullmatch(text)
-    if found is None:
+    match = _GRID.fullmatch(text)
+    if match is None:
         raise InvalidMechanism("'cells' of bins is a whole number, or AxB along two scores, such as 16x16.")
-    return text if found["second"] else int(text)
+    return text if match["second"] else int(text)
 
 
 def bins_cells(option: int | str, scores: int) -> tuple[int, ...]:

@@ -42,26 +42,26 @@ def audit_router(party: Party, audited: Callable[[Any], Audited], *roles: str, e
         before: Annotated[int | None, Query(ge=1, lt=1 << 63), PLAIN] = None,
     ) -> Response:
         full = exact is None or visit.role == exact
-        asked = EventFilter(
+        event_filter = EventFilter(
             population or None, work.strip() or None, batch.strip() or None, kind or None, since or None, full
         )
         of = audited(visit.services)
 
         def look(connection: Connection) -> tuple[list[Event], int, dict[str, str]]:
-            found = of.store.newest(connection, before=before, limit=ROWS + 1, **asked.columns)
+            found = of.store.newest(connection, before=before, limit=ROWS + 1, **event_filter.columns)
             return found, of.store.last(connection), visit.services.apikeys.names(connection)
 
         found, last, names = of.database.read("audit.page", look)
         # numbers and times rise together: what is older than `since` ends the list
-        shown = [e for e in found[:ROWS] if not since or (e.moment if full else e.time)[:DAY] >= since[:DAY]]
-        more = len(found) > ROWS and len(shown) == ROWS
+        events = [e for e in found[:ROWS] if not since or (e.moment if full else e.time)[:DAY] >= since[:DAY]]
+        more = len(found) > ROWS and len(events) == ROWS
         return visit.page(
             "audit",
-            asked=asked,
+            asked=event_filter,
             kinds=[(k, k.replace("-", " ")) for k in happens],
-            events=[_row(e, full, names) for e in shown],
+            events=[_row(e, full, names) for e in events],
             last=last,
-            cursor=shown[-1].sequence if more else None,
+            cursor=events[-1].sequence if more else None,
             key_label="Public key of the other party, where this one does not know it",
         )
 

@@ -132,9 +132,9 @@ class PageRoute(APIRoute):
             except LabelDPError as found:
                 error = found
             status, body = problem(error)
-            known: Visit | None = getattr(request.state, "visit", None)
+            visit: Visit | None = getattr(request.state, "visit", None)
             who: dict[str, Any] = (
-                {} if known is None else {"caller": known.caller, "csrf": known.csrf, "name_of_caller": known.name}
+                {} if visit is None else {"caller": visit.caller, "csrf": visit.csrf, "name_of_caller": visit.name}
             )
             return await run_in_threadpool(site.render, request, "refused", status, problem=body, **who)
 

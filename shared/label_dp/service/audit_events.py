@@ -58,11 +58,11 @@ def add_audit_calls(
         limit: Limit = 200,
     ) -> list[dict[str, Any]]:
         ctx, full = request.app.state.services, caller.role == exact
-        asked = replace(wanted, exact=full)
+        event_filter = replace(wanted, exact=full)
 
         def look(connection: Any) -> list[dict[str, Any]]:
             names = ctx.apikeys.names(connection)
-            chosen = islice(asked.select(ctx.audit, connection, after=after, limit=limit + 1), limit + 1)
+            chosen = islice(event_filter.select(ctx.audit, connection, after=after, limit=limit + 1), limit + 1)
             return [describe(event, exact=full, names=names) for event in chosen]
 
         listing = Listing.of(ctx.database.read("audit.show", look), limit, "sequence")

@@ -58,11 +58,11 @@ class ServedFile(FileResponse):
             return whole
         if b"if-range" in headers and not self._should_use_range(headers[b"if-range"].decode("latin-1")):
             return whole
-        found = _RANGE.fullmatch(headers[b"range"].decode("latin-1"))
-        if found is None:
+        match = _RANGE.fullmatch(headers[b"range"].decode("latin-1"))
+        if match is None:
             return None
-        start = int(found[1])
-        stop = min(int(found[2]) + 1, size) if found[2] else size
+        start = int(match[1])
+        stop = min(int(match[2]) + 1, size) if match[2] else size
         return _Span(start, stop, size, whole=False) if start < stop else None
 
     async def _by_the_kernel(self, span: _Span, send: Send) -> None:

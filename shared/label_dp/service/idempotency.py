@@ -69,12 +69,12 @@ class IdempotencyKeys:
         self, caller: str, key: str | None, call: str, body: Callable[[], bytes], batch: str | None = None
     ) -> IdempotentCall:
         """`call`: its path, and the method where it is not the usual one. Raises InvalidInput (key)."""
-        made = IdempotentCall(self, caller, key, "", batch)
+        idempotent_call = IdempotentCall(self, caller, key, "", batch)
         if key is not None:
             mac = self.begun(call)
             mac.update(body())
-            made.body_mac = mac.hexdigest()
-        return made
+            idempotent_call.body_mac = mac.hexdigest()
+        return idempotent_call
 
 
 @dataclass

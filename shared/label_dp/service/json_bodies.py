@@ -105,8 +105,8 @@ class JsonRouter(APIRouter):
 
 
 def _first_sentence(text: str) -> str | None:
-    found = re.match(r"(.+?\.)(?: |$)", " ".join(text.split()))
-    return found[1] if found else None
+    match = re.match(r"(.+?\.)(?: |$)", " ".join(text.split()))
+    return match[1] if match else None
 
 
 def _build(schema: type[Ask]) -> None:

@@ -47,11 +47,11 @@ class Options:
         self.signature = inspect.Signature(sorted(parameters, key=lambda p: _panel(p) == EXPERT_PANEL))
 
     def call(self, given: dict[str, Any]) -> None:
-        read = {name: found.read(name, given) for name, found in self._schemas.items()}
+        read = {name: schema.read(name, given) for name, schema in self._schemas.items()}
         try:
             self._function(**{name: given[name] for name in self._plain}, **read)
         except LabelDPError as error:
-            error.detail = _in_options(error.detail, *(found.schema for found in self._schemas.values()))
+            error.detail = _in_options(error.detail, *(schema.schema for schema in self._schemas.values()))
             raise
 
 

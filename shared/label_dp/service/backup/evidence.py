@@ -31,7 +31,7 @@ def gathered(
 
     Raises Conflict where one tells another history than the backup, and what `read_export` raises.
     """
-    found = Evidence()
+    evidence = Evidence()
     others: list[tuple[Path, Export, VerifyingKey]] = []
     for path in exports:
         envelope = read_bytes(path)
@@ -46,17 +46,17 @@ def gathered(
         for finding in compare_own(events, export).findings:
             if finding["kind"] == FORK:
                 raise Conflict(f"The backup and '{path}' tell two histories. {finding['sentence']} Nothing was made.")
-        if len(export.events) > len(events) + len(found.events):
-            found.events = export.events[len(events) :]
-    if found.events:
-        last = found.events[-1]
-        found.sentences.append(
+        if len(export.events) > len(events) + len(evidence.events):
+            evidence.events = export.events[len(events) :]
+    if evidence.events:
+        last = evidence.events[-1]
+        evidence.sentences.append(
             f"An export of this party itself goes on to event {last.sequence} ({last.time}); the backup ends at event "
             f"{len(events)}."
         )
     for path, export, signed_by in others:
-        _of_other(mine, [*events, *found.events], key, (path, export, signed_by), found)
-    return found
+        _of_other(mine, [*events, *evidence.events], key, (path, export, signed_by), evidence)
+    return evidence
 
 
 def _of_other(

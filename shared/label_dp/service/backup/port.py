@@ -91,8 +91,8 @@ class Party:
 def key_files(home: Home) -> dict[str, Any]:
     """The files of `keys/` by their paths below it: public ones with what is noted of them, and those that
     nobody else may have."""
-    found = sorted(path for path in home.keys.rglob("*") if path.is_file() and not path.name.startswith("."))
-    names = {path.relative_to(home.keys).as_posix(): path for path in found}
+    paths = sorted(path for path in home.keys.rglob("*") if path.is_file() and not path.name.startswith("."))
+    names = {path.relative_to(home.keys).as_posix(): path for path in paths}
     return {
         "public": {name: path for name, path in names.items() if path.suffix in (".pub", ".json")},
         "private": {name: path for name, path in names.items() if path.suffix == ".key"},

@@ -73,13 +73,13 @@ def restore(party: Party, wanted: RestoreRequest) -> dict[str, Any]:
         _refuse_occupied(party, manifest, staging)
         _extracted(archive, manifest, keys, staging)
         events = list(_events(archive))
-        theirs = VerifyingKey.load(wanted.public_key) if wanted.public_key is not None else None
-        signer: Signer = (lambda *_: theirs) if theirs is not None else party.signer
+        verifying_key = VerifyingKey.load(wanted.public_key) if wanted.public_key is not None else None
+        signer: Signer = (lambda *_: verifying_key) if verifying_key is not None else party.signer
         choose = partial(_chosen, signing.public, signer, events)
-        found = gathered(party.side, events, signing.public, list(wanted.against), partial(choose, staging))
-        _refuse_older(party, found, manifest, wanted)
-        _check_objects(party, manifest, found)
-        changed, report, now = _loaded(party, manifest, found, staging, signing)
+        evidence = gathered(party.side, events, signing.public, list(wanted.against), partial(choose, staging))
+        _refuse_older(party, evidence, manifest, wanted)
+        _check_objects(party, manifest, evidence)
+        changed, report, now = _loaded(party, manifest, evidence, staging, signing)
         compared = [
             compare_with(path, now, signing.public, party.side, partial(choose, party.home.path))
             for path in wanted.against
@@ -91,7 +91,7 @@ def restore(party: Party, wanted: RestoreRequest) -> dict[str, Any]:
         "from_revision": manifest.revision,
         "revision": party.schema.head,
         "events": manifest.count,
-        "events_since": len(found.events),
+        "events_since": len(evidence.events),
         "files": sum(m.name.startswith(HOME) for m in manifest.members),
         "changed": changed,
         "verified": report,

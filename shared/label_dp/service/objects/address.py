@@ -66,7 +66,7 @@ def bucket_of(address: Address, setting: str, faults: FaultHook = no_faults) -> 
         connect_timeout=CONNECT_SECONDS,
         retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=REQUESTS),
     )
-    found = Bucket(filesystem, f"{address.bucket}/{address.prefix}".rstrip("/"), faults)
-    if not found.there():
+    bucket = Bucket(filesystem, f"{address.bucket}/{address.prefix}".rstrip("/"), faults)
+    if not bucket.there():
         raise Unavailable(f"There is no bucket as {setting} names it, or these credentials do not show it.")
-    return found
+    return bucket

@@ -63,12 +63,12 @@ class FolderObjects(Objects):
         self.path(key).unlink(missing_ok=True)
 
     def listed(self, prefix: str) -> list[Stored]:
-        found: list[Stored] = []
+        storeds: list[Stored] = []
         for path in (self.root / prefix).rglob("*"):
             with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                 if path.is_file():
-                    found.append(Stored(str(path.relative_to(self.root)), path.stat().st_mtime))
-        return sorted(found, key=lambda stored: stored.key)
+                    storeds.append(Stored(str(path.relative_to(self.root)), path.stat().st_mtime))
+        return sorted(storeds, key=lambda stored: stored.key)
 
 
 def mapping(file: BinaryIO) -> mmap.mmap | bytes:
