@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -64,16 +65,17 @@ def every_run(run: Callable[[], Any]) -> Iterator[tuple[tuple[int, ...], Fractio
 def _run(run: Callable[[], Any], script: list[int]) -> tuple[list[tuple[int, int]], Fraction, Any]:
     """The cuts (which, of how many) of the run that begins with `script` and goes on with first cuts."""
     made: list[tuple[int, int]] = []
-    chances = [Fraction(1)]
+    chance = [1, 1]  # reduced once, at the end
 
     def among(each: list[int]) -> int:
         at = script[len(made)] if len(made) < len(script) else 0
-        chances.append(chances[-1] * Fraction(each[at], sum(each)))
+        chance[0] *= each[at]
+        chance[1] *= sum(each)
         made.append((at, len(each)))
         return at
 
     def scripted(scores: Labels, rate: Fraction) -> int:
-        return among(weights(scores, rate, len(scores)))
+        return among(_weights(scores.tobytes(), rate))
 
     def point(scores: Labels, starts: list[int], sizes: list[int], rate: Fraction, source: Any) -> int:
         each = weights(scores, rate, sum(sizes))
@@ -85,7 +87,24 @@ def _run(run: Callable[[], Any], script: list[int]) -> tuple[list[tuple[int, int
         patch.setattr(total_order, "choose_point", point)
         patch.setattr(total_order, "uniform_below", lambda bound, source: among([1] * bound))
         given = run()
-    return made, chances[-1], given
+    return made, Fraction(*chance), given
+
+
+@lru_cache(maxsize=1 << 14)
+def _weights(scores: bytes, rate: Fraction) -> list[int]:
+    """Neighbouring labels and neighbouring runs have mostly the same scores."""
+    each = np.frombuffer(scores, np.int64)
+    return weights(each, rate, each.size)
+
+
+def largest_quotient(pairs: Iterable[tuple[Fraction, Fraction]]) -> Fraction:
+    """Of all pairs, by integers: fractions would be reduced to be compared."""
+    most, least = 0, 1
+    for one, other in pairs:
+        above, below = one.numerator * other.denominator, one.denominator * other.numerator
+        if above * least > most * below:
+            most, least = above, below
+    return Fraction(most, least)
 
 
 def scored_runs(run: Callable[[], Any]) -> Iterator[tuple[list[int], list[list[int]], Any]]:

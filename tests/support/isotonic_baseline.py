@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -145,16 +146,18 @@ def draw_monotone(
 
 def row_weights(losses: IntArray, rate: Fraction, bits: int) -> list[int]:
     """int[V]: ⌊2^bits·e^(−rate·(losses − min))⌋, in relative terms within 2⁻⁹⁰; `bits` are enough for 2⁹⁵ each."""
-    found = []
+    return [_weight(loss, rate, bits) for loss in (losses - losses.min()).tolist()]
+
+
+@lru_cache(maxsize=1 << 12)
+def _weight(loss: int, rate: Fraction, bits: int) -> int:
     with localcontext() as context:
         context.prec = DIGITS
         half = Decimal(2).ln()
-        for loss in (losses - losses.min()).tolist():
-            exponent = Decimal(rate.numerator * loss) / Decimal(rate.denominator)
-            halvings = int(exponent / half)
-            rest = int((half * halvings - exponent).exp() * (1 << 2 * PRECISE))
-            found.append((rest << bits >> halvings) >> 2 * PRECISE)
-    return found
+        exponent = Decimal(rate.numerator * loss) / Decimal(rate.denominator)
+        halvings = int(exponent / half)
+        rest = int((half * halvings - exponent).exp() * (1 << 2 * PRECISE))
+        return (rest << bits >> halvings) >> 2 * PRECISE
 
 
 def widest(domain: Domain, grid: LossGrid) -> int:

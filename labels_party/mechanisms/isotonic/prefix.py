@@ -31,7 +31,7 @@ def least_prefixes(grid: LossGrid, labels: IntArray, ends: IntArray, values: ran
     `labels` int64[n] as prepared by the grid; group j ends before row `ends`[j], and may be empty. `fast`: compiled
     where that helps.
     """
-    full = np.diff(ends, prepend=0) > 0
+    full = np.concatenate((ends[:1] > 0, ends[1:] > ends[:-1]))
     if not full.all():  # an empty group changes nothing
         found = least_prefixes(grid, labels, ends[full], values, fast)
         return np.asarray(found[np.append(0, np.cumsum(full))], np.int64)

@@ -28,9 +28,9 @@ class Quick(Connection):
     stall_seconds = 0.5
 
 
-@pytest.fixture(params=["kernel", "pieces"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    path = tmp_path / "file"
+@pytest.fixture(params=["kernel", "pieces"], scope="module")
+def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    path = tmp_path_factory.mktemp("served") / "file"
     path.write_bytes(DATA)
     with served(path, **({"http": Quick} if request.param == "kernel" else {})) as found:
         yield found
@@ -129,6 +129,6 @@ def test_a_slow_reader_gets_all_of_it(tmp_path: Path) -> None:
         received, started = b"", time.monotonic()
         while b"\r\n\r\n" not in received or len(received.partition(b"\r\n\r\n")[2]) < len(DATA):
             received += slow.recv(1 << 16)
-            time.sleep(0.03)
+            time.sleep(0.01)
         assert received.endswith(DATA[-1000:])
         assert time.monotonic() - started > Quick.stall_seconds
