@@ -13,7 +13,7 @@ import math
 import os
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -110,7 +110,7 @@ class LaplaceNoise:
         if self.scale > MAX_NOISE_SCALE:
             raise InvalidMechanism("The noise scale is too large; ask with a larger ε.")
 
-    @property
+    @cached_property
     def scale(self) -> Fraction:
         """s of P[t] ∝ e^(−|t|/s): a float, at least sensitivity/ε, and so large that the ε of OpenDP's map, which is a
         float rounded up, is not above ε either."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -78,10 +78,9 @@ def chain(media: str) -> list[Step]:
     return [*found, call(["link-0-0", "more", "more"], media=media), call(["last"], media=media)]
 
 
-def differing(worlds: list[World], calls: list[Step]) -> list[tuple[Step, Any]]:
+def differing(worlds: list[World], calls: list[Step]) -> Iterator[tuple[Step, Any]]:
     """The calls that cost something else in one world than in the other, and what."""
     costs = [Costs(world.party) for world in worlds]
-    found = []
     for step in calls:
         seen = []
         for world, cost in zip(worlds, costs, strict=True):
@@ -93,8 +92,7 @@ def differing(worlds: list[World], calls: list[Step]) -> list[tuple[Step, Any]]:
             assert one == other
             assert wrote.total() > 10
             if wrote != also:
-                found.append((step, (wrote - also, also - wrote)))
-    return found
+                yield step, (wrote - also, also - wrote)
 
 
 @pytest.mark.parametrize("media", MEDIA)
@@ -102,7 +100,7 @@ def test_a_chain_of_uploads_costs_the_same_whichever_ids_have_a_record(
     media: str, objects: tuple[str, str], tmp_path: Path
 ) -> None:
     with two_worlds(tmp_path, Rules("public", "0", scheduled=False), LABELLED, objects) as worlds:
-        assert differing(worlds, chain(media)) == []
+        assert list(differing(worlds, chain(media))) == []
 
 
 @pytest.mark.parametrize("rules", [Rules("public", "0", scheduled=True), Rules("id-list", None, scheduled=False)])
@@ -111,7 +109,7 @@ def test_any_sequence_costs_the_same_whichever_ids_have_a_record(
 ) -> None:
     for seed in range(3):
         with two_worlds(tmp_path / str(seed), rules, LABELLED, objects) as worlds:
-            assert differing(worlds, list(steps(random.Random(f"{rules} {seed}"), 24))) == []
+            assert list(differing(worlds, list(steps(random.Random(f"{rules} {seed}"), 24)))) == []
 
 
 def test_calls_after_a_seal_cost_the_same_whether_it_succeeded(objects: tuple[str, str], tmp_path: Path) -> None:
@@ -120,7 +118,7 @@ def test_calls_after_a_seal_cost_the_same_whether_it_succeeded(objects: tuple[st
     after += [one | {"key": "k"} for one in after[:2]]
     calls = [call([HIDDEN]), {"what": "seal"}, *after, {"what": "wait", "hours": 13}, *after[:2]]
     with two_worlds(tmp_path, Rules("public", "0", scheduled=False), LABELLED, objects) as worlds:
-        assert differing(worlds, calls) == []
+        assert list(differing(worlds, calls)) == []
         states = [world.owner.get(f"/v1/batches/{world.batch}").json()["state"] for world in worlds]
         assert states == ["open", "sealed"]
 
@@ -131,7 +129,7 @@ def test_a_use_of_a_key_that_is_noted_late_counts_with_its_call(tmp_path: Path) 
     with two_worlds(tmp_path, Rules("public", "0", scheduled=False), LABELLED) as worlds:
         database = worlds[0].party.services.database
         database.fault = lambda point: time.sleep(0.2) if point == "apikey.used:begin" else None
-        assert differing(worlds, [refused, refused]) == []
+        assert list(differing(worlds, [refused, refused])) == []
 
 
 def without_digests_together(patch: pytest.MonkeyPatch) -> None:
@@ -208,7 +206,7 @@ def test_control_what_told_before_is_found(
     alone = plant in ("without digests", "only fresh digests")
     media = "application/vnd.apache.arrow.stream" if alone else "application/json"
     with two_worlds(tmp_path, Rules("public", "0", scheduled=False), LABELLED, objects) as worlds:
-        assert differing(worlds, chain(media)) != []
+        assert any(differing(worlds, chain(media)))  # the first is enough
 
 
 # --- durations -------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -97,12 +97,12 @@ class IntervalPlan:
     def choosing(self) -> Step:
         return Step(self.epsilon, self.delta, shuffled=True)
 
-    @property
+    @cached_property
     def counting(self) -> LaplaceNoise:
         """The noise of prefixes' counts, of which a replaced point moves two by one each."""
         return LaplaceNoise(2, self.epsilon * FIND)
 
-    @property
+    @cached_property
     def threshold(self) -> int:
         """T."""
         return 1 + math.ceil(self.counting.scale * log_upper(2 / self.delta).fraction)
