@@ -135,7 +135,10 @@ def _solved(channel: Channel, target: FloatArray) -> FloatArray | None:
         return None
     # of very many labels some; how well it fits all of them is checked afterwards
     chosen = np.unique(np.linspace(0, channel.k - 1, min(count, SOLVED_LABELS)).astype(np.int64))
-    rows = np.concatenate([channel.rows(int(at), int(at) + 1) for at in chosen])
+    if len(chosen) == channel.k:
+        rows = channel.rows(0, channel.k)
+    else:
+        rows = np.concatenate([channel.rows(int(at), int(at) + 1) for at in chosen])
     target = target[chosen]
     root = np.sqrt(np.maximum(rows.mean(axis=0), 1e-300))
     return np.asarray(np.linalg.lstsq(rows / root, target, rcond=1e-12)[0] / root, np.float64)

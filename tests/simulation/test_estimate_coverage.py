@@ -42,6 +42,11 @@ def sample(rng: np.random.Generator, rows: int) -> tuple[FloatArray, FloatArray]
     return np.column_stack([np.ones(rows), x]), np.clip(np.round(y), 0, 10)
 
 
+def test_an_error_by_moments_is_the_mean_over_rows() -> None:
+    weights = np.array([2.0, 0.7, -0.3, 0.1, 0.05])
+    assert fresh_error(weights) == pytest.approx(float(np.mean((FRESH[0] @ weights - FRESH[1]) ** 2)))
+
+
 @dataclass(frozen=True)
 class Drawn:
     """One repetition: out-of-fold predictions and constants for its rows, their outputs, and the true errors: `mse` and
@@ -61,7 +66,6 @@ def repeat(channel: Channel, rng: np.random.Generator, cumulative: FloatArray) -
     at = np.asarray(y, np.int64)
     bins = np.minimum((cumulative[at] < rng.random(ROWS)[:, None]).sum(axis=1), channel.m - 1)
     z = np.asarray(channel.debiased_outputs(), np.float64)[bins]
-    fresh_x, fresh_y = FRESH
     predictions, constants, errors, gains = np.empty(ROWS), np.empty(ROWS), [], []
     fold = rng.permutation(ROWS) % FOLDS
     for number in range(FOLDS):
@@ -69,15 +73,21 @@ def repeat(channel: Channel, rng: np.random.Generator, cumulative: FloatArray) -
         penalty = 20.0 * np.diag([0.0, 1, 1, 1, 1])
         weights = np.linalg.solve(x[train].T @ x[train] + penalty, x[train].T @ z[train])
         predictions[held], constants[held] = x[held] @ weights, z[train].mean()
-        mse = float(np.mean((fresh_x @ weights - fresh_y) ** 2))
-        errors.append(mse)
-        gains.append(float(np.mean((z[train].mean() - fresh_y) ** 2)) - mse)
+        errors.append(fresh_error(weights))
+        gains.append(fresh_error(z[train].mean() * CONSTANT) - errors[-1])
     weights = np.linalg.solve(x.T @ x + penalty, x.T @ z)
-    final = float(np.mean((z.mean() - fresh_y) ** 2 - (fresh_x @ weights - fresh_y) ** 2))
+    final = fresh_error(z.mean() * CONSTANT) - fresh_error(weights)
     return Drawn(predictions, constants, bins, z, float(np.mean(errors)), float(np.mean(gains)), final)
 
 
 FRESH = sample(np.random.default_rng(99), 100_000)
+SQUARES, PRODUCTS, SQUARE = FRESH[0].T @ FRESH[0] / 1e5, FRESH[0].T @ FRESH[1] / 1e5, float(np.mean(FRESH[1] ** 2))
+CONSTANT = np.array([1.0, 0, 0, 0, 0])  # times a number, the weights of the model that predicts it
+
+
+def fresh_error(weights: FloatArray) -> float:
+    """The mean squared error on FRESH, by its moments."""
+    return float(weights @ SQUARES @ weights - 2.0 * weights @ PRODUCTS + SQUARE)
 
 
 def covered(interval: Interval | None, truth: float) -> bool:
