@@ -1,4 +1,4 @@
-"""What backups and restores must know of the features party: which files its rows name, and its keys."""
+"""The features party's part of backups and restores: the files that its rows name, and its keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands do on files, with no service running: join, train, evaluate, ask for a calibration and apply one."""
+"""Commands on files, with no service running: join, train, evaluate, ask for a calibration and apply one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `join` and `train` do on a cluster of Apache Spark, on messages that are accounted for as ever."""
+"""`join` and `train` on a cluster of Apache Spark, on messages that are accounted for as ever."""
 
 from __future__ import annotations
 

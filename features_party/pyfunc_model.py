@@ -1,4 +1,4 @@
-"""How MLflow loads a model folder of ours as a pyfunc: no pickle, and nothing of this party is opened."""
+"""A model folder of ours as MLflow's pyfunc: no pickle, and nothing of this party is opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What backups and restores must know of the labels party: which objects and files its rows name, and its keys."""
+"""The labels party's part of backups and restores: the objects and files that its rows name, and its keys."""
 
 from __future__ import annotations
 

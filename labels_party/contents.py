@@ -1,4 +1,4 @@
-"""What a signed message or answer says, as one object: everything from the document, nothing from labels."""
+"""The content of a signed message or answer as one object: everything from the document, nothing from labels."""
 
 from __future__ import annotations
 

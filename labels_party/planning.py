@@ -1,4 +1,4 @@
-"""What an ε would give for a population, from public and already private facts: the work behind `plan`, at any door."""
+"""Plans of a population, from public and already private facts: the work behind `plan`, at any door."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the story reaches the visitor: numbered steps, the calls as they are made, bars on a terminal, plain text."""
+"""The story on a terminal: numbered steps, the calls as they are made, bars, plain text when piped."""
 
 from __future__ import annotations
 

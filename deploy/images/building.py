@@ -1,4 +1,4 @@
-"""What is built, and what is in it: each step returns what was seen, in a few words, or raises Failed."""
+"""Builds and their contents: each step returns what was seen, in a few words, or raises Failed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What services take: time to start, memory at rest and under load. Each step returns it, in a few words, or raises
+"""Measures of services: time to start, memory at rest and under load. Each step returns a few words, or raises
 Failed."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is played with: both parties of docker-compose.yml on an engine, asked from outside and from the demo."""
+"""The rig: both parties of docker-compose.yml on an engine, asked from outside and from the demo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is played, step by step: each returns what was seen, in a few words, or raises Failed."""
+"""The steps of the play: each returns what was seen, in a few words, or raises Failed."""
 
 from __future__ import annotations
 

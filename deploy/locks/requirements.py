@@ -1,4 +1,4 @@
-"""What a party installs: the project's dependencies but those that only the other party uses.
+"""Requirements of a party: the project's dependencies but those that only the other party uses.
 
 python -m deploy.locks.requirements labels-party postgres      # a party and its extras, one requirement a line
 """

@@ -1,4 +1,4 @@
-"""Whether a package of a lock has a known vulnerability, as pip-audit knows: `make audit-dependencies`.
+"""A check of a lock's packages for known vulnerabilities, as pip-audit knows them: `make audit-dependencies`.
 
 pip-audit counts what it could not ask about as well: here that is a failure, and no answer is no good news.
 """

@@ -1,1 +1,1 @@
-"""What a version is made of, signed: the schemas of signed documents, the locks and the images. `make sign`."""
+"""The signed content of a version: the schemas of signed documents, the locks and the images. `make sign`."""

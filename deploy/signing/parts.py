@@ -1,4 +1,4 @@
-"""What a version is made of, each part by its SHA-256, and the signed list of it."""
+"""The parts of a version, each by its SHA-256, and the signed list of them."""
 
 from __future__ import annotations
 

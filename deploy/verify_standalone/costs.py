@@ -1,4 +1,4 @@
-"""What slices of a data set cost together: the bounds that may be charged, in whole numbers rounded up.
+"""The cost of slices of a data set: the bounds that may be charged, in whole numbers rounded up.
 
 A bound is named in the answer: of composition, of advanced composition, or of slices whose sizes are noisy, which
 takes numbers ρ that the answer lists. The last one is an induction over bad events: γ bounds the probability of one,

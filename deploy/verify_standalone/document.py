@@ -1,4 +1,4 @@
-"""What messages and answers have in common: format, names, audiences, the split of ε, the unit that it protects."""
+"""Members of messages and answers alike: format, names, audiences, the split of ε, the unit that it protects."""
 
 from __future__ import annotations
 

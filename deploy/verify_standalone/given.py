@@ -1,4 +1,4 @@
-"""What the check of a kind is given of an answer whose other members were checked."""
+"""The input of a kind's check: an answer whose other members were checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every route needs: the services, the caller, streamed uploads."""
+"""Dependencies of every route: the services, the caller, streamed uploads."""
 
 from __future__ import annotations
 

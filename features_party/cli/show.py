@@ -1,4 +1,4 @@
-"""How the command line shows results to people."""
+"""Results as the command line shows them to people."""
 
 from __future__ import annotations
 

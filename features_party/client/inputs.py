@@ -1,4 +1,4 @@
-"""What a features party takes in, and its record of it: feature tables, messages, answers, the audit store."""
+"""Inputs of a features party and its record of them: feature tables, messages, answers, the audit store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a `pipeline.toml` says."""
+"""The schema of a `pipeline.toml`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model's card says: the labels it learned from, what they cost, how they were corrected, what it may claim."""
+"""A model's card: the labels it learned from, their cost, their correction, and what it may claim."""
 
 from __future__ import annotations
 

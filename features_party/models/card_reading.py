@@ -1,4 +1,4 @@
-"""What an edited card breaks is a refusal: its digest is of the model's file, nothing vouches for the card itself."""
+"""Refusals of edited cards: a card's digest is of the model's file, nothing vouches for the card itself."""
 
 from __future__ import annotations
 

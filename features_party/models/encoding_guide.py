@@ -1,4 +1,4 @@
-"""How a model turns columns into the inputs of its trees, as data: for whoever predicts in another stack."""
+"""The encoding of columns into the inputs of a model's trees, as data: for predictions in another stack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may see a page, as `api/context.py` has it for calls."""
+"""Visitors of pages, as `api/context.py` has callers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows a pull: who holds a message or an answer has its ε, so it is accounted for at once, and its receipt is
+"""The end of a pull: a message or an answer is accounted for at once, since its holder has its ε, and its receipt is
 sent."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Where a labels party may send us for a file of a message: an object store with a URL that was signed for us, say.
+"""URLs that a labels party may send us to for a file of a message: an object store with a URL that was signed for us,
+say.
 
 What lies there is not trusted either: it must have the digest of the signed manifest. These rules decide whom we call.
 """

@@ -1,4 +1,4 @@
-"""Which messages a command line names: files, folders of messages, folders of one message in parts, patterns."""
+"""Messages that a command line names: files, folders of messages, folders of one message in parts, patterns."""
 
 from __future__ import annotations
 

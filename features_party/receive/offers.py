@@ -1,4 +1,4 @@
-"""What a labels party offers: a published release with its verified manifest, and a published answer."""
+"""Offers of a labels party: a published release with its verified manifest, and a published answer."""
 
 from __future__ import annotations
 

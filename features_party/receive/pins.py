@@ -1,4 +1,4 @@
-"""What we know of a pinned key: whose it is, when and from where it came, and until when we trust it.
+"""Facts of a pinned key: its owner, when and from where it came, and until when it is trusted.
 
 It lies beside the key, in `keys/pinned/*.json`, because who only verifies a document opens no database.
 """

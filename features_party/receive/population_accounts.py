@@ -1,4 +1,4 @@
-"""How much ε we have received of each population, from our own audit store alone."""
+"""ε received of each population, from our own audit store alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a labels party states of its charges, held against what we hold: before an item is accounted for.
+"""A labels party's statement of its charges, held against ours: before an item is accounted for.
 
 It states with every item what each example of the batch has spent by then. Where the items that we hold add up to more,
 it has charged less than it released, or tells its receivers different things; such an item is refused, and that it came

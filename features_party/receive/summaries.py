@@ -1,4 +1,4 @@
-"""What is said of a message or an answer that was read, from its document alone."""
+"""Summaries of a message or an answer that was read, from its document alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept for good, each under a name: in a room of the home, or in an object store that several homes share.
+"""Immutable files under names: in a room of the home, or in an object store that several homes share.
 
 Everything is finished in the room first. With a store it is sent then, and comes back to any home as a copy that may be
 lost at any time.

@@ -1,5 +1,4 @@
-"""Whether predicted probabilities are what labels come to, from labels or from g with E[g | label] = label in {0, 1}.
-Costs no ε.
+"""Calibration of predicted probabilities, from labels or from g with E[g | label] = label in {0, 1}. Costs no ε.
 
 The slope is Cox's (1958): b of the logistic model logit P(y = 1) = a + b·logit(f), 1 where predictions are calibrated,
 less where they are too extreme. Its likelihood is linear in y, so its score equations with g in the place of y have the

@@ -1,4 +1,4 @@
-"""How large a model the labels can carry: one rule in the number of rows and the noise variance.
+"""The size of a model that the labels can carry: one rule in the number of rows and the noise variance.
 
     signal share   s     = 1 − noise variance / Var(z)     z: corrected labels, as trained on
                          below f = max(0.005, √(2/n)) Var(z) does not tell s from 0, and s is taken as the smaller

@@ -1,4 +1,5 @@
-"""What a category with many values says without any label: how often each comes, beside what, and with which numbers.
+"""Statistics of a category with many values without any label: how often each comes, beside what, and with which
+numbers.
 
 Labels that are mostly noise tell little of one value of thousands; its place among the features is free of noise and
 costs no ε. Of each large category: the log count of a value's rows, the mean log count of the other large categories'

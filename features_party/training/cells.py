@@ -1,4 +1,4 @@
-"""How a label is distributed given a row, on cells of neighbouring labels, learned through the channels.
+"""The distribution of a label given a row, on cells of neighbouring labels, learned through the channels.
 
 All is known from the messages alone. A label's share is estimated from the outputs (`ClassLikelihood.shares`); cells
 have about equal shares, and a cell's channel is the mean of its labels' rows by these. With u the place of a cell among

@@ -1,4 +1,4 @@
-"""How good predicted probabilities of classes are, with 95 % intervals. No ε.
+"""Metrics of predicted probabilities of classes, with 95 % intervals. No ε.
 
 All is in terms of predictions f, float64[k] for each row, that sum to 1, and of g with E[g | y] = the indicator of y:
 the indicator itself, or the row of R that an output chooses, where R is the inverse of the channel (M R = 1).

@@ -1,4 +1,4 @@
-"""Which crossings are worth an effect: by the label variance that it would explain, from corrected labels alone.
+"""The choice of crossings: by the label variance that each would explain, from corrected labels alone.
 
 Beside them stand effects of all categories and of bins of all numbers, estimated in every fold on the other rows. With
 group sums s_g over n_g held-out residuals the method of moments gives the variance τ² of a candidate's effects and the

@@ -1,4 +1,4 @@
-"""What the outputs of channels say of the labels and their squares, exactly; with it, errors can be estimated from
+"""Exact functions of the outputs of channels for the labels and their squares; with them, errors can be estimated from
 privatized labels (`training.estimate`). Costs no ε.
 
 g with E[g(z) | y] = y exists for unbiased channels; h with E[h(z) | y] = y² where the channel's matrix M solves

@@ -1,5 +1,5 @@
-"""What every model is: one class that predicts, is saved, read again and exported; and, where it can be asked for, is
-fitted. A learner is a module of `training/learners/` and its name in `label_dp.schemas.training`."""
+"""The interface of a model: one class that predicts, is saved, read again and exported; and, where it can be asked for,
+is fitted. A learner is a module of `training/learners/` and its name in `label_dp.schemas.training`."""
 
 from __future__ import annotations
 

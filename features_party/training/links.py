@@ -1,4 +1,4 @@
-"""How a score becomes a prediction: links, as data that is saved, read strictly and exported with a model."""
+"""Links from scores to predictions, as data that is saved, read strictly and exported with a model."""
 
 from __future__ import annotations
 

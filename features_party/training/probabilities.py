@@ -1,4 +1,4 @@
-"""How good predictions are as probabilities that a label of two values is the larger one, with 95 % intervals. No ε.
+"""Metrics of predictions as probabilities that a label of two values is the larger one, with 95 % intervals. No ε.
 
 All is in terms of y in {0, 1}, predictions f in [0, 1] and g with E[g | y] = y: y itself, or what an unbiased channel's
 output says (`holdout.identify`). Since y² = y,

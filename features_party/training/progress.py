@@ -1,4 +1,4 @@
-"""How far a training is: parts of it, never backwards, and about how long the rest takes."""
+"""Progress of a training: parts of it, never backwards, and about how long the rest takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How labels are distributed around a prediction: the two scores of `cells.py` as curves of it, the likeliest ones."""
+"""The distribution of labels around a prediction: the two scores of `cells.py` as curves of it, the likeliest ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the columns of an uploaded table are called, where not as the members of a JSON record."""
+"""Names of the columns of an uploaded table, if not those of the members of a JSON record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every route needs: the services, the caller, the idempotent call."""
+"""Dependencies of every route: the services, the caller, the idempotent call."""
 
 from __future__ import annotations
 

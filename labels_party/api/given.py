@@ -1,4 +1,4 @@
-"""Who has what, and what there is: lists for the owner and for the auditor, in which nothing is derived from labels."""
+"""Lists of releases and answers by audience, for the owner and the auditor; nothing in them is derived from labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of upload bodies: every format, every shape, with an example."""
+"""The OpenAPI document of upload bodies: every format, every shape, with an example."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people see of a message."""
+"""A message as the command line shows it to people."""
 
 from __future__ import annotations
 

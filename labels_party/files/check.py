@@ -1,4 +1,4 @@
-"""What a file of labels looks like before anything is sent or charged, in sentences for its owner."""
+"""A preview of a file of labels before anything is sent or charged, in sentences for its owner."""
 
 from __future__ import annotations
 

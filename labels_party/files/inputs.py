@@ -1,4 +1,4 @@
-"""What a command may name a file for, where REST takes the value itself: a domain, a loss, a prior."""
+"""Inputs that a command may name a file for, where REST takes the value itself: a domain, a loss, a prior."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What each kind of charged work plans and computes; registered in `labels_party.bootstrap`."""
+"""Plan and computation of each kind of charged work; registered in `labels_party.bootstrap`."""

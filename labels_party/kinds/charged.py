@@ -1,4 +1,4 @@
-"""What a signed document says of the batch, the population and the charge, whatever its kind."""
+"""Members of every signed document about the batch, the population and the charge."""
 
 from __future__ import annotations
 

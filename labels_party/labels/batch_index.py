@@ -1,4 +1,4 @@
-"""What a batch held when an upload was looked at, to compare the upload with."""
+"""Ids of a batch at one moment, to compare an upload with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands on a batch: charged work of every kind, which composes and outlives its labels, and its predictors.
+"""Uses of a batch: charged work of every kind, which composes and outlives its labels, and its predictors.
 
 Work, erasures and retention all ask here.
 """

@@ -1,4 +1,4 @@
-"""Whether two stored lists of examples say the same, in whatever order."""
+"""Comparison of two stored lists of examples, in whatever order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who holds the party's keys at rest: the wrapping keys of batches, and the secret that digests of ids are made with.
+"""Holders of the party's keys at rest: the wrapping keys of batches, and the secret that digests of ids are made with.
 
 Files of the home are the usual way. A key service keeps wrapping keys to itself and wraps where it is. The secret of
 digests is used for every id, so a service gives a working key once, at the start; it stays in memory then.

@@ -1,4 +1,4 @@
-"""Which examples belong to which unit, as pairs of keyed digests: what an erasure of a person looks into.
+"""Members of units, as pairs of keyed digests: the index of an erasure of a person.
 
 A sealed batch keeps them beside its list of digests, when its labels are purged too, so that it can be said later what
 cannot be recalled. Neither an id nor a unit can be read from them without the party's secret.

@@ -1,4 +1,4 @@
-"""What is sent to a batch: a list of its examples, or records of labels."""
+"""A submission to a batch: a list of its examples, or records of labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ledger comes to, kept in memory: events are never changed, so only later ones have to be read again."""
+"""Totals of the ledger in memory: events are never changed, so only later ones have to be read again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which randomizer to take: the one of the smallest expected model error under a prior that is public or private.
+"""The choice of a randomizer: the one of the smallest expected model error under a prior that is public or private.
 
 The choice reads the domain, the prior, ε, the loss and n, so it is post-processing of what ε has paid for, and free.
 Losses that can be trained are judged by `model_error`; a loss given as a matrix, which cannot, by the expected label

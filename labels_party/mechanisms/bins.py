@@ -1,4 +1,4 @@
-"""Where randomized response puts its bins: the optimal monotone map of labels to outputs, for a prior and an ε."""
+"""The bins of randomized response: the optimal monotone map of labels to outputs, for a prior and an ε."""
 
 from __future__ import annotations
 

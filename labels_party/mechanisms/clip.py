@@ -1,4 +1,4 @@
-"""Where one bit is best clipped: the two values of the domain between which its expected model error is least.
+"""The clipping of one bit: the two values of the domain between which its expected model error is least.
 
 The two outputs stand for calibrated values (`label_dp.channels.correcting`), so the error of every pair of ends is in
 closed form in sums of the prior up to either end, and all pairs of a grid are tried at once, coarse to fine.

@@ -1,4 +1,4 @@
-"""Where a webhook may lead: not to whatever this machine alone can reach (server-side request forgery).
+"""Addresses of webhooks: none that this machine alone can reach (server-side request forgery).
 
 Without a list: https to hosts all of whose addresses are public, and http or https to this machine itself. With the
 setting LABELS_PARTY_WEBHOOK_HOSTS: only the hosts it names, wherever they are; `http://HOST` there permits plain http.

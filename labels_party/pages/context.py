@@ -1,4 +1,4 @@
-"""Who may see a page, as `api/context.py` has it for calls, and what all pages say alike."""
+"""Visitors of pages, as `api/context.py` has callers, and the members that all pages share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who has what: every release and answer, by audience, with its ε, who asked and approved, and its receipts."""
+"""The page of releases and answers by audience, with ε, who asked and approved, and receipts."""
 
 from __future__ import annotations
 

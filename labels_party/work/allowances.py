@@ -1,4 +1,4 @@
-"""What audiences may charge by themselves: so much ε of a batch, by answers of one kind, as its owner has said.
+"""Allowances of audiences: so much ε of a batch, by answers of one kind, as its owner has said.
 
 The ledger belongs to the owner. Without an allowance an audience causes no charge, and a batch answers it as one that
 does not exist; with one it may choose when and in how many parts the allowance is spent. The lifetime ε of the

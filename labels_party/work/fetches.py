@@ -1,4 +1,4 @@
-"""When each audience key first and last fetched a release or an answer: a note for people, to the day.
+"""First and last fetches of a release or an answer by each audience key: a note for people, to the day.
 
 No fetch waits for its note, since whoever holds the database's lock may hold it for long, and a database that takes no
 writes keeps nobody from fetching. A day costs one write for each key and each work. Receipts, not these notes, prove

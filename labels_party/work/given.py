@@ -1,4 +1,4 @@
-"""Who has what: every release and answer, for the owner and the auditor, whatever its state.
+"""Releases and answers by audience, for the owner and the auditor, in any state.
 
 Made of what was asked for and of public facts; nothing in it is derived from labels.
 """

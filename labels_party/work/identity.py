@@ -1,4 +1,4 @@
-"""Who works on something charged: a name in its lease, and whether its holder is still alive.
+"""The holder of a lease: its name, and whether it is still alive.
 
 Safety comes from the fencing number alone (`where attempt = n`); liveness decides only how soon a dead worker's
 work is taken over: at once in the same home on the same host (its lock file is free), after the lease elsewhere.

@@ -1,4 +1,4 @@
-"""What a kind of charged work brings along: its name, what it plans from public facts, what it draws.
+"""The interface of a kind of charged work: its name, its plan from public facts, its draw.
 
 Every kind is asked for, charged, drawn, published, acknowledged, retired. A `QueuedKind` is drawn under a lease, some
 time after its charge; an `AtOnceKind` in the transaction of its charge. What a kind draws becomes visible with its

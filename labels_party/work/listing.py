@@ -1,4 +1,4 @@
-"""What was published, as a receiver asks for it day by day: what is meant for it, oldest first, in pages.
+"""Publications as a receiver asks for them day by day: those for it, oldest first, in pages.
 
 `given.py` lists all that was asked for, for the party's own people.
 """

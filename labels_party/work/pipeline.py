@@ -1,4 +1,4 @@
-"""What an attempt does: have the kind draw into its own folder, sign, make all of it durable, publish it.
+"""An attempt: have the kind draw into its own folder, sign, make all of it durable, publish it.
 
 Space for the largest envelope is reserved first, as kinds do for their files, so that a full disk does not depend on
 what was drawn.

@@ -1,4 +1,4 @@
-"""What a ledger from a backup ends before anybody goes on with it.
+"""Work that a ledger from a backup ends before anybody goes on with it.
 
 What was charged and unfinished may have been published since: to draw it now would be a second draw on one charge. So
 it fails and its charge stays, what waited for an approval is declined, and no schedule seals and releases by itself.

@@ -1,4 +1,4 @@
-"""What a caller is told of charged work, by its role: the same over REST and on the pages."""
+"""Charged work as a caller of a role sees it: the same over REST and on the pages."""
 
 from __future__ import annotations
 

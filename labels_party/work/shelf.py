@@ -1,4 +1,4 @@
-"""Where charged work has its files: the attempts, what was published of them, and what was sent for work.
+"""Files of charged work: its attempts, its publication, and the inputs that were sent for it.
 
 An attempt draws into a folder of this machine. `keep` makes it durable, before the transaction that publishes it.
 """

@@ -1,1 +1,1 @@
-"""What both parties must agree on: privacy parameters, losses, channels, messages, errors. Imports neither party."""
+"""The agreement of both parties: privacy parameters, losses, channels, messages, errors. Imports neither party."""

@@ -1,4 +1,4 @@
-"""Who did something: an actor as events name it, and the name of the person or program behind it.
+"""Actors: the owner of an act as events name it, and the name of the person or program behind it.
 
 Events are hashed for ever and shown to others, so they name an API key by its id. Names stand beside it where the
 party's own people look.

@@ -1,5 +1,4 @@
-"""How to install what an extra of ours needs: the requirements of the installed distribution, so that no hint names
-something that no index has."""
+"""Hints for extras: the requirements of the installed distribution, so that a hint names only what an index has."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Which value of a domain a label is: one rule for files, requests, checks, priors and true labels alike
-(invariant values-keep).
+"""The value of a domain that a label is: one rule for files, requests, checks, priors and true labels alike (invariant
+values-keep).
 
 A label that prints as a value of the domain is that value, and every other label is rounded down to the next one:
 

@@ -1,4 +1,4 @@
-"""What the modules of a package declare, found by their names; a module is loaded when it is looked up."""
+"""Declarations of the modules of a package by their names; a module is loaded when it is looked up."""
 
 from __future__ import annotations
 

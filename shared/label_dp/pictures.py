@@ -1,4 +1,4 @@
-"""What every picture of a page or document stands on: matplotlib's axes, and its SVG made fit for HTML.
+"""The base of every picture of a page or document: matplotlib's axes, and its SVG made fit for HTML.
 
 What matplotlib writes as styles becomes attributes, since the pages allow no inline style; so the page's own style
 decides of ink and lines, in dark mode too. A picture has a title and a sentence for whoever does not see it.

@@ -1,2 +1,2 @@
-"""What tasks do. Nothing here knows Spark, the home folder or its database: Arrow batches, or numbers of files, and a
-small picklable job in; files and records out."""
+"""Tasks of an engine. Nothing here knows Spark, the home folder or its database: Arrow batches, or numbers of files,
+and a small picklable job in; files and records out."""

@@ -1,4 +1,4 @@
-"""What trees see of the files of a join: some rows for the driver, the codes of categories, and the whole matrix."""
+"""Views of the files of a join for trees: some rows for the driver, the codes of categories, and the whole matrix."""
 
 from __future__ import annotations
 

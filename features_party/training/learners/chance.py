@@ -1,4 +1,4 @@
-"""How far predictions may move from the mean: not farther than what labels say, less what chance alone would say.
+"""A limit to how far predictions move from the mean: not farther than labels say, less what chance alone would say.
 
 Held-out labels speak for a weighted sum of members by z²: the squares that its direction takes away, in units of one
 row's noise variance. Of labels that no feature tells, z² is not the square of one normal number: the same labels choose

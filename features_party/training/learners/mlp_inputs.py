@@ -1,4 +1,4 @@
-"""What the network of model mlp sees of encoded rows: standardised numbers and rows of an embedding."""
+"""Inputs of the network of model mlp from encoded rows: standardised numbers and rows of an embedding."""
 
 from __future__ import annotations
 

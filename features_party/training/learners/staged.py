@@ -1,4 +1,4 @@
-"""How many trees: grown until held-out labels no longer say clearly that more of them help.
+"""The number of trees: grown until held-out labels no longer say clearly that more of them help.
 
 Whoever grows a booster for validation looks at it after a few numbers of trees, the STAGES. From the rule's number on
 the next one is grown only while held-out errors have become less by more than their standard error: little noise takes

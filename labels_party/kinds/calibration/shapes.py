@@ -1,4 +1,4 @@
-"""Which shapes a calibration's map may have: one entry each; the service, REST and command line need no change."""
+"""Shapes of a calibration's map: one entry each; the service, REST and command line need no change."""
 
 from __future__ import annotations
 

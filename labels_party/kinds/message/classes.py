@@ -1,4 +1,4 @@
-"""What a release of classes may ask for: more than two names have no order, and most mechanisms and losses need one."""
+"""Rules of a release of classes: more than two names have no order, and most mechanisms and losses need one."""
 
 from __future__ import annotations
 

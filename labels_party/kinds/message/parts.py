@@ -1,4 +1,4 @@
-"""Where a message is cut into files: by rows and by sizes of ids, which are public, never by labels (invariant
+"""The cuts of a message into files: by rows and by sizes of ids, which are public, never by labels (invariant
 public-rows)."""
 
 from __future__ import annotations

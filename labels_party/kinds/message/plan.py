@@ -1,4 +1,4 @@
-"""What a release will do, from public facts only: n, k, ε, a prior that is public or already private (invariant
+"""The plan of a release, from public facts only: n, k, ε, a prior that is public or already private (invariant
 charge-for-labels)."""
 
 from __future__ import annotations

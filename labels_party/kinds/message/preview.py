@@ -1,4 +1,4 @@
-"""What an ε would give, before it is spent: from n, k, ε and a prior that is public or already private (invariant
+"""A preview of an ε before it is spent: from n, k, ε and a prior that is public or already private (invariant
 charge-for-labels).
 
 The recommendation is what `auto` (`labels_party.mechanisms.auto`) would choose.

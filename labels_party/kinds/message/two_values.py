@@ -1,4 +1,4 @@
-"""What a message on labels of two values can teach, before it is spent: from n, ε and a rate that is assumed.
+"""A preview of a message on labels of two values: from n, ε and a rate that is assumed.
 
 Randomized response that flips a label with probability q shows the higher value at the rate r = q + (1 − 2q)·p where
 labels have it at the rate p. A row then tells of p the share (1 − 2q)²·p(1 − p)/(r(1 − r)) of what its label would

@@ -1,4 +1,5 @@
-"""What a predictor has learned, at rest: encrypted under the key of its batch, beside the sealed labels it was made of.
+"""The learned state of a predictor, at rest: encrypted under the key of its batch, beside the sealed labels it was made
+of.
 
 It is derived from raw labels, so it never leaves, lies where they lie, is protected as they are and is deleted with
 them. How many bytes it has follows from public numbers alone: every array has a fixed shape and type.

@@ -1,4 +1,4 @@
-"""What Arrow streams and Parquet files have in common: which types of columns are read."""
+"""Types of columns that Arrow streams and Parquet files may have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which content type is read how."""
+"""Readers by content type."""
 
 from __future__ import annotations
 

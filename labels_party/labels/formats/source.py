@@ -1,4 +1,4 @@
-"""Where the bytes of an upload come from."""
+"""Sources of an upload's bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many levels an isotonic regression has, how they share ε, what it may cost: functions of public facts only."""
+"""The levels of an isotonic regression, their shares of ε and its cost: functions of public facts only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How slices are planned: the ρ of the bound of noisy slices, and the largest ε of a step that a total pays for.
+"""Plans of slices: the ρ of the bound of noisy slices, and the largest ε of a step that a total pays for.
 
 What is found here `label_dp.costs.slices` proves with whole numbers: a poor search makes a bound larger, never wrong.
 """

@@ -1,4 +1,4 @@
-"""What tasks do: from an iterator of Arrow batches and a small picklable job to files and one record a task.
+"""Tasks of an engine: from an iterator of Arrow batches and a small picklable job to files and one record a task.
 
 It knows neither Spark nor the party: no settings, no database, no secret. A job holds keys of one batch. Another engine
 that maps a function over iterators of Arrow batches can call it as it is.

@@ -1,4 +1,4 @@
-"""Where refused rows are: a pass of its own, made only to say so."""
+"""Rows that were refused: a pass of its own, made only to name them."""
 
 from __future__ import annotations
 

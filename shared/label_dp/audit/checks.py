@@ -1,4 +1,4 @@
-"""What `audit verify` checks beyond the chain, and what no check of a store or an export can tell."""
+"""Checks of `audit verify` beyond the chain, and the limits of every check of a store or an export."""
 
 from __future__ import annotations
 

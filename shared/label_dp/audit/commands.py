@@ -1,4 +1,4 @@
-"""What `audit show` and `audit verify` print, the same for both parties; each party's commands read its own store."""
+"""Output of `audit show` and `audit verify`, the same for both parties; each party's commands read its own store."""
 
 from __future__ import annotations
 

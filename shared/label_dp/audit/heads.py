@@ -1,4 +1,4 @@
-"""What was seen of other parties' chains: the head of every export that agreed; the next one must go on from it.
+"""Heads of other parties' chains, one for each export that agreed; the next export must go on from it.
 
 A chain's digests contain each other, so one head at its place proves all that came before it. Whoever is shown a chain
 that lacks a head seen before is shown another history than then, or than somebody else.

@@ -1,4 +1,4 @@
-"""What every randomizer has, as data: which output each label may become, with exact integer weights out of N = 2⁶⁴.
+"""A randomizer as data: the outputs of each label, with exact integer weights out of N = 2⁶⁴.
 
 Both parties build the same objects: the labels party to draw from, the features party from a signed manifest, to
 prove ε for itself (`satisfies`), to correct for the noise (`debiased_outputs`) and to know how large it is. Every

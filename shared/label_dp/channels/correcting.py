@@ -1,4 +1,4 @@
-"""Which value an output of a channel should stand for: free post-processing of the channel and a private prior.
+"""Values for the outputs of a channel: free post-processing of the channel and a private prior.
 
 With rows M (k × m), prior p, P = diag(p) and D = diag(Mᵀp), the shares of the outputs, the values v of least
 E(v(Z) − y)² + ρ·E(E[v(Z) | y] − y)² solve

@@ -1,4 +1,4 @@
-"""How much a privatized label tells of a class: the mean square contingency of label and output.
+"""Information of a privatized label about a class: the mean square contingency of label and output.
 
 φ² = (Σ_{y,o} p_y·M[y, o]²/q_o − 1)/(k − 1) with q = pM is Pearson's χ² of the table of labels and outputs for each
 example, over the k − 1 that a table without noise has. It is 1 where the output is the label, 0 where it says nothing,

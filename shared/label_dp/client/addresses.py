@@ -1,4 +1,4 @@
-"""Which addresses the URL of a stranger may lead to: one rule for webhooks and for the files of messages, against
+"""Addresses that the URL of a stranger may lead to: one rule for webhooks and for the files of messages, against
 requests that this machine alone can make (server-side request forgery)."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""How long a call of another party may take: all of it, not one wait in it. Whoever answers a byte now and then, for
-ever, is cut off like somebody who does not answer."""
+"""The time of a whole call of another party, not of one wait in it. A peer that sends a byte now and then, for ever, is
+cut off like one that does not answer."""
 
 from __future__ import annotations
 

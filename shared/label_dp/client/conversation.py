@@ -1,4 +1,4 @@
-"""What a client says and hears, as data: a conversation is a generator that yields steps and receives what they bring.
+"""A client's conversation as data: a generator that yields steps and receives their results.
 
 So it is written once, whether a blocking or an awaited client has it, and can be tested without a network.
 """

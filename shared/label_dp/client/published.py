@@ -1,4 +1,4 @@
-"""What a labels party published, as its own clients and the features parties read it."""
+"""Publications of a labels party, as its own clients and the features parties read them."""
 
 from __future__ import annotations
 

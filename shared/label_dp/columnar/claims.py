@@ -1,4 +1,4 @@
-"""What a Parquet file claims of itself, read before Arrow reads it: its columns, row groups and pages.
+"""Claims of a Parquet file about itself, read before Arrow reads it: its columns, row groups and pages.
 
 Any writer's files are read. What a page may become is worked out from its header, its dictionary and its lengths, so
 that rows can be decoded in pieces that fit; a claim that is larger than that, or untrue, is refused while it is a

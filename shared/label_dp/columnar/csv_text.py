@@ -1,5 +1,4 @@
-"""What is wrong with a text file that should be CSV, by line and rule; never what it says (invariant
-charge-for-labels).
+"""Faults of a text file that should be CSV, by line and rule, never by content (invariant charge-for-labels).
 
 CSV here is UTF-8 (with or without a byte order mark), a header, commas, quotes doubled inside quotes. Other separators
 are not guessed: where a comma is the decimal sign, a guess would read other numbers than were meant.

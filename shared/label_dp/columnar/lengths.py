@@ -1,4 +1,4 @@
-"""How long the texts of a Parquet page are, where its header does not tell: dictionaries and differences."""
+"""Lengths of the texts of a Parquet page, if its header does not tell: dictionaries and differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Parquet file says of its own sizes, checked before a decoder allocates what it says.
+"""Sizes that a Parquet file states of itself, checked before a decoder allocates them.
 
 A signature does not make a file honest. A page header may claim two gigabytes, and a decoder allocates what it claims
 before it decompresses; a dictionary or a difference encoding may make gigabytes of a few bytes whatever the footer

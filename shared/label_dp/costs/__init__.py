@@ -1,1 +1,2 @@
-"""What a computation costs by its public parameters, in exact arithmetic: for who charges it and for who reads it."""
+"""The cost of a computation by its public parameters, in exact arithmetic: for the writer of a charge and its
+readers."""

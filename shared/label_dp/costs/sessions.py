@@ -1,4 +1,4 @@
-"""What steps on slices of a batch cost together, by the bound that an answer names; and what an interval point costs.
+"""The cost of steps on slices of a batch, by the bound that an answer names, and of an interval point.
 
 All of it is exact and rounded up (`slices`); nothing here is drawn or looked for. Who charges an answer and who reads
 it compute the same.

@@ -1,4 +1,4 @@
-"""What adaptively chosen slices cost together, in exact arithmetic rounded up; only bounds that are proved here.
+"""The cost of adaptively chosen slices, in exact arithmetic rounded up, by bounds that are proved here.
 
 Setting. A data set of n elements; two are neighbours if one element is replaced. Step i orders what is left by any rule
 that depends on what was shown before, takes the first elements, runs a private algorithm A_i on them, shows its output

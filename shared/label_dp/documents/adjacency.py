@@ -1,4 +1,4 @@
-"""What neighbouring data sets are, in the words of signed answers."""
+"""The definition of neighbouring data sets, in the words of signed answers."""
 
 from __future__ import annotations
 

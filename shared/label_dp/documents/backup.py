@@ -1,4 +1,4 @@
-"""What a backup says of itself, signed by the party whose it is: a changed backup is no backup."""
+"""The signed description of a backup: a changed backup is no backup."""
 
 from __future__ import annotations
 

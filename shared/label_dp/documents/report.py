@@ -1,4 +1,4 @@
-"""What is signed beside a report: a page for people, whose bytes it names, and how long the audit store was then."""
+"""The signature beside a report: it names the bytes of a page for people and the length of the audit store then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What both parties' sites have: the root, the sign-in, the sign-out, and files of ours."""
+"""Pages of both parties' sites: the root, the sign-in, the sign-out, and static files."""
 
 # annotations are read at once here: the roles in them differ by party
 

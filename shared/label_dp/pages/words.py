@@ -1,4 +1,4 @@
-"""How pages write numbers, days and states."""
+"""Numbers, days and states as pages write them."""
 
 from __future__ import annotations
 

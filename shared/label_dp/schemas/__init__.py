@@ -1,1 +1,1 @@
-"""What can be asked for, each thing declared once: REST bodies, commands, clients and the reference derive from it."""
+"""Requests, each declared once: REST bodies, commands, clients and the reference derive from it."""

@@ -1,4 +1,4 @@
-"""How the command lines of both parties show what a signed answer says, whatever its kind: as text, never as data."""
+"""A signed answer on both command lines, whatever its kind: as text, never as data."""
 
 from __future__ import annotations
 

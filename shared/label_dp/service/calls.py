@@ -1,4 +1,4 @@
-"""What every route says of itself, found before a byte of a body is read: who may call it, and how much it takes."""
+"""Roles and limits of every route, found before a byte of a body is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to a request before anybody looks at it: its id, its line in the log, its headers, its caller."""
+"""The front of a service: a request's id, its line in the log, its headers and its caller, before any route."""
 
 from __future__ import annotations
 

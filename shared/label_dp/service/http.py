@@ -1,4 +1,4 @@
-"""What the routes of both services say of themselves: their refusals, as OpenAPI, and who may call them."""
+"""Documentation of routes of both services: their refusals, as OpenAPI, and the roles that may call them."""
 
 from __future__ import annotations
 

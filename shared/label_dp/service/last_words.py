@@ -1,4 +1,4 @@
-"""What Python itself prints while a service runs, uncaught errors and warnings: as lines of the log, without text."""
+"""Python's own output while a service runs, uncaught errors and warnings: as lines of the log, without text."""
 
 from __future__ import annotations
 

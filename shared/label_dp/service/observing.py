@@ -1,4 +1,4 @@
-"""What a scrape shows besides requests: the build, the workers, the disk, and figures of the store.
+"""Figures of a scrape besides requests: the build, the workers, the disk, and figures of the store.
 
 Who scrapes has no key, so that nothing here may tell of labels (invariant charge-for-labels). Ages are whole steps of
 five minutes, free space is whole percents, and the store is read once a minute: none of them times a draw or a seal.

@@ -1,4 +1,4 @@
-"""What both command lines have: options, `serve`, `keygen` and `apikey`; heavy parts are imported by the commands."""
+"""Commands of both parties: options, `serve`, `keygen` and `apikey`; heavy parts are imported by the commands."""
 
 # annotations are read at once here: the help in them differs by party
 

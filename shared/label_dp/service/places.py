@@ -1,4 +1,4 @@
-"""Where an error arose, in module and line: neither its text nor the values around it, which may be labels."""
+"""The place of an error, in module and line: neither its text nor the values around it, which may be labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often a key may call: so many calls a minute, some of them at once (a token bucket for each key)."""
+"""Rates of calls by key: so many calls a minute, some of them at once (a token bucket for each key)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What both parties need of Apache Spark: whether it is there, its session, and pieces of work as its tasks."""
+"""Apache Spark for both parties: whether it is there, its session, and pieces of work as its tasks."""

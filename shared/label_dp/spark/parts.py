@@ -1,4 +1,4 @@
-"""Whether Spark can be started here."""
+"""A check that Spark can be started here."""
 
 from __future__ import annotations
 

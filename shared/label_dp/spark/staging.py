@@ -1,4 +1,4 @@
-"""Where tasks write: a folder that the driver makes and removes, beside what will be published.
+"""The folder that tasks write into: the driver makes and removes it, beside what will be published.
 
 A task never makes it. So a task that lost (its file is in nobody's list) leaves nothing: what it wrote goes with the
 folder, and what it would write afterwards has no place.

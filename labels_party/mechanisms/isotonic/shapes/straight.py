@@ -1,4 +1,4 @@
-"""What the shapes share whose functions are straight from each knot to the next."""
+"""The base of shapes whose functions are straight from each knot to the next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What answers made of the labels party's own features have in common: declared features, and how steps add up."""
+"""Members of answers made of the labels party's own features: declared features, and how steps add up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether exports show that a party went on after its backup was taken: what it charged since would be forgotten."""
+"""Evidence in exports that a party went on after its backup: what it charged since would be forgotten."""
 
 from __future__ import annotations
 

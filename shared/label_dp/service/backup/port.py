@@ -1,4 +1,4 @@
-"""What backups and restores must know of a party: its home, its tables, and which files the tables name."""
+"""The port of backups and restores to a party: its home, its tables, and the files that the tables name."""
 
 from __future__ import annotations
 
