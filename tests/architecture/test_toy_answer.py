@@ -102,12 +102,12 @@ class CountKind(AnswerKind[Count], SchemaKind[Count, Count]):
 PROOF = """
 from fractions import Fraction
 
-from .given import Given, Kind
+from .given import Answer, Kind
 from .median import REPLACE_ONE
 from .members import MANY, count, members
 
 
-def check_count(given: Given) -> str:
+def check_count(given: Answer) -> str:
     count(members(given.parameters, ("at_least",), "a count")["at_least"], 0, MANY, "the first position")
     found = count(members(given.result, ("count",), "the result of a count")["count"], 0, given.n, "the count")
     given.check(given.epsilon, Fraction(0), REPLACE_ONE)

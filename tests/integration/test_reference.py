@@ -63,7 +63,7 @@ def test_parameters_are_those_of_the_schemas() -> None:
 def test_codes_of_errors_are_those_of_the_classes_and_none_is_left_out() -> None:
     written = (GUIDES / "errors.md").read_text(encoding="utf-8")
     assert written == error_codes.page(), (
-        "write it again: .venv/bin/python -m deploy.error_codes > deploy/guides/errors.md"
+        "deploy/error_codes.py writes it again: .venv/bin/python -m deploy.error_codes > deploy/guides/errors.md"
     )
     listed = set(re.findall(r"^\| `([a-z0-9-]+)`", written, re.M))
     assert {kind.code for kind in error_codes.kinds()} <= listed
