@@ -46,7 +46,7 @@ def located(labels: np.ndarray, domain: Domain) -> tuple[list[int], list[bool]]:
 def expected(labels: np.ndarray, domain: Domain) -> list[int]:
     """The rule once more, in fractions: by what a label prints, by what rounds to it, by what lies just above it, or
     down."""
-    kind, places = type(labels[0]), {value: at for at, value in enumerate(exact(domain))}
+    kind, places = labels.dtype.type, {value: at for at, value in enumerate(exact(domain))}
     with np.errstate(over="ignore"):
         narrow = domain.values.astype(kind).tolist()
     rounding = {value: at for at, value in enumerate(narrow) if narrow.count(value) == 1}
