@@ -32,9 +32,19 @@ def sources() -> dict[str, ast.Module]:
     }
 
 
-def _nodes(kind: type | tuple[type, ...]) -> Iterator[ast.AST]:
+@cache
+def _all_nodes() -> dict[type[ast.AST], list[ast.AST]]:
+    """Every node of the product by its type, from one walk."""
+    found = defaultdict[type[ast.AST], list[ast.AST]](list)
     for tree in sources().values():
-        yield from (node for node in ast.walk(tree) if isinstance(node, kind))
+        for node in ast.walk(tree):
+            found[type(node)].append(node)
+    return found
+
+
+def _nodes(*kinds: type[ast.AST]) -> Iterator[ast.AST]:
+    for kind in kinds:
+        yield from _all_nodes()[kind]
 
 
 def classes() -> Counter[str]:
@@ -63,7 +73,7 @@ def untyped_returns() -> int:
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     return sum(
         isinstance(node, functions) and node.returns is not None and ast.unparse(node.returns) == "dict[str, Any]"
-        for node in _nodes(functions)
+        for node in _nodes(*functions)
     )
 
 
@@ -102,7 +112,7 @@ def fine_modules() -> int:
 def lazy_imports() -> int:
     """Imports of our own modules inside functions."""
     inside = 0
-    for function in _nodes((ast.FunctionDef, ast.AsyncFunctionDef)):
+    for function in _nodes(ast.FunctionDef, ast.AsyncFunctionDef):
         inside += sum(
             isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ("label_dp", *PRODUCT)
             for node in ast.walk(function)
