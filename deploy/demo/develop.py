@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from deploy.demo.folder import shown
-from deploy.demo.services import LOOPBACK, STOP_SECONDS, Service, program
+from deploy.demo.services import LOOPBACK, Service, end, program
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTIES = {"labels-party": ("LABELS_PARTY_", 8001, "owner"), "features-party": ("FEATURES_PARTY_", 8002, "trainer")}
@@ -25,21 +25,26 @@ LOOK_SECONDS = 0.5
 
 def main() -> None:
     """Make the demo's data if there are none, then serve until Ctrl-C."""
-    options = argparse.ArgumentParser("python -m deploy.demo.develop", description=__doc__)
-    options.add_argument("party", choices=PARTIES)
-    options.add_argument("--out", type=Path, default=Path("develop-output"), help="folder of the data, kept")
-    options.add_argument("--clicks", type=int, default=2000, help="clicks with a label, made once")
-    options.add_argument("--port", type=int, help="8001 and 8002 by default")
-    given = options.parse_args()
-    prefix, port, role = PARTIES[given.party]
-    if not (given.out / given.party).is_dir():
-        print(f"making {given.clicks:,} clicks in {shown(given.out)} (once, a minute)", flush=True)
-        seed = [sys.executable, "-m", "deploy.demo", "--clicks", str(given.clicks), "--out", str(given.out), "--json"]
-        subprocess.run(seed, check=True, stdout=subprocess.DEVNULL)
-    service = Service(given.party, prefix, given.out / given.party, given.out / "unused.log", given.out / ".numba")
-    print(f"the API key of role {role} is in {shown(given.out / 'keys' / f'{role}.key')}", flush=True)
-    command = [str(program(given.party)), "serve", "--host", LOOPBACK, "--port", str(given.port or port)]
-    folders = [ROOT / "shared", ROOT / given.party.replace("-", "_")]
+    parser = argparse.ArgumentParser("python -m deploy.demo.develop", description=__doc__)
+    parser.add_argument("party", choices=PARTIES)
+    parser.add_argument("--out", type=Path, default=Path("develop-output"), help="folder of the data, kept")
+    parser.add_argument("--clicks", type=int, default=2000, help="clicks with a label, made once")
+    parser.add_argument("--port", type=int, help="8001 and 8002 by default")
+    options = parser.parse_args()
+    prefix, port, role = PARTIES[options.party]
+    whole = options.out / "made"  # a demo that was stopped leaves half of the data
+    if not whole.is_file():
+        print(f"making {options.clicks:,} clicks in {shown(options.out)} (once, a minute)", flush=True)
+        demo = ["-m", "deploy.demo", "--clicks", str(options.clicks), "--out", str(options.out), "--json"]
+        if subprocess.run([sys.executable, *demo], check=False, stdout=subprocess.DEVNULL).returncode:
+            sys.exit(1)  # the demo has said why
+        whole.touch()
+    service = Service(
+        options.party, prefix, options.out / options.party, options.out / "unused.log", options.out / ".numba"
+    )
+    print(f"the API key of role {role} is in {shown(options.out / 'keys' / f'{role}.key')}", flush=True)
+    command = [str(program(options.party)), "serve", "--host", LOOPBACK, "--port", str(options.port or port)]
+    folders = [ROOT / "shared", ROOT / options.party.replace("-", "_")]
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt):
         serve_again(command, service.settings(), folders)
@@ -58,28 +63,19 @@ def serve_again(
             time.sleep(LOOK_SECONDS)
             if (now := _state(folders)) != state:
                 print("a source file changed: starting again", flush=True)
-                _end(process)
+                end(process)
                 process, state = subprocess.Popen(command, env=environment), now
     finally:
-        _end(process)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+        end(process)
 
 
 def _state(folders: Sequence[Path]) -> dict[Path, int]:
     """When each source file was written last."""
-    found = {}
+    times = {}
     for path in (path for folder in folders for path in folder.rglob("*") if path.suffix in SOURCES):
         with contextlib.suppress(FileNotFoundError):  # an editor replaces files
-            found[path] = path.stat().st_mtime_ns
-    return found
+            times[path] = path.stat().st_mtime_ns
+    return times
 
 
 if __name__ == "__main__":

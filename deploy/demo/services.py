@@ -133,12 +133,7 @@ class Service:
         """End the process, kindly first. Safe to call at any time."""
         if self._process is None:
             return
-        self._process.terminate()
-        try:
-            self._process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end(self._process)
         self._process = None
 
     def settings(self) -> dict[str, str]:
@@ -148,6 +143,16 @@ class Service:
         general = {"NUMBA_CACHE_DIR": str(self.numba_cache)} | dict.fromkeys(("NO_PROXY", "no_proxy"), LOOPBACK)
         settings = {"HOME": str(self.home)} | self.environment
         return kept | general | SHARED_CORES | {self.prefix + name: value for name, value in settings.items()}
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Terminate a process, and kill it if it does not end in time."""
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def execute(*words: str, environment: dict[str, str] | None = None) -> str:

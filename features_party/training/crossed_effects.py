@@ -70,15 +70,15 @@ class Growing:
     ) -> Growing:
         fold = dealt(draws, FOLDS, "crossed effects")
         every = np.column_stack(codes)
-        effectses: list[Effects] = []
+        by_fold: list[Effects] = []
         residual = []
         for at in range(FOLDS):
             train = fold != at
-            effectses.append(fit_effects(every[train], labels[train], sizes, weights=weights[train]))
-            sums = effectses[-1].apply(every).astype(np.float64).sum(axis=1)
+            by_fold.append(fit_effects(every[train], labels[train], sizes, weights=weights[train]))
+            sums = by_fold[-1].apply(every).astype(np.float64).sum(axis=1)
             residual.append(labels - float(np.average(labels[train], weights=weights[train])) - sums)
-        tables = [list(one.tables) for one in effectses]
-        return cls(fold, codes, tables, [list(one.shrinkage) for one in effectses], residual, weights)
+        tables = [list(one.tables) for one in by_fold]
+        return cls(fold, codes, tables, [list(one.shrinkage) for one in by_fold], residual, weights)
 
     @property
     def held(self) -> FloatArray:

@@ -155,23 +155,21 @@ def told(
     of each of n examples say together. `priors` of the messages, where there are any. Raises as `identify`."""
     found, counts = priors or [None] * len(channels), np.bincount(message, minlength=len(channels))
     each = [identify(*one) for one in zip(channels, found, counts.tolist(), strict=True)]
-    identifieds = [k.about(each[0].centre) for k in each]  # messages may have ranges of their own in one domain
+    by_message = [k.about(each[0].centre) for k in each]  # messages may have ranges of their own in one domain
     first, second = np.empty(len(bins)), np.zeros(len(bins))
-    for number, k in enumerate(identifieds):
+    for number, k in enumerate(by_message):
         here = message == number
         first[here] = k.first[bins[here]]
         if k.second is not None:
             second[here] = k.second[bins[here]]
-    whole = all(k.second is not None for k in identifieds)
-    slack = max(k.slack for k in identifieds)
-    why = next((k.why for k in identifieds if k.second is None), max((k.why for k in identifieds), key=len))
-    noise = np.array([k.noise for k in identifieds])[message]
-    bias = max(k.bias for k in identifieds)
+    whole = all(k.second is not None for k in by_message)
+    slack = max(k.slack for k in by_message)
+    why = next((k.why for k in by_message if k.second is None), max((k.why for k in by_message), key=len))
+    noise = np.array([k.noise for k in by_message])[message]
+    bias = max(k.bias for k in by_message)
     if rows is None:
-        return Identified(
-            identifieds[0].centre, first, second if whole else None, slack, why, float(noise.mean()), bias
-        )
-    squares = [_noise(channel, k.second) for channel, k in zip(channels, identifieds, strict=True)]
+        return Identified(by_message[0].centre, first, second if whole else None, slack, why, float(noise.mean()), bias)
+    squares = [_noise(channel, k.second) for channel, k in zip(channels, by_message, strict=True)]
     joint, left = rows.labels(first, noise)
     product = _products(rows, first, rows.shares(noise))
     spread = np.array(squares)[message]
@@ -181,8 +179,8 @@ def told(
     if whole and not np.all(own):
         why = "identified, where no channel does it by the product of two outputs of one example"
     elif whole:
-        why = max((k.why for k in identifieds if k.second is not None), key=len)
-    return Identified(identifieds[0].centre, joint, second if whole else None, slack, why, float(left.mean()), bias)
+        why = max((k.why for k in by_message if k.second is not None), key=len)
+    return Identified(by_message[0].centre, joint, second if whole else None, slack, why, float(left.mean()), bias)
 
 
 def _noise(channel: Channel, values: FloatArray | None) -> float:

@@ -133,10 +133,10 @@ class Sealer:
         if earlier is not None:
             return earlier
         busy = "Too many uploads to the same batch at once, or a part of it is lost; try again."
-        with self.sort.alone():
-            self.database.write("seal.close", lambda c: self.batches.close(c, batch_id))
-            with self.turn(f"seal {batch_id}"):  # two would sort all of it, and one throw it away
-                return until_current(lambda: self._attempt(batch_id, actor, call, guard), RETRIES, busy)
+        self.database.write("seal.close", lambda c: self.batches.close(c, batch_id))
+        # two would sort all of the batch, and one throw it away; who waits for that holds no memory
+        with self.turn(f"seal {batch_id}"), self.sort.alone():
+            return until_current(lambda: self._attempt(batch_id, actor, call, guard), RETRIES, busy)
 
     def _attempt(
         self, batch_id: str, actor: str, call: IdempotentCall, guard: Callable[[Connection], None] | None

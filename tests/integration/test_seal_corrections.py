@@ -170,7 +170,7 @@ def test_nothing_that_the_sort_writes_shows_a_label(party: LabelsParty, monkeypa
 
 
 def test_one_batch_is_sealed_at_a_time(party: LabelsParty, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each seal takes the whole memory for sorts. One that waits in vain leaves its batch open to uploads."""
+    """Each seal takes the whole memory for sorts. One that waits in vain may be asked for again."""
     first, second = open_batch(party), open_batch(party)
     for batch in (first, second):
         send(party, batch, [("insert", {"a": 1})])
@@ -191,7 +191,7 @@ def test_one_batch_is_sealed_at_a_time(party: LabelsParty, monkeypatch: pytest.M
     monkeypatch.setattr(party.services.database, "fault", seal_another)
     assert sealed(party, first) == {"a": 1}
     assert refusals == ["Another batch is being sealed, which takes the memory for sorts; try again in a moment."]
-    party.services.intake.add_labels(second.id, table({"b": 2}), owner=False)
+    party.services.intake.add_labels(second.id, table({"b": 2}), owner=True)
     assert sealed(party, second) == {"a": 1, "b": 2}
 
 

@@ -52,7 +52,7 @@ from tests.support.predicting import plan_of
 
 DOMAIN = Domain.parse("0:40")
 IDS = pa.array([f"click-{i:04d}" for i in range(64)])
-PAIRS, FEWER, LONG = 400, 160, 300_000  # fewer pairs of a step that takes longer than so many nanoseconds
+PAIRS = 400
 Index = npt.NDArray[np.int64]
 Step = Callable[[Index], Any]
 
@@ -176,8 +176,7 @@ def timed(step: Step, low: Index, high: Index, seed: int = 0) -> tuple[list[int]
     """Nanoseconds of `low`, and of `high` less these, by pair."""
     rng, index = random.Random(seed), low.copy()
     usual, differences = [], []
-    long = min(clocked(step, index) for _ in range(3)) > LONG
-    for _ in range(FEWER if long else PAIRS):
+    for _ in range(PAIRS):
         took = {}
         for which in rng.sample((0, 1), 2):
             index[:] = high if which else low

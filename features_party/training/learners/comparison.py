@@ -49,14 +49,14 @@ class Objective:
     constant: float
 
     @classmethod
-    def of(cls, sample: Sample, task: Task, told: ChannelGradients | None) -> Objective:
-        """`told`: gradients by the channels of the rows, which the Poisson loss does not look at."""
+    def of(cls, sample: Sample, task: Task, through: ChannelGradients | None) -> Objective:
+        """`through`: gradients by the channels of the rows, which the Poisson loss does not look at."""
         mean = sample.mean
         if task.loss == "poisson":
             link = PoissonScore.around(mean, *task.bounds)
             return cls(link, link.gradients, link.base())
-        if told is not None:
-            return cls(told.link, told, told.start)
+        if through is not None:
+            return cls(through.link, through, through.start)
         if task.loss == "absolute":
             spread = math.sqrt(task.capacity.label_variance) or 1.0
             return cls(None, smooth_absolute(0.1 * spread), float(np.median(sample.labels)))
@@ -121,7 +121,7 @@ def out_of_fold(
     task: Task,
     fitting: Fitting,
     progress: Progress,
-    enough: Callable[[OutOfFold], bool] = lambda _held: False,
+    enough: Callable[[OutOfFold], bool] = lambda _scores: False,
 ) -> OutOfFold:
     """Scores by models of the other folds. `fitting` gives the scores of a model of some rows, `enough` is asked after
     the first fold whether the others are needed."""
@@ -139,7 +139,7 @@ def out_of_fold(
         later = sample.encoded.take(held)
         scores[held] = np.clip(scored(ModelInput(later, effects.apply(later.codes), task.sizes)), low, high)
         constants[held] = objective.constant
-        found = OutOfFold(scores, constants, fold, at + 1)
-        if at == 0 and enough(found):
+        unseen = OutOfFold(scores, constants, fold, at + 1)
+        if at == 0 and enough(unseen):
             break
-    return found
+    return unseen

@@ -263,11 +263,11 @@ def _fold(
         process = _process(fold, task, kernel, lambda done: report(PROCESS, 0.2 + 0.15 * done))
         if process is not None:
             yield (PROCESS, 0), np.clip(process.predict(later.seen), *task.bounds)
-    tree_input = later.seen.once(TreeInput.of)
+    held_input = later.seen.once(TreeInput.of)
     if base is not None and plan.wants(FORWARD):
         forward = _forward(fold, task, base[0], part(report, 0.35, 0.05))
         if forward is not None:
-            predictions = forward.outputs(tree_input, task.threads, starting_score(*base, False, task.bounds))
+            predictions = forward.outputs(held_input, task.threads, starting_score(*base, False, task.bounds))
             yield (FORWARD, 0), np.clip(predictions, *task.bounds)
     for on_top, name in _TREES.items():
         if (on_top and base is None) or not plan.wants(name):
@@ -279,7 +279,7 @@ def _fold(
         count = BAGS if _few(task) and not on_top else 1  # with many effective rows one stands for all
         for bag in range(count):
             ruled = stages[-1] if growths or name in plan.stages else ruled
-            growths.append(Growth(Course(tree_input, first, task.bounds, task.threads), later.sample, stages, ruled))
+            growths.append(Growth(Course(held_input, first, task.bounds, task.threads), later.sample, stages, ruled))
             told = part(report, 0.4 + 0.3 * (on_top + bag / count), 0.3 / count)
             _booster(fold, task, on_top, stages[-1], Boosting(bag, start, enough=growths[-1].enough), told)
             stages = sorted(growths[-1].predictions)

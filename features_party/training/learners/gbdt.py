@@ -69,8 +69,8 @@ class Ensemble(Learner):
     def _averaged(cls, sample: Sample, task: Task, told: RowLikelihood, progress: Progress) -> Fit:
         """Trees through the channel, of other rows and columns each: their average has less noise. Slope and shift of
         their scores come from trees that did not see the row."""
-        fold = out_of_fold(sample, task, tree_scores, part(progress, 0.0, 0.6))
-        link = told.straightened(fold.scores)
+        unseen = out_of_fold(sample, task, tree_scores, part(progress, 0.0, 0.6))
+        link = told.straightened(unseen.scores)
         low, high = task.bounds
         model_input, effects = sample.seen(task)
         parts = []
@@ -79,7 +79,7 @@ class Ensemble(Learner):
             body = fit_trees(TreeInput.of(model_input), sample, task, Boosting(bag, told=told), report)
             parts.append(Member("trees", 1.0 / BAGS, replace(body, link=link)))
         notes = () if link.slope > 0.0 else (NOTHING,)
-        cross = CrossFit(link.predictions(fold.scores), told.link.predictions(fold.constants), fold.fold)
+        cross = CrossFit(link.predictions(unseen.scores), told.link.predictions(unseen.constants), unseen.fold)
         return Fit(cls(low + (high - low) * told.share, task.bounds, tuple(parts)), effects, cross, notes)
 
     @property
