@@ -17,9 +17,9 @@ from features_party.storage import tables
 from features_party.storage.home import Home
 from label_dp.audit.events import Event
 from label_dp.audit.judged import JudgedStore
+from label_dp.backup.port import Evidence, Part, Party
 from label_dp.documents.signing import VerifyingKey
-from label_dp.service.backup.port import Evidence, Part, Party
-from label_dp.service.migrations import Schema
+from label_dp.store.migrations import Schema
 
 SCHEMA = Schema(tables.MIGRATIONS, tables.HEAD, tables.metadata, tables.APPEND_ONLY)
 STORED = ("messages", "answers", "feature-tables", "models")
@@ -67,7 +67,7 @@ def _settle(connection: Connection, _home: Path, _found: Evidence) -> list[str]:
 
 
 def _stored(settings: Settings) -> set[str]:
-    from label_dp.service.objects.address import Address, bucket_of
+    from label_dp.store.objects.address import Address, bucket_of
 
     setting = "FEATURES_PARTY_OBJECTS"
     bucket = bucket_of(Address.parse(settings.objects, setting), setting)

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from label_dp.audit.heads import Heads
     from label_dp.audit.store import AuditStore, Clock
     from label_dp.documents.signing import VerifyingKey
-    from label_dp.service.apikeys import ApiKeys
-    from label_dp.service.database import Database
-    from label_dp.service.faults import FaultHook
-    from label_dp.service.idempotency import IdempotencyKeys
-    from label_dp.service.outgoing import Outgoing
-    from label_dp.service.sessions import Sessions
+    from label_dp.http.outgoing import Outgoing
+    from label_dp.store.apikeys import ApiKeys
+    from label_dp.store.database import Database
+    from label_dp.store.faults import FaultHook
+    from label_dp.store.idempotency import IdempotencyKeys
+    from label_dp.store.sessions import Sessions
 
 ROLES = ("trainer", "auditor")
 KEY_PREFIX = "fp"
@@ -69,7 +69,7 @@ class Services:
         if not self.settings.otlp_endpoint:
             return None
         from features_party.traces import Traces
-        from label_dp.service.application import VERSION
+        from label_dp.http.application import VERSION
 
         return Traces.to(self.settings.otlp_endpoint, VERSION, self.settings.revision)
 
@@ -123,13 +123,13 @@ def bootstrap(
     from label_dp.audit.judged import JudgedStore
     from label_dp.audit.store import utc_now
     from label_dp.errors import NotFound
-    from label_dp.service.apikeys import ApiKeys
-    from label_dp.service.database import Database
-    from label_dp.service.faults import no_faults
-    from label_dp.service.folders import once_a_day
-    from label_dp.service.idempotency import IdempotencyKeys
-    from label_dp.service.outgoing import Outgoing
-    from label_dp.service.sessions import Sessions
+    from label_dp.http.outgoing import Outgoing
+    from label_dp.store.apikeys import ApiKeys
+    from label_dp.store.database import Database
+    from label_dp.store.faults import no_faults
+    from label_dp.store.folders import once_a_day
+    from label_dp.store.idempotency import IdempotencyKeys
+    from label_dp.store.sessions import Sessions
 
     settings, clock = settings or Settings.load(), clock or utc_now
     home = Home(settings.home)
@@ -188,9 +188,9 @@ def _places(settings: Settings, home: Home, faults: FaultHook | None) -> Callabl
 
     if not settings.objects:
         return KeptHere
-    from label_dp.service.faults import no_faults
-    from label_dp.service.objects.address import Address, bucket_of
-    from label_dp.service.objects.store import StoreObjects
+    from label_dp.store.faults import no_faults
+    from label_dp.store.objects.address import Address, bucket_of
+    from label_dp.store.objects.store import StoreObjects
 
     setting = "FEATURES_PARTY_OBJECTS"
     store = bucket_of(Address.parse(settings.objects, setting), setting, faults or no_faults)

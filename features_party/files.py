@@ -42,9 +42,10 @@ from label_dp.documents.answer import read_answer
 from label_dp.documents.kinds.calibration import Calibration
 from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import Conflict, InvalidFile, InvalidInput, NotFound, TooLarge, Unavailable
+from label_dp.progress import Progress
 from label_dp.schemas.calibration import Calibration as Asking
 from label_dp.schemas.training import Learning
-from label_dp.service.cli import Progress, replacing, writable
+from label_dp.store.output_files import replacing, writable
 
 MIB = 1 << 20
 

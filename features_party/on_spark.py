@@ -27,11 +27,12 @@ from features_party.tables.unmatched import WATCHED, Limits
 from features_party.training.correction import check_correction
 from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import InvalidInput
+from label_dp.progress import Progress
 from label_dp.schemas.training import Learning
-from label_dp.service.cli import Progress, replacing, writable
 from label_dp.spark.cluster import Cluster
 from label_dp.spark.parts import prepare_spark
 from label_dp.spark.staging import remove
+from label_dp.store.output_files import replacing, writable
 
 STANDS = "Messages that were accepted stay accepted; nothing else was kept."
 LOCAL = "local[*]"

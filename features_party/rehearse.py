@@ -27,7 +27,8 @@ from label_dp.documents.signing import SigningKey
 from label_dp.domain import Domain
 from label_dp.errors import InvalidTable
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
-from label_dp.service.cli import Progress, writable
+from label_dp.progress import Progress
+from label_dp.store.output_files import writable
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,8 +14,8 @@ from pydantic_core import PydanticCustomError
 from features_party.receive.labels_url import labels_url
 from label_dp.client.tls import trusted
 from label_dp.errors import InvalidInput
-from label_dp.service.quota import memory_bytes, processors
-from label_dp.service.settings import ServiceSettings, settings_of, state_folder
+from label_dp.http.settings import ServiceSettings, settings_of, state_folder
+from label_dp.quota import memory_bytes, processors
 
 
 class Settings(ServiceSettings):

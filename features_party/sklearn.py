@@ -35,7 +35,7 @@ from label_dp.domain import Domain
 from label_dp.errors import InvalidInput
 from label_dp.installing import pip_install
 from label_dp.schemas.training import Learning
-from label_dp.service.validation import as_model
+from label_dp.schemas.validation import as_model
 
 openmp_threads(1)  # before scikit-learn loads OpenMP, where it was not imported yet
 try:

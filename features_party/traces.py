@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from features_party.steps import REFUSED_NOT, Ended
 from label_dp.errors import InvalidSettings
+from label_dp.http.asgi import App, Message, Receive, Scope, Send, headers_of, method_of
 from label_dp.installing import pip_install
-from label_dp.service.asgi import App, Message, Receive, Scope, Send, headers_of, method_of
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

@@ -13,10 +13,10 @@ from sqlalchemy.engine import Connection
 from label_dp.audit.events import RECEIPT_KEY, Event
 from label_dp.audit.judged import JudgedStore
 from label_dp.audit.receipts import registered
+from label_dp.backup.port import Evidence, Part, Party
 from label_dp.documents.signing import VerifyingKey, named_key
 from label_dp.errors import Conflict, SignatureInvalid
-from label_dp.service.backup.port import Evidence, Part, Party
-from label_dp.service.migrations import Schema
+from label_dp.store.migrations import Schema
 from labels_party.bootstrap import MIGRATIONS, key_service, loaded
 from labels_party.labels.batches import ERASED, HISTORY, PURGED
 from labels_party.replayed import Replayed
@@ -38,7 +38,7 @@ from labels_party.work.restored import RestoredLedger
 from labels_party.work.retention import OF_LABELS
 
 if TYPE_CHECKING:
-    from label_dp.service.objects.bucket import Bucket
+    from label_dp.store.objects.bucket import Bucket
 
 SCHEMA = Schema(MIGRATIONS, HEAD, metadata, APPEND_ONLY)
 STORED = ("labels", "work")
@@ -130,7 +130,7 @@ def _stored(settings: Settings) -> set[str]:
 
 
 def _bucket(settings: Settings) -> Bucket:
-    from label_dp.service.objects.address import Address, bucket_of
+    from label_dp.store.objects.address import Address, bucket_of
 
     setting = "LABELS_PARTY_OBJECTS"
     return bucket_of(Address.parse(settings.objects, setting), setting)

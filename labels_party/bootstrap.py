@@ -20,14 +20,14 @@ from label_dp.audit.judged import JudgedStore
 from label_dp.audit.store import AuditStore, utc_now
 from label_dp.documents.signing import SigningKey
 from label_dp.errors import InvalidSettings, NotFound, Unavailable
-from label_dp.service.apikeys import ApiKeys
-from label_dp.service.database import Database
-from label_dp.service.faults import FaultHook, no_faults
-from label_dp.service.idempotency import IdempotencyKeys
-from label_dp.service.migrations import prepare
-from label_dp.service.objects.folder import FolderObjects
-from label_dp.service.objects.port import Objects
-from label_dp.service.sessions import Sessions
+from label_dp.store.apikeys import ApiKeys
+from label_dp.store.database import Database
+from label_dp.store.faults import FaultHook, no_faults
+from label_dp.store.idempotency import IdempotencyKeys
+from label_dp.store.migrations import prepare
+from label_dp.store.objects.folder import FolderObjects
+from label_dp.store.objects.port import Objects
+from label_dp.store.sessions import Sessions
 from labels_party.kinds.message.kind import MessageKind
 from labels_party.kinds.message.priors import PublishedPriors
 from labels_party.kinds.message.schedule import Schedule
@@ -344,8 +344,8 @@ def _kept(
             "The engine 'spark' reads labels from folders that every worker sees; unset LABELS_PARTY_OBJECTS, or take "
             "the local engine."
         )
-    from label_dp.service.objects.address import Address, bucket_of
-    from label_dp.service.objects.store import StoreObjects
+    from label_dp.store.objects.address import Address, bucket_of
+    from label_dp.store.objects.store import StoreObjects
     from labels_party.work.drafts import Drafts
     from labels_party.work.store_shelf import StoreShelf
 
@@ -358,7 +358,7 @@ def _kept(
     rooms = (store.below("work"), store.below("begun"), store_objects, drafts)
     shelf = StoreShelf(home.work, *rooms, home.spill, lambda: timestamp(clock()))
     if settings.objects_signed_urls:
-        from label_dp.service.objects.signed import SignedUrls
+        from label_dp.store.objects.signed import SignedUrls
 
         shelf.signed = SignedUrls(address, "work").url
     return StoreObjects(store.below("labels"), home.spill, keyed), shelf

@@ -19,11 +19,11 @@ from label_dp.audit import events
 from label_dp.audit.events import BATCH_PURGED, BATCH_SEALED, Event
 from label_dp.audit.receipts import ANSWER, PUBLICATIONS, registered, signed_digest
 from label_dp.audit.show import counted
+from label_dp.backup.port import Evidence
 from label_dp.documents.receipt import Receipt, open_receipt
 from label_dp.documents.signing import named_key
 from label_dp.errors import Conflict
 from label_dp.problems import problem
-from label_dp.service.backup.port import Evidence
 from labels_party.kinds.message.plan import ReleasePlan
 from labels_party.kinds.message.request import RELEASE
 from labels_party.labels.batch_uses import ACCEPTED, CHARGED, FAILED, PUBLISHED, RETIRED

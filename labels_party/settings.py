@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, SecretStr
 
-from label_dp.service.settings import ServiceSettings, listed, settings_of, state_folder
+from label_dp.http.settings import ServiceSettings, listed, settings_of, state_folder
 
 
 class Settings(ServiceSettings):

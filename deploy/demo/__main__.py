@@ -16,9 +16,9 @@ from typing import Any, NoReturn
 from deploy.demo.folder import prepare, shown
 from deploy.demo.services import SHARED_CORES, SIGNALS, both
 from deploy.demo.telling import CODE, Teller
+from label_dp.cli.output import json_text, show_all
 from label_dp.errors import InvalidInput, LabelDPError
 from label_dp.privacy import Epsilon
-from label_dp.service.cli import json_text, show_all
 
 FEWEST, MOST = 500, 5_000_000
 

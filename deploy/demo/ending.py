@@ -11,9 +11,9 @@ from deploy.demo.clicks import LABEL
 from deploy.demo.folder import shown, typed
 from deploy.demo.services import program
 from deploy.demo.telling import WIDTH, Teller
+from label_dp.cli.layout import lines, number
 from label_dp.documents.statement_text import in_words, odds_factor, surest
 from label_dp.privacy import Epsilon
-from label_dp.service.layout import lines, number
 
 HEADER = ["mechanism", "outputs", "ε for prior", "label MSE", "test MSE", "gain"]
 FILES = {

@@ -21,13 +21,13 @@ from features_party.client import FeaturesPartyClient
 from features_party.labels_service import LabelsService
 from features_party.receive.pull import pull
 from features_party.training.fitting import Examples, Recipe, fit
+from label_dp.cli.layout import lines
 from label_dp.documents.bundle import Bundle
 from label_dp.documents.signing import VerifyingKey
 from label_dp.domain import Domain
 from label_dp.errors import Conflict, RemoteProblem
 from label_dp.privacy import Epsilon
-from label_dp.service.layout import lines
-from label_dp.service.quota import processors
+from label_dp.quota import processors
 from labels_party.client import LabelsPartyClient
 
 POPULATION, AUDIENCE = "shop-clicks", "features-party"

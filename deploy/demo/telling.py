@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
-from label_dp.service.cli import progress
+from label_dp.cli.output import progress
 
 WIDTH = 78
 INDENT, CODE = " " * 3, " " * 7

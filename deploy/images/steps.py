@@ -16,7 +16,7 @@ from deploy.images.rig import PARTIES, READY_SECONDS, Rig, said, same_releases
 
 PROCESSORS = 1  # of a container in this play, fewer than machines have
 LOOK = """
-import importlib.util, json, os, label_dp.service.quota as quota
+import importlib.util, json, os, label_dp.quota as quota
 def writable(path):
     try: open(path, "w").close(); return True
     except OSError: return False

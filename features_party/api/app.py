@@ -12,7 +12,7 @@ from features_party.models.event_stream import Streams
 from features_party.models.worker import Worker
 from features_party.pages import site as pages
 from features_party.traces import Admitted, Traced
-from label_dp.service.application import application
+from label_dp.http.application import application
 
 
 def create_app(services: Services) -> FastAPI:

@@ -15,8 +15,8 @@ from features_party.bootstrap import Services
 from features_party.labels_service import LabelsService
 from features_party.receive.labels_url import permitted
 from label_dp.errors import InvalidInput, UnsupportedMediaType
-from label_dp.service.apikeys import Principal
-from label_dp.service.http import require
+from label_dp.http.route_docs import require
+from label_dp.store.apikeys import Principal
 
 if TYPE_CHECKING:
     from pydantic import SecretStr

@@ -14,7 +14,7 @@ from features_party.models.jobs import ACCEPTED, STATES
 from features_party.steps import REFUSED_NOT, Steps
 from features_party.storage.tables import trainings as t
 from label_dp.audit.store import Clock
-from label_dp.service.observing import gauge, waited
+from label_dp.http.observing import gauge, waited
 
 
 def figures(connection: Connection, clock: Clock) -> Iterator[Metric]:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from features_party.bootstrap import Services
-from label_dp.service.apikeys import Principal
-from label_dp.service.idempotency import Claim, IdempotentCall, Reply, forget_old
+from label_dp.store.apikeys import Principal
+from label_dp.store.idempotency import Claim, IdempotentCall, Reply, forget_old
 
 READ = 1 << 20
 

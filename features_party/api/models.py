@@ -38,11 +38,11 @@ from features_party.training.classes import class_names
 from features_party.training.column_cells import Holds
 from features_party.training.encoding import Column
 from label_dp.documents.answer import Answer
+from label_dp.http.calls import LARGE
+from label_dp.http.json_bodies import JsonRouter
+from label_dp.http.links import LINK_DOCS, PagedEitherWay, with_link
+from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
 from label_dp.schemas.numbers import PLAIN
-from label_dp.service.calls import LARGE
-from label_dp.service.http import PROBLEM_RESPONSES, problem_responses
-from label_dp.service.json_bodies import JsonRouter
-from label_dp.service.links import LINK_DOCS, PagedEitherWay, with_link
 
 router = JsonRouter(prefix="/v1/models", tags=["models"], responses=PROBLEM_RESPONSES)
 

@@ -7,8 +7,8 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from features_party.api.context import Ctx, Reader
-from label_dp.service.http import PROBLEM_RESPONSES
-from label_dp.service.json_bodies import JsonRouter
+from label_dp.http.json_bodies import JsonRouter
+from label_dp.http.route_docs import PROBLEM_RESPONSES
 
 router = JsonRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
 

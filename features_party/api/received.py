@@ -49,15 +49,15 @@ from features_party.receive.uploads import arrange, untar
 from features_party.steps import PULL
 from label_dp.documents.answer import Answer
 from label_dp.errors import Unavailable
-from label_dp.service.apikeys import Principal
-from label_dp.service.calls import LARGE, UPLOAD
-from label_dp.service.cli import Progress
-from label_dp.service.http import PROBLEM_RESPONSES, IdempotencyKey, problem_responses
-from label_dp.service.idempotency import IdempotentCall, Reply
-from label_dp.service.json_bodies import JsonRouter, read_body
-from label_dp.service.links import LINK_DOCS, PagedEitherWay, with_link
-from label_dp.service.logs import event
-from label_dp.service.validation import as_model
+from label_dp.http.calls import LARGE, UPLOAD
+from label_dp.http.json_bodies import JsonRouter, read_body
+from label_dp.http.links import LINK_DOCS, PagedEitherWay, with_link
+from label_dp.http.route_docs import PROBLEM_RESPONSES, IdempotencyKey, problem_responses
+from label_dp.logs import event
+from label_dp.progress import Progress
+from label_dp.schemas.validation import as_model
+from label_dp.store.apikeys import Principal
+from label_dp.store.idempotency import IdempotentCall, Reply
 
 log = logging.getLogger("label_dp.features_party")
 messages = JsonRouter(prefix="/v1", tags=["messages"], responses=PROBLEM_RESPONSES)

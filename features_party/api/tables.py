@@ -29,13 +29,13 @@ from features_party.api.schemas import IdListIn, IdListOut, TableOut, TablePath
 from features_party.bootstrap import Services
 from features_party.tables.output import write_table
 from label_dp.errors import InvalidFile
-from label_dp.service.apikeys import Principal
-from label_dp.service.calls import UPLOAD
-from label_dp.service.http import PROBLEM_RESPONSES, IdempotencyKey, problem_responses
-from label_dp.service.idempotency import IdempotentCall, Reply
-from label_dp.service.json_bodies import JsonRouter, read_body
-from label_dp.service.links import LINK_DOCS, PagedEitherWay, with_link
-from label_dp.service.threads import Threads
+from label_dp.http.calls import UPLOAD
+from label_dp.http.json_bodies import JsonRouter, read_body
+from label_dp.http.links import LINK_DOCS, PagedEitherWay, with_link
+from label_dp.http.route_docs import PROBLEM_RESPONSES, IdempotencyKey, problem_responses
+from label_dp.http.threads import Threads
+from label_dp.store.apikeys import Principal
+from label_dp.store.idempotency import IdempotentCall, Reply
 
 router = JsonRouter(prefix="/v1", tags=["feature tables"], responses=PROBLEM_RESPONSES)
 

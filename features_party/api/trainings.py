@@ -11,10 +11,10 @@ from features_party.api.context import Ctx, Reader, Trainer
 from features_party.api.idempotent import idempotent
 from features_party.api.schemas_trainings import State, TrainingOut
 from features_party.models.event_stream import Streams, event_stream
+from label_dp.http.json_bodies import JsonRouter
+from label_dp.http.links import LINK_DOCS, PagedEitherWay, with_link
+from label_dp.http.route_docs import PROBLEM_RESPONSES, IdempotencyKey, problem_responses
 from label_dp.schemas.training import Training
-from label_dp.service.http import PROBLEM_RESPONSES, IdempotencyKey, problem_responses
-from label_dp.service.json_bodies import JsonRouter
-from label_dp.service.links import LINK_DOCS, PagedEitherWay, with_link
 
 router = JsonRouter(prefix="/v1/trainings", tags=["trainings"], responses=PROBLEM_RESPONSES)
 

@@ -21,7 +21,7 @@ from features_party.cli import backups as backups
 # isort: on
 
 from features_party.cli.app import app as app
-from label_dp.service.cli import run
+from label_dp.cli.startup import run
 
 
 def main() -> None:

@@ -9,8 +9,10 @@ import typer
 
 from features_party.cli.app import LabelsKey, app, public_key, services
 from features_party.cli.door import labels_party
-from label_dp.service.cli import AROUND, echo, emit, paid_for, progress, replacing, table, writable
-from label_dp.service.party_commands import Force, Json
+from label_dp.cli.output import echo, emit, progress, table
+from label_dp.cli.panels import AROUND
+from label_dp.cli.party_commands import Force, Json
+from label_dp.store.output_files import paid_for, replacing, writable
 
 answers = typer.Typer(help="Signed answers: accept, list, show. `pull --answer` fetches one.", no_args_is_help=True)
 app.add_typer(answers, name="answers", rich_help_panel=AROUND)

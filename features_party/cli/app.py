@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from label_dp.cli.numbers import real
+from label_dp.cli.panels import EXPERT_PANEL
+from label_dp.cli.party_commands import commands_of
 from label_dp.errors import InvalidInput
-from label_dp.service.cli import EXPERT_PANEL, real
-from label_dp.service.party_commands import commands_of
 
 app, apikey, audit = commands_of(
     "features-party",

@@ -11,9 +11,11 @@ from features_party.cli.answers import line
 from features_party.cli.app import LabelsKey, app, public_key, services
 from features_party.cli.door import ApiKeyFile, Url, labels_party
 from features_party.cli.messages import WAIT_SECONDS, OptionalSeconds
-from label_dp.service.cli import AROUND, echo, emit, progress, real
-from label_dp.service.commands import command
-from label_dp.service.party_commands import Json
+from label_dp.cli.commands import command
+from label_dp.cli.numbers import real
+from label_dp.cli.output import echo, emit, progress
+from label_dp.cli.panels import AROUND
+from label_dp.cli.party_commands import Json
 
 if TYPE_CHECKING:
     from label_dp.schemas.calibration import Calibration

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from features_party.cli.app import audit, services
-from label_dp.audit.group import Audited, add_audit_commands
+from label_dp.cli.audit_group import Audited, add_audit_commands
 
 
 def _audited() -> Audited:

@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 from features_party.cli.app import app, services
+from label_dp.cli.output import emit, table
+from label_dp.cli.panels import OFFICER
+from label_dp.cli.party_commands import Json
 from label_dp.errors import NotFound
-from label_dp.service.cli import OFFICER, emit, table
-from label_dp.service.party_commands import Json
 
 
 @app.command(rich_help_panel=OFFICER)

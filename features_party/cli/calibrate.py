@@ -10,9 +10,11 @@ import typer
 
 from features_party.cli.app import LabelsKey, app, public_key, services
 from features_party.cli.door import ApiKeyFile
+from label_dp.cli.output import emit, progress, table
+from label_dp.cli.panels import AROUND
+from label_dp.cli.party_commands import Force, Json
 from label_dp.errors import InvalidInput
-from label_dp.service.cli import AROUND, emit, progress, table, writable
-from label_dp.service.party_commands import Force, Json
+from label_dp.store.output_files import writable
 
 
 @app.command(rich_help_panel=AROUND)

@@ -10,8 +10,10 @@ import typer
 
 from features_party.cli.app import app, services
 from features_party.cli.door import labels_party
-from label_dp.service.cli import AROUND, allow_pandas, emit, progress, table
-from label_dp.service.party_commands import Json
+from label_dp.cli.output import emit, progress, table
+from label_dp.cli.panels import AROUND
+from label_dp.cli.party_commands import Json
+from label_dp.cli.startup import allow_pandas
 
 
 @app.command(rich_help_panel=AROUND)

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
+from label_dp.cli.output import warn
 from label_dp.errors import InvalidFile, InvalidInput, Unauthenticated
-from label_dp.service.cli import warn
 
 NO_KEY = (
     "Set FEATURES_PARTY_LABELS_API_KEY to the key that the labels party made for us, or give --api-key-file a file "

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from features_party.cli.app import apikey, app, services
-from label_dp.service.cli import ADMINISTRATION, echo, emit, table
-from label_dp.service.party_commands import (
+from label_dp.cli.output import echo, emit, table
+from label_dp.cli.panels import ADMINISTRATION
+from label_dp.cli.party_commands import (
     Expires,
     Json,
     KeyName,

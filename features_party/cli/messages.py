@@ -11,10 +11,11 @@ from typer.core import TyperCommand
 
 from features_party.cli.app import LabelsKey, app, public_key, services
 from features_party.cli.door import ApiKeyFile, Url, labels_party
+from label_dp.cli.numbers import real
+from label_dp.cli.output import echo, emit, progress, table
+from label_dp.cli.party_commands import Force, Json
 from label_dp.errors import InvalidInput
 from label_dp.numbers import decimal_of
-from label_dp.service.cli import echo, emit, progress, real, table
-from label_dp.service.party_commands import Force, Json
 
 WAIT_SECONDS = 3600.0
 

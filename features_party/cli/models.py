@@ -9,9 +9,11 @@ import typer
 
 from features_party.cli.app import app, services
 from features_party.storage.ids import MODEL_PREFIX
+from label_dp.cli.output import echo, emit, table
+from label_dp.cli.panels import AROUND, OFFICER
+from label_dp.cli.party_commands import Force, Json
 from label_dp.errors import NotFound
-from label_dp.service.cli import AROUND, OFFICER, echo, emit, replacing, table, writable
-from label_dp.service.party_commands import Force, Json
+from label_dp.store.output_files import replacing, writable
 
 models = typer.Typer(help="Trained models: list, show, compare, export, delete.", no_args_is_help=True)
 app.add_typer(models, name="models", rich_help_panel=AROUND)
@@ -36,7 +38,7 @@ def _open(name: str) -> Any:
 @models.command("list")
 def models_list(as_json: Json = False) -> None:
     """The models of the registry, oldest first."""
-    from label_dp.service.paging import all_rows
+    from label_dp.store.paging import all_rows
 
     rows = all_rows(services(existing=True).models.list)
     columns = ["id", "name", "kind", "loss", "rows", "releases", "calibration", "created"]
@@ -129,7 +131,7 @@ def models_log(
 ) -> None:
     """Log a model as a run of MLflow: its ε, messages, mechanism, gain with interval, card, and itself as a pyfunc."""
     from features_party.tracking import Tracking, log_run, require_mlflow
-    from label_dp.service.cli import allow_pandas
+    from label_dp.cli.startup import allow_pandas
 
     require_mlflow()
     allow_pandas()

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from features_party.cli.app import Features, app
-from label_dp.service.cli import AROUND, echo, emit, progress
-from label_dp.service.party_commands import Force, Json
+from label_dp.cli.output import echo, emit, progress
+from label_dp.cli.panels import AROUND
+from label_dp.cli.party_commands import Force, Json
 
 
 @app.command(rich_help_panel=AROUND)

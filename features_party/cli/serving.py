@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from features_party.cli.app import app, services
-from label_dp.service.party_commands import add_serve
+from label_dp.cli.party_commands import add_serve
 
 
 def _application(services: Any) -> Any:

@@ -8,8 +8,8 @@ from typing import Any
 from features_party.models.card import explained
 from features_party.models.card_text import members_text, statistics_text
 from features_party.models.probability_text import of_classes, probability_rows
-from label_dp.service.answers import answer_rows, budget_rows, headline, show_result
-from label_dp.service.cli import echo, table
+from label_dp.cli.answers import answer_rows, budget_rows, headline, show_result
+from label_dp.cli.output import echo, table
 
 
 def show_message(data: dict[str, Any]) -> None:

@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 from features_party.cli.app import LabelsKey, app, public_key
-from label_dp.service.cli import OFFICER, echo, emit, replacing, writable
-from label_dp.service.party_commands import Force, Json
+from label_dp.cli.output import echo, emit
+from label_dp.cli.panels import OFFICER
+from label_dp.cli.party_commands import Force, Json
+from label_dp.store.output_files import replacing, writable
 
 
 @app.command(rich_help_panel=OFFICER)

@@ -25,10 +25,11 @@ from features_party.cli.app import (
     require_engine,
     services,
 )
+from label_dp.cli.commands import command
+from label_dp.cli.numbers import real
+from label_dp.cli.output import echo, emit, progress, warn
+from label_dp.cli.party_commands import Force, Json
 from label_dp.errors import InvalidInput
-from label_dp.service.cli import echo, emit, progress, real, warn
-from label_dp.service.commands import command
-from label_dp.service.party_commands import Force, Json
 
 if TYPE_CHECKING:
     from label_dp.schemas.training import Learning

@@ -11,6 +11,7 @@ from httpx_sse import ServerSentEvent
 from pydantic import Field
 
 from features_party.client import paths as at
+from label_dp.cli.output import progress as bar
 from label_dp.client.asking import asks, members
 from label_dp.client.conversation import (
     MORE,
@@ -30,7 +31,6 @@ from label_dp.client.listings import linked
 from label_dp.client.waiting import ENDED, until
 from label_dp.errors import Unavailable
 from label_dp.schemas.training import Training
-from label_dp.service.cli import progress as bar
 
 RECONNECTIONS = 8  # in a row: about half a minute
 PAUSE_SECONDS = 0.5  # where the service ended a stream in order, as it does with long ones

@@ -33,8 +33,8 @@ from features_party.tracking import log_run, require_mlflow
 from features_party.training.progress import part
 from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import Conflict, InvalidFile, InvalidInput, Unavailable
-from label_dp.service.cli import Progress
-from label_dp.service.folders import write_durably
+from label_dp.progress import Progress
+from label_dp.store.folders import write_durably
 
 TODAY, YESTERDAY, UNCHANGED = "today", "yesterday", "unchanged"
 FIRST = "the first model of this folder"

@@ -13,7 +13,7 @@ from features_party.tracking import Tracking
 from label_dp.errors import InvalidFile, InvalidInput, InvalidRequest
 from label_dp.schemas.base import Ask
 from label_dp.schemas.training import Learning
-from label_dp.service.validation import as_model
+from label_dp.schemas.validation import as_model
 
 CURRENT = "current"  # of `train.warm_start`: the model that is kept
 MOST_BYTES = 1 << 20

@@ -29,7 +29,7 @@ from features_party.training.holdout import identify
 from label_dp.columnar.tables import require_columns
 from label_dp.documents.kinds.calibration import Calibration
 from label_dp.errors import Conflict, InvalidInput, InvalidTable
-from label_dp.service.database import Database
+from label_dp.store.database import Database
 
 FloatArray = npt.NDArray[np.float64]
 WHY_NOT = "none: the model was calibrated afterwards, and the estimate was of its predictions before"

@@ -30,7 +30,7 @@ from label_dp.domain import Domain
 from label_dp.errors import InvalidInput, InvalidRows, InvalidTable, RowProblem
 from label_dp.label_values import value_positions
 from label_dp.losses import get_loss
-from label_dp.service.cli import writable
+from label_dp.store.output_files import writable
 
 if TYPE_CHECKING:
     import pyarrow as pa

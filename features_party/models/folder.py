@@ -15,7 +15,7 @@ from features_party.training.model import TrainedModel
 from label_dp.documents.bundle import open_file
 from label_dp.documents.canonical import digest
 from label_dp.errors import Conflict, InvalidFile, InvalidRequest
-from label_dp.service.folders import place_folder
+from label_dp.store.folders import place_folder
 from label_dp.strict_json import decoded_bytes, read_json
 
 MODEL_FILE, CARD_FILE, CARD_TEXT = "model.json", "card.json", "card.md"

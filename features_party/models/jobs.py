@@ -29,12 +29,12 @@ from features_party.storage.ids import MODEL_PREFIX, fresh_id
 from features_party.tables.feature_tables import FeatureTables
 from label_dp.audit.store import Clock
 from label_dp.errors import Conflict, LabelDPError, NotFound
+from label_dp.logs import event, log_internal
 from label_dp.problems import http_problem, problem
 from label_dp.schemas.training import Learning, Training
-from label_dp.service.database import Database
-from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
-from label_dp.service.logs import event, log_internal
-from label_dp.service.paging import Listing, Page, select_page
+from label_dp.store.database import Database
+from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply
+from label_dp.store.paging import Listing, Page, select_page
 
 log = logging.getLogger("label_dp.features_party")
 

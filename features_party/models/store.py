@@ -17,8 +17,8 @@ from features_party.models.folder import SavedModel, load_model
 from features_party.storage import tables
 from features_party.storage.kept import FileStore
 from label_dp.errors import NotFound
-from label_dp.service.database import Database
-from label_dp.service.paging import Listing, Page, select_page
+from label_dp.store.database import Database
+from label_dp.store.paging import Listing, Page, select_page
 
 KEPT = 8  # models in memory
 TRAINED_BY = tables.models.c.training == tables.trainings.c.id

@@ -42,9 +42,9 @@ from label_dp.audit.store import AuditStore, Clock
 from label_dp.channels.base import Channel
 from label_dp.domain import Domain
 from label_dp.errors import InvalidInput, InvalidMechanism
+from label_dp.progress import Progress
 from label_dp.schemas.training import Learning
-from label_dp.service.cli import Progress
-from label_dp.service.database import Database
+from label_dp.store.database import Database
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,7 +7,7 @@ import fcntl
 from collections.abc import Iterator
 
 from features_party.models.jobs import Trainings
-from label_dp.service import worker
+from label_dp.http import worker
 
 STOP_SECONDS = 5.0  # then the next start sees to a training that does not end
 

@@ -8,7 +8,7 @@ from fastapi import Query
 
 from features_party.bootstrap import Services
 from label_dp.pages.site import Visit, visitor
-from label_dp.service.paging import Page
+from label_dp.store.paging import Page
 
 Reader = Annotated[Visit, visitor("trainer", "auditor")]
 Trainer = Annotated[Visit, visitor("trainer")]

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 
 from features_party.bootstrap import ROLES, Services
 from features_party.pages import inbox, models, predict, tables, trainings
-from label_dp.audit.group import Audited
+from label_dp.cli.audit_group import Audited
 from label_dp.pages.audit import audit_router
 from label_dp.pages.signin import site_router
 from label_dp.pages.site import Entry, Site

@@ -26,8 +26,8 @@ from label_dp.documents.canonical import digest
 from label_dp.documents.manifest import Manifest
 from label_dp.errors import Conflict, LabelDPError, MalformedAnswer, MalformedManifest, NotFound, ReplayConflict
 from label_dp.privacy import Epsilon, delta_string, parse_delta
-from label_dp.service.database import Database
-from label_dp.service.paging import Listing, Page, all_rows, select_page
+from label_dp.store.database import Database
+from label_dp.store.paging import Listing, Page, all_rows, select_page
 
 MAX_SUBJECT = 64  # the audit store indexes ids of this length
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -15,7 +15,7 @@ from label_dp.documents.kinds.calibration import CALIBRATION, Calibration
 from label_dp.documents.kinds.registry import trusted_answer
 from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import InvalidFile, LabelDPError, MalformedAnswer
-from label_dp.service.folders import write_durably
+from label_dp.store.folders import write_durably
 
 
 @dataclass(frozen=True)

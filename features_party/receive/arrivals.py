@@ -18,7 +18,7 @@ from features_party.receive.pull import LocalMessage
 from features_party.receive.receipts import Delivery, Receipts, ReceiptService
 from features_party.steps import ACCOUNT, VERIFY
 from label_dp.documents.signing import VerifyingKey
-from label_dp.service.cli import Progress
+from label_dp.progress import Progress
 
 
 @dataclass

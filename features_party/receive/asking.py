@@ -22,8 +22,8 @@ from label_dp.errors import InvalidInput, MalformedAnswer, NotFound
 from label_dp.maps.scores import FLOAT32
 from label_dp.maps.shapes import GRID
 from label_dp.privacy import Epsilon
+from label_dp.progress import Progress
 from label_dp.schemas.calibration import Calibration
-from label_dp.service.cli import Progress
 
 if TYPE_CHECKING:
     import pyarrow as pa

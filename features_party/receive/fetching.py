@@ -18,7 +18,7 @@ from features_party.storage.home import INCOMING, Home
 from label_dp.documents.arriving import Arriving
 from label_dp.documents.manifest import FileEntry, Manifest
 from label_dp.errors import InvalidFile, VerificationFailed
-from label_dp.service.cli import Progress
+from label_dp.progress import Progress
 
 AT_ONCE = 3  # files; one connection rarely fills a long way, and more of them harm others on it
 

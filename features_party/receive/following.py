@@ -20,7 +20,7 @@ from label_dp.documents.hand_over import HandOver
 from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import LabelDPError, MalformedHandOver, SignatureInvalid
 from label_dp.moments import DAY
-from label_dp.service.database import Database
+from label_dp.store.database import Database
 
 MOST = 1000  # hand-overs of one labels party
 Told = Callable[[], dict[str, Any]]

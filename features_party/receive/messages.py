@@ -22,8 +22,8 @@ from label_dp.documents.manifest import Manifest
 from label_dp.documents.rehearsal import Rehearsal
 from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import InvalidFile, InvalidInput, LabelDPError
-from label_dp.service.cli import Progress
-from label_dp.service.folders import place_folder
+from label_dp.progress import Progress
+from label_dp.store.folders import place_folder
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import InvalidFile
 from label_dp.moments import DAY
-from label_dp.service.folders import write_durably
+from label_dp.store.folders import write_durably
 
 NOTED = ("name", "pinned", "by", "origin", "expires", "revoked", "handed_over", "successor")
 

@@ -15,7 +15,7 @@ from features_party.receive.offers import Offer
 from label_dp.documents.bundle import ENVELOPE_SUFFIX, FOLDER_ENVELOPE, Bundle, verify
 from label_dp.documents.manifest import Manifest
 from label_dp.errors import InvalidFile, InvalidInput, LabelDPError
-from label_dp.service.folders import copy_file, fsync_folder, place_folder
+from label_dp.store.folders import copy_file, fsync_folder, place_folder
 
 
 @dataclass(frozen=True)

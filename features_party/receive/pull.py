@@ -10,7 +10,7 @@ from features_party.receive.fetching import fetch_files
 from features_party.receive.offers import ChooseKey, offered
 from features_party.receive.placing import Target
 from label_dp.documents.manifest import Manifest
-from label_dp.service.cli import Progress
+from label_dp.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from features_party.receive.offers import ENDED, ChooseKey
 from features_party.receive.pull import LocalMessage
 from label_dp.documents.bundle import Bundle, verify
 from label_dp.errors import Conflict, InvalidInput, LabelDPError, Unavailable
-from label_dp.service.cli import Progress
+from label_dp.progress import Progress
 
 Bring = Callable[[str, Path, Progress], LocalMessage]
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0

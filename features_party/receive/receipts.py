@@ -22,7 +22,7 @@ from label_dp.audit.receipts import signed_digest
 from label_dp.audit.store import AuditStore
 from label_dp.documents.receipt import GENESIS, Receipt
 from label_dp.errors import LabelDPError, NotFound, Unavailable
-from label_dp.service.database import Database
+from label_dp.store.database import Database
 
 t = tables.received
 AT_ONCE = 1000  # receipts sent by one call; the next one goes on

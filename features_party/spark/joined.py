@@ -21,7 +21,7 @@ from features_party.tables.label_columns import LabelColumns
 from features_party.tables.unmatched import WATCHED, Counts, Limits, check_unmatched
 from features_party.training.correction import Correction
 from label_dp.errors import Unavailable
-from label_dp.service.cli import Progress
+from label_dp.progress import Progress
 from label_dp.spark.cluster import PROBLEM, Cluster, mapped
 
 if TYPE_CHECKING:

@@ -40,8 +40,8 @@ from features_party.training.threads import one_blas_thread
 from features_party.training.words import learn_words
 from label_dp.domain import Domain
 from label_dp.errors import InvalidInput, InvalidLoss, InvalidTable, TooLarge
+from label_dp.progress import Progress
 from label_dp.schemas.training import Learning
-from label_dp.service.cli import Progress
 from label_dp.spark.cluster import Cluster
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from label_dp.service import folders
-from label_dp.service.home import Home as AnyHome
-from label_dp.service.home import Room
-from label_dp.service.macs import keyed
+from label_dp.store import folders
+from label_dp.store.home import Home as AnyHome
+from label_dp.store.home import Room
+from label_dp.store.macs import keyed
 
 INCOMING = ".incoming-"
 

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from features_party.storage.home import INCOMING
 from label_dp.errors import Unavailable
-from label_dp.service import folders
-from label_dp.service.folders import LEFTOVER_SECONDS
-from label_dp.service.objects.bucket import CHUNK
-from label_dp.service.objects.port import DamagedObject, Objects
+from label_dp.store import folders
+from label_dp.store.folders import LEFTOVER_SECONDS
+from label_dp.store.objects.bucket import CHUNK
+from label_dp.store.objects.port import DamagedObject, Objects
 
 
 class FileStore(ABC):

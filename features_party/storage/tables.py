@@ -7,11 +7,11 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from label_dp.audit.store import SAME_EVENT, audit_table, heads_table
-from label_dp.service.apikeys import apikey_table
-from label_dp.service.database import Database
-from label_dp.service.idempotency import idempotency_table
-from label_dp.service.migrations import prepare
-from label_dp.service.sessions import session_table
+from label_dp.store.apikeys import apikey_table
+from label_dp.store.database import Database
+from label_dp.store.idempotency import idempotency_table
+from label_dp.store.migrations import prepare
+from label_dp.store.sessions import session_table
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 HEAD = "0001"

@@ -20,10 +20,10 @@ from label_dp.audit.store import Clock
 from label_dp.columnar.frames import PANDAS_INDEX
 from label_dp.columnar.tables import canonical_ids, read_table, refuse_duplicates, require_columns
 from label_dp.errors import Conflict, InvalidInput, InvalidTable, NotFound
-from label_dp.service.database import Database
-from label_dp.service.folders import fsync_folder
-from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
-from label_dp.service.paging import Listing, Page, select_page
+from label_dp.store.database import Database
+from label_dp.store.folders import fsync_folder
+from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply
+from label_dp.store.paging import Listing, Page, select_page
 
 if TYPE_CHECKING:
     import pyarrow as pa

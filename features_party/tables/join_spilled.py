@@ -33,7 +33,7 @@ from features_party.training.correction import Correction
 from label_dp.ahead import ahead
 from label_dp.columnar.tables import canonical_ids, duplicate_rows
 from label_dp.errors import InvalidRows, InvalidTable, RowProblem, Unavailable
-from label_dp.service.cli import Progress
+from label_dp.progress import Progress
 
 if TYPE_CHECKING:
     import pyarrow as pa

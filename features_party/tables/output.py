@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from label_dp.errors import InvalidFile
-from label_dp.service.cli import replacing
+from label_dp.store.output_files import replacing
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -31,8 +31,8 @@ from features_party.training.warm import Warm
 from features_party.training.words import learn_words
 from label_dp.domain import Domain
 from label_dp.errors import InvalidLoss, InvalidTable
+from label_dp.progress import Progress
 from label_dp.schemas.training import Learning
-from label_dp.service.cli import Progress
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,7 +21,7 @@ from features_party.training.links import Link
 from features_party.training.objectives import ChannelGradients
 from features_party.training.spread import Spread
 from features_party.training.words import Words
-from label_dp.service.cli import Progress
+from label_dp.progress import Progress
 
 FloatArray = npt.NDArray[np.float64]
 Rowwise = npt.NDArray[np.integer]

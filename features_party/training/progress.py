@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from label_dp.service.cli import Progress
+from label_dp.progress import Progress
 
 TELLS_AFTER = 2.0  # seconds
 SMALLEST_SHARE = 0.04  # done, before it tells anything of the rest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from label_dp.service.application import application
+from label_dp.http.application import application
 from labels_party.api import (
     asking,
     audit,

@@ -8,9 +8,9 @@ from typing import Any
 from fastapi import Request, Response
 from pydantic import BaseModel, Field
 
-from label_dp.service.calls import LARGE
-from label_dp.service.http import PROBLEM_RESPONSES, problem_responses
-from label_dp.service.json_bodies import JsonRouter
+from label_dp.http.calls import LARGE
+from label_dp.http.json_bodies import JsonRouter
+from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
 from labels_party.api.context import Ctx, IdempotencyKey, Owner, idempotent
 from labels_party.api.models import WorkOut
 from labels_party.api.work import OUT

@@ -9,9 +9,9 @@ from sqlalchemy.engine import Connection
 
 from label_dp.documents.statement import CONTENT_SECURITY_POLICY
 from label_dp.errors import NotFound
-from label_dp.service.audit_events import add_audit_calls
-from label_dp.service.http import PROBLEM_RESPONSES, problem_responses
-from label_dp.service.json_bodies import JsonRouter
+from label_dp.http.audit_events import add_audit_calls
+from label_dp.http.json_bodies import JsonRouter
+from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
 from labels_party.api.context import Auditor, Ctx, Viewer
 from labels_party.api.models import BudgetOut
 from labels_party.work.kind import RELEASES

@@ -10,12 +10,12 @@ from sqlalchemy.engine import Connection
 
 from label_dp.documents.kinds.calibration import CALIBRATION
 from label_dp.errors import NotFound
+from label_dp.http.calls import UPLOAD
+from label_dp.http.json_bodies import JsonRouter
+from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
 from label_dp.privacy import Epsilon
 from label_dp.schemas.calibration import Allowance, Calibration
-from label_dp.service.calls import UPLOAD
-from label_dp.service.http import PROBLEM_RESPONSES, problem_responses
-from label_dp.service.idempotency import Reply
-from label_dp.service.json_bodies import JsonRouter
+from label_dp.store.idempotency import Reply
 from labels_party.api.columns import ScoreColumns
 from labels_party.api.context import Ctx, IdempotencyKey, Lister, Owner, Viewer, idempotent
 from labels_party.api.models import AnswerOut

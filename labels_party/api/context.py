@@ -6,10 +6,10 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from label_dp.service.apikeys import Principal
-from label_dp.service.http import IdempotencyKey as IdempotencyKey
-from label_dp.service.http import require
-from label_dp.service.idempotency import IdempotentCall
+from label_dp.http.route_docs import IdempotencyKey as IdempotencyKey
+from label_dp.http.route_docs import require
+from label_dp.store.apikeys import Principal
+from label_dp.store.idempotency import IdempotentCall
 from labels_party.bootstrap import Services
 from labels_party.work.seen import to_the_day as to_the_day
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fastapi import Request
 
+from label_dp.http.calls import LARGE
+from label_dp.http.json_bodies import JsonRouter
+from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
 from label_dp.schemas.population import Schedule
-from label_dp.service.calls import LARGE
-from label_dp.service.http import PROBLEM_RESPONSES, problem_responses
-from label_dp.service.json_bodies import JsonRouter
 from labels_party.api.context import Ctx, IdempotencyKey, Owner, idempotent
 from labels_party.api.models import BatchOut
 

@@ -8,12 +8,12 @@ from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field, StrictInt, StrictStr, model_validator
 from sqlalchemy.engine import Connection
 
+from label_dp.http.calls import LARGE
+from label_dp.http.json_bodies import JsonRouter
+from label_dp.http.links import LINK_DOCS, Paged, with_link
+from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
 from label_dp.schemas.base import Ask, whole
-from label_dp.service.calls import LARGE
-from label_dp.service.http import PROBLEM_RESPONSES, problem_responses
-from label_dp.service.json_bodies import JsonRouter
-from label_dp.service.links import LINK_DOCS, Paged, with_link
-from label_dp.service.paging import Listing
+from label_dp.store.paging import Listing
 from labels_party.api.context import Auditor, Ctx, IdempotencyKey, Owner, idempotent, to_the_day
 
 router = JsonRouter(prefix="/v1/populations", tags=["erasures"], responses=PROBLEM_RESPONSES)

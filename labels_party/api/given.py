@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 from fastapi import Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from label_dp.service.http import PROBLEM_RESPONSES
-from label_dp.service.json_bodies import JsonRouter
-from label_dp.service.links import LINK_DOCS, PagedEitherWay, with_link
+from label_dp.http.json_bodies import JsonRouter
+from label_dp.http.links import LINK_DOCS, PagedEitherWay, with_link
+from label_dp.http.route_docs import PROBLEM_RESPONSES
 from labels_party.api.context import Auditor, Ctx, to_the_day
 from labels_party.api.models import BatchOut
 from labels_party.api.work import Day, InPopulation, State

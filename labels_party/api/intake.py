@@ -9,13 +9,13 @@ from fastapi import Query, Request, Response
 from sqlalchemy.engine import Connection
 
 from label_dp.errors import NotFound
+from label_dp.http.calls import LARGE, UPLOAD
+from label_dp.http.json_bodies import JsonRouter, quickly
+from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
 from label_dp.schemas.population import Batch
 from label_dp.schemas.population import Population as PopulationAsked
-from label_dp.service.apikeys import Principal
-from label_dp.service.calls import LARGE, UPLOAD
-from label_dp.service.http import PROBLEM_RESPONSES, problem_responses
-from label_dp.service.idempotency import Reply
-from label_dp.service.json_bodies import JsonRouter, quickly
+from label_dp.store.apikeys import Principal
+from label_dp.store.idempotency import Reply
 from labels_party.api.columns import IdColumns, LabelColumns
 from labels_party.api.context import (
     Auditor,

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from fastapi import Query
 
+from label_dp.http.json_bodies import JsonRouter
+from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
 from label_dp.schemas.plan import Plan
-from label_dp.service.http import PROBLEM_RESPONSES, problem_responses
-from label_dp.service.json_bodies import JsonRouter
 from labels_party.api.context import Auditor, Ctx
 from labels_party.api.models import PlanOut
 from labels_party.planning import planned

@@ -8,12 +8,12 @@ from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field
 
 from label_dp.errors import NotFound, UnsupportedMediaType
+from label_dp.http.calls import UPLOAD
+from label_dp.http.json_bodies import JsonRouter
+from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
 from label_dp.schemas.predictor import Predictor, PredictorQuery
-from label_dp.service.apikeys import Principal
-from label_dp.service.calls import UPLOAD
-from label_dp.service.http import PROBLEM_RESPONSES, problem_responses
-from label_dp.service.idempotency import Reply
-from label_dp.service.json_bodies import JsonRouter
+from label_dp.store.apikeys import Principal
+from label_dp.store.idempotency import Reply
 from labels_party.api.context import Ctx, IdempotencyKey, Owner, Reader, Viewer, idempotent, to_the_day
 from labels_party.api.uploads import Upload, receive
 from labels_party.labels.formats.formats import CSV, PARQUET

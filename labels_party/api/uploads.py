@@ -14,11 +14,11 @@ from fastapi import Request
 
 from label_dp.columnar.budget import FREE, Budget, needs
 from label_dp.errors import InvalidFile
-from label_dp.service.apikeys import Principal
-from label_dp.service.bodies import is_small
-from label_dp.service.gathered import Gathered
-from label_dp.service.idempotency import Claim, IdempotentCall, Reply
-from label_dp.service.threads import Threads
+from label_dp.http.bodies import is_small
+from label_dp.http.gathered import Gathered
+from label_dp.http.threads import Threads
+from label_dp.store.apikeys import Principal
+from label_dp.store.idempotency import Claim, IdempotentCall, Reply
 from labels_party.bootstrap import Services
 from labels_party.labels.chunks import Chunks
 from labels_party.labels.formats import Format, format_of

@@ -9,11 +9,11 @@ from pydantic import BaseModel, Field
 from sqlalchemy.engine import Connection
 
 from label_dp.actors import with_names
+from label_dp.http.json_bodies import JsonRouter
+from label_dp.http.links import Limit
+from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
 from label_dp.schemas.webhook import Webhook
-from label_dp.service.http import PROBLEM_RESPONSES, problem_responses
-from label_dp.service.idempotency import Reply
-from label_dp.service.json_bodies import JsonRouter
-from label_dp.service.links import Limit
+from label_dp.store.idempotency import Reply
 from labels_party.api.context import Auditor, Ctx, IdempotencyKey, Owner, idempotent, to_the_day
 
 router = JsonRouter(prefix="/v1/webhooks", tags=["webhooks"], responses=PROBLEM_RESPONSES)

@@ -19,12 +19,12 @@ from pydantic import BaseModel, BeforeValidator, Field
 from sqlalchemy.engine import Connection
 
 from label_dp.errors import Conflict, NotFound
-from label_dp.service.apikeys import Principal
-from label_dp.service.files import ServedFile
-from label_dp.service.http import PROBLEM_RESPONSES, problem_responses
-from label_dp.service.json_bodies import JsonRouter
-from label_dp.service.links import LINK_DOCS, Paged, with_link
-from label_dp.service.paging import Listing, Page
+from label_dp.http.files import ServedFile
+from label_dp.http.json_bodies import JsonRouter
+from label_dp.http.links import LINK_DOCS, Paged, with_link
+from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
+from label_dp.store.apikeys import Principal
+from label_dp.store.paging import Listing, Page
 from labels_party.api.context import (
     Auditor,
     Ctx,

@@ -26,7 +26,7 @@ from labels_party.cli import rotation as rotation
 from labels_party.cli import backups as backups
 # isort: on
 
-from label_dp.service.cli import run
+from label_dp.cli.startup import run
 from labels_party.cli.app import app as app
 
 

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from label_dp.service.answers import answer_rows, budget_rows, headline, show_result
-from label_dp.service.cli import AROUND, emit, say, table
-from label_dp.service.party_commands import Force, Json
+from label_dp.cli.answers import answer_rows, budget_rows, headline, show_result
+from label_dp.cli.output import emit, say, table
+from label_dp.cli.panels import AROUND
+from label_dp.cli.party_commands import Force, Json
 from labels_party.cli.app import app, services
 from labels_party.cli.lists import (
     GIVEN,

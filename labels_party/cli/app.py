@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from label_dp.service.party_commands import commands_of
+from label_dp.cli.party_commands import commands_of
 
 app, apikey, audit = commands_of(
     "labels-party", "Take in sensitive labels, account for every ε, and emit one signed, privatized message."

@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from label_dp.service.cli import ADMINISTRATION, OFFICER, echo, emit
-from label_dp.service.party_commands import Json
+from label_dp.cli.output import echo, emit
+from label_dp.cli.panels import ADMINISTRATION, OFFICER
+from label_dp.cli.party_commands import Json
 from labels_party.cli.app import app, services
 
 Name = Annotated[str, typer.Option("--as", help="Who decides; another name than that of who asked for it.")]

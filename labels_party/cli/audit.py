@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from label_dp.audit.group import Audited, add_audit_commands
+from label_dp.cli.audit_group import Audited, add_audit_commands
 from labels_party.cli.app import audit, services
 
 

@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from label_dp.service.cli import emit, progress, say, whole
-from label_dp.service.party_commands import Json
+from label_dp.cli.numbers import whole
+from label_dp.cli.output import emit, progress, say
+from label_dp.cli.party_commands import Json
 from labels_party.cli.app import app
 
 
@@ -45,7 +46,7 @@ def check(
     """
     from label_dp.domain import BINARY
     from label_dp.schemas.population import Population
-    from label_dp.service.validation import as_model
+    from label_dp.schemas.validation import as_model
     from labels_party.files.check import NOTICE, FileOfLabels
     from labels_party.files.check import check as look
     from labels_party.files.inputs import population_of

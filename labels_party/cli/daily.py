@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
+from label_dp.cli.output import confirm, echo, emit
+from label_dp.cli.panels import ADMINISTRATION
+from label_dp.cli.party_commands import Json, Yes
 from label_dp.errors import InvalidInput
-from label_dp.service.cli import ADMINISTRATION, confirm, echo, emit
-from label_dp.service.party_commands import Json, Yes
 from labels_party.cli.app import app, services
 
 

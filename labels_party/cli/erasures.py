@@ -7,8 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from label_dp.service.cli import OFFICER, confirm, echo, emit, say, table, whole
-from label_dp.service.party_commands import Json, Yes
+from label_dp.cli.numbers import whole
+from label_dp.cli.output import confirm, echo, emit, say, table
+from label_dp.cli.panels import OFFICER
+from label_dp.cli.party_commands import Json, Yes
 from labels_party.cli.app import app, services
 
 PopulationName = Annotated[str, typer.Option(help="Name or id of the population.")]

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from label_dp.service.cli import echo
-from label_dp.service.party_commands import (
+from label_dp.cli.output import echo
+from label_dp.cli.party_commands import (
     Expires,
     Json,
     KeyName,

@@ -6,9 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from label_dp.service.cli import OFFICER, emit, say, table, whole
-from label_dp.service.layout import number
-from label_dp.service.party_commands import Json
+from label_dp.cli.layout import number
+from label_dp.cli.numbers import whole
+from label_dp.cli.output import emit, say, table
+from label_dp.cli.panels import OFFICER
+from label_dp.cli.party_commands import Json
 from labels_party.cli.app import app, services
 
 PopulationName = Annotated[str | None, typer.Option("--population", help="Name or id; default all populations.")]
@@ -104,7 +106,7 @@ def everything_given(family: Any, limit: int, **wanted: Any) -> list[dict[str, A
 
 def in_pages(limit: int, look: Any) -> list[dict[str, Any]]:
     """Rows of a listing, page after page."""
-    from label_dp.service.paging import MOST, Page
+    from label_dp.store.paging import MOST, Page
 
     rows: list[dict[str, Any]] = []
     cursor: str | None = None

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from label_dp.cli.commands import command
+from label_dp.cli.layout import number
+from label_dp.cli.output import emit, say, table
+from label_dp.cli.party_commands import Force, Json
 from label_dp.errors import InvalidInput
-from label_dp.service.cli import emit, say, table
-from label_dp.service.commands import command
-from label_dp.service.layout import number
-from label_dp.service.party_commands import Force, Json
 from labels_party.cli.app import app, services
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from label_dp.service.cli import emit, say, warn
-from label_dp.service.commands import command
-from label_dp.service.party_commands import Json
+from label_dp.cli.commands import command
+from label_dp.cli.output import emit, say, warn
+from label_dp.cli.party_commands import Json
 from labels_party.cli.app import app, services
 
 if TYPE_CHECKING:

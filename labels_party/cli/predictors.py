@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from label_dp.cli.commands import command
+from label_dp.cli.numbers import whole
+from label_dp.cli.output import emit, say, table
+from label_dp.cli.panels import AROUND
+from label_dp.cli.party_commands import Force, Json
 from label_dp.errors import InvalidInput
-from label_dp.service.cli import AROUND, emit, paid_for, replacing, say, table, whole, writable
-from label_dp.service.commands import command
-from label_dp.service.party_commands import Force, Json
+from label_dp.store.output_files import paid_for, replacing, writable
 from labels_party.cli.app import app, services
 
 if TYPE_CHECKING:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from label_dp.cli.commands import command
+from label_dp.cli.output import emit, progress, warn
+from label_dp.cli.panels import EXPERT_PANEL
+from label_dp.cli.party_commands import Json
 from label_dp.errors import InvalidFile
-from label_dp.service.cli import EXPERT_PANEL, emit, progress, warn
-from label_dp.service.commands import command
-from label_dp.service.party_commands import Json
 from labels_party.cli.app import app, services
 from labels_party.cli.names import told_apart
 from labels_party.cli.show import show_message, show_waiting

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from label_dp.service.cli import OFFICER, echo, emit
-from label_dp.service.party_commands import Force, Json
+from label_dp.cli.output import echo, emit
+from label_dp.cli.panels import OFFICER
+from label_dp.cli.party_commands import Force, Json
 from labels_party.cli.app import app, services
 
 

@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from label_dp.cli.output import confirm, echo, emit, warn
+from label_dp.cli.panels import ADMINISTRATION
+from label_dp.cli.party_commands import Force, Json, Yes
 from label_dp.documents.canonical import canonical_bytes
-from label_dp.service.cli import ADMINISTRATION, confirm, echo, emit, replacing, warn
-from label_dp.service.party_commands import Force, Json, Yes
+from label_dp.store.output_files import replacing
 from labels_party.cli.app import app, services
 
 keys = typer.Typer(help="Change the keys of this home.", no_args_is_help=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from label_dp.service.party_commands import add_serve
+from label_dp.cli.party_commands import add_serve
 from labels_party.cli.app import app, services
 
 

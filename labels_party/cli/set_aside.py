@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from label_dp.service.cli import ADMINISTRATION, echo, emit, table
-from label_dp.service.party_commands import Json
+from label_dp.cli.output import echo, emit, table
+from label_dp.cli.panels import ADMINISTRATION
+from label_dp.cli.party_commands import Json
 from labels_party.cli.app import app, services
 
 set_aside = typer.Typer(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from label_dp.service.answers import budget_rows, headline
-from label_dp.service.cli import table
-from label_dp.service.layout import number
+from label_dp.cli.answers import budget_rows, headline
+from label_dp.cli.layout import number
+from label_dp.cli.output import table
 
 
 def shortened(values: list[str], most: int = 8) -> str:

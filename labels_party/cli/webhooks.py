@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
+from label_dp.cli.output import echo, emit, table
+from label_dp.cli.panels import ADMINISTRATION
+from label_dp.cli.party_commands import Json
 from label_dp.errors import Unavailable
-from label_dp.service.cli import ADMINISTRATION, echo, emit, table
-from label_dp.service.party_commands import Json
 from labels_party.cli.app import app, services
 
 webhook = typer.Typer(help="Signed notices to your own services.", no_args_is_help=True)

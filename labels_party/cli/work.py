@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from label_dp.cli.commands import Made, command, command_later
+from label_dp.cli.output import echo, emit, progress, table
+from label_dp.cli.panels import AROUND, Panel
+from label_dp.cli.party_commands import Force, Json
 from label_dp.errors import InvalidInput
-from label_dp.service.cli import AROUND, Panel, echo, emit, progress, table
-from label_dp.service.commands import Made, command, command_later
-from label_dp.service.party_commands import Force, Json
 from labels_party.cli.answers import show_answer
 from labels_party.cli.app import app, services
 

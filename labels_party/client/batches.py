@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
+from label_dp.cli.output import progress as bar
 from label_dp.client import labels_paths as at
 from label_dp.client.asking import asks, members
 from label_dp.client.conversation import Conversation, Json, Request, ask, delete, entries, get, path, post
@@ -13,7 +14,6 @@ from label_dp.client.tables import as_arrow, renamed
 from label_dp.columnar.frames import as_table, chunked, length
 from label_dp.errors import RemoteProblem
 from label_dp.schemas.population import Batch, Population, Schedule
-from label_dp.service.cli import progress as bar
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,9 +9,10 @@ from typing import Any
 from label_dp.columnar.csv_text import with_lines
 from label_dp.errors import InvalidInput, InvalidRows
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit, parse_delta
+from label_dp.progress import Progress
 from label_dp.schemas.base import Ask
 from label_dp.schemas.calibration import Calibration
-from label_dp.service.cli import Progress, paid_for, replacing, writable
+from label_dp.store.output_files import paid_for, replacing, writable
 from labels_party.bootstrap import Services
 from labels_party.contents import of_answer
 from labels_party.files.jobs import again, charged, finish, refuse_costly, refuse_unnamed, still_unfinished, waits

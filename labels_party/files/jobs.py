@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from label_dp.actors import with_names
+from label_dp.cli.output import warn
 from label_dp.errors import AlreadyReleased, BudgetExceeded, Conflict, InvalidInput
 from label_dp.privacy import ZERO, EpsilonSplit
-from label_dp.service.cli import Progress, warn
+from label_dp.progress import Progress
 from labels_party.bootstrap import Services
 from labels_party.labels.batch_uses import ACCEPTED, PUBLISHED, WORKING
 from labels_party.labels.batches import Batch

@@ -13,7 +13,8 @@ from label_dp.documents.bundle import ENVELOPE_SUFFIX
 from label_dp.documents.manifest import Manifest
 from label_dp.documents.signing import MANIFEST_TYPE, open_envelope
 from label_dp.errors import Conflict, InvalidFile, InvalidInput
-from label_dp.service.cli import Progress, paid_for
+from label_dp.progress import Progress
+from label_dp.store.output_files import paid_for
 from labels_party.bootstrap import Services
 from labels_party.contents import of_message
 from labels_party.files.jobs import (

@@ -22,8 +22,8 @@ from label_dp.columnar.tables import canonical_ids, read_table, refuse_duplicate
 from label_dp.documents.kinds.linear_model import LINEAR_MODEL
 from label_dp.documents.kinds.rectangle import RECTANGLE
 from label_dp.errors import Conflict, InvalidFile, InvalidTable, LabelDPError, TooLarge, Unavailable
-from label_dp.service.database import Database
-from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
+from label_dp.store.database import Database
+from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.kinds.feature_schema import Schema
 from labels_party.labels.batch_uses import standing
 from labels_party.labels.batches import ERASED, FEATURES, PURGED, Batch, Batches

@@ -26,9 +26,9 @@ from sqlalchemy.engine import Connection
 
 from label_dp.actors import with_names
 from label_dp.errors import Conflict, InvalidInput, NotFound
-from label_dp.service.apikeys import names_of
-from label_dp.service.database import Database
-from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
+from label_dp.store.apikeys import names_of
+from label_dp.store.database import Database
+from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import (
     DROP,

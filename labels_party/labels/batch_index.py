@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from sqlalchemy.engine import Connection
 
 from label_dp.errors import Conflict
-from label_dp.service.database import Database
+from label_dp.store.database import Database
 from labels_party.labels.batches import EXAMPLES, ID_LIST, LABELS, RUNS, Batch, Batches, Segment, require_sendable
 from labels_party.labels.runs import Run
 from labels_party.labels.vault import LabelVault

@@ -15,8 +15,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from label_dp.errors import Unavailable
-from label_dp.service.database import Database
-from label_dp.service.objects.port import DamagedObject
+from label_dp.store.database import Database
+from label_dp.store.objects.port import DamagedObject
 from labels_party.labels.key_service import KeyService
 from labels_party.storage.tables import batch_keys, installation
 

@@ -9,8 +9,8 @@ from typing import TypeVar
 from sqlalchemy.engine import Connection
 
 from label_dp.errors import LabelDPError, Unavailable
-from label_dp.service.database import Database
-from label_dp.service.idempotency import IdempotentCall, Reply
+from label_dp.store.database import Database
+from label_dp.store.idempotency import IdempotentCall, Reply
 from labels_party.labels.batches import StaleBatch
 from labels_party.labels.vault import LabelVault
 

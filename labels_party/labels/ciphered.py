@@ -18,8 +18,8 @@ from typing import BinaryIO, Protocol
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from label_dp.service.macs import derived
-from label_dp.service.objects.port import DamagedObject
+from label_dp.store.macs import derived
+from label_dp.store.objects.port import DamagedObject
 
 CHUNK = 1 << 17
 TAG, NONCE, SALT = 16, 12, 16

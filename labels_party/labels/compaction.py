@@ -14,8 +14,8 @@ from typing import Protocol
 from sqlalchemy.engine import Connection
 
 from label_dp.errors import LabelDPError
-from label_dp.service.database import Database
-from label_dp.service.logs import event, log_internal
+from label_dp.logs import event, log_internal
+from label_dp.store.database import Database
 from labels_party.labels.batches import LABELS, RUNS, Batches, Segment
 from labels_party.labels.runs import merge, total
 from labels_party.labels.upload_runs import BUFFER, merged_pieces, spilled

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy.engine import Connection
 
 from label_dp.errors import OverlappingBatch, Unavailable
-from label_dp.service.database import Database
+from label_dp.store.database import Database
 from labels_party.labels.batches import HISTORY, Batch, Segment, StaleBatch
 from labels_party.labels.history import History
 from labels_party.labels.runs import Run, members, only, page_out

@@ -29,10 +29,10 @@ from label_dp.audit.events import ERASED as LABEL_ERASED
 from label_dp.audit.events import ERASURE_REQUESTED, Event, Subject
 from label_dp.audit.store import AuditStore
 from label_dp.errors import Conflict, InvalidInput, LabelDPError
-from label_dp.service.apikeys import names_of
-from label_dp.service.database import Database
-from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
-from label_dp.service.logs import event
+from label_dp.logs import event
+from label_dp.store.apikeys import names_of
+from label_dp.store.database import Database
+from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batch_uses import PUBLISHED, standing
 from labels_party.labels.batches import ERASED, RUNS, SEALED, Batch, Batches, Segment, timestamp

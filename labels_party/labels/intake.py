@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from sqlalchemy.engine import Connection
 
 from label_dp.errors import Conflict, InvalidInput, LabelDPError, Unavailable
-from label_dp.service.database import Database
-from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
+from label_dp.store.database import Database
+from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.labels.arrival import Arrival
 from labels_party.labels.batch_index import BatchIndex, look
 from labels_party.labels.batches import DELETE, INSERT, UPSERT, Batches, Segment

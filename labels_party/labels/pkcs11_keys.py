@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from label_dp.errors import InvalidSettings, Unavailable
 from label_dp.installing import pip_install
-from label_dp.service.objects.port import DamagedObject
+from label_dp.store.objects.port import DamagedObject
 from labels_party.labels.ciphered import DAMAGED, NONCE
 from labels_party.storage.secrets import Secrets
 

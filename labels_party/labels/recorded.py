@@ -8,8 +8,8 @@ import numpy as np
 from sqlalchemy.engine import Connection
 
 from label_dp.errors import Conflict
-from label_dp.service.database import Database
-from label_dp.service.idempotency import IdempotentCall, Reply
+from label_dp.store.database import Database
+from label_dp.store.idempotency import IdempotentCall, Reply
 from labels_party.labels.arrival import Arrival
 from labels_party.labels.aside import Insert, note_inserts
 from labels_party.labels.at_rest import digest_key

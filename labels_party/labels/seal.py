@@ -23,8 +23,8 @@ from sqlalchemy.engine import Connection
 from label_dp.ahead import ahead
 from label_dp.audit.events import BATCH_SEALED, Event, Subject
 from label_dp.errors import Conflict
-from label_dp.service.database import Database
-from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
+from label_dp.store.database import Database
+from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.labels.aside import UploadsSetAside, digests_of, forget_counted
 from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import (

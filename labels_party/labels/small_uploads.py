@@ -18,7 +18,7 @@ import numpy.typing as npt
 from sqlalchemy.engine import Connection
 
 from label_dp.errors import LabelDPError
-from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply, earlier_of, remember
+from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply, earlier_of, remember
 from labels_party.labels.aside import Insert, note_inserts
 from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batch_index import BatchIndex, look

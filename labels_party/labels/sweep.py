@@ -11,7 +11,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from label_dp.service.database import Database
+from label_dp.store.database import Database
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.tables import segments
 

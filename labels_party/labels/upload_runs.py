@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from label_dp.ahead import in_turn
-from label_dp.service.quota import processors
+from label_dp.quota import processors
 from labels_party.labels.runs import EMPTY, Run, Scratch, cut, merge, repeated, sort_run, total
 
 BUFFER, BUFFER_BYTES = 1 << 20, 1 << 25  # ids whose digests are sorted at once, or their bytes: they wait in memory

@@ -14,8 +14,8 @@ import numpy as np
 
 from label_dp.ahead import ahead
 from label_dp.errors import Unavailable
-from label_dp.service.objects.folder import FolderObjects, mapping
-from label_dp.service.objects.port import Objects, Stored
+from label_dp.store.objects.folder import FolderObjects, mapping
+from label_dp.store.objects.port import Objects, Stored
 from labels_party.labels.ciphered import Reader, ciphered
 from labels_party.labels.digests import U64
 

@@ -23,10 +23,10 @@ from sqlalchemy.engine import Connection
 
 from label_dp.documents.canonical import canonical_bytes
 from label_dp.errors import InvalidInput
-from label_dp.service.database import Database
-from label_dp.service.logs import event, log_internal
-from label_dp.service.webhooks import sign_webhook
-from label_dp.service.worker import Worker
+from label_dp.http.webhooks import sign_webhook
+from label_dp.http.worker import Worker
+from label_dp.logs import event, log_internal
+from label_dp.store.database import Database
 from labels_party.notify.addresses import AddressRules, Target
 from labels_party.notify.outbox import DELIVERED, GIVEN_UP, PENDING
 from labels_party.notify.webhooks import MOST, Webhooks

@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from label_dp.errors import Conflict, InvalidInput, NotFound
+from label_dp.http.webhooks import PREFIX
 from label_dp.schemas.webhook import EVENTS
-from label_dp.service.webhooks import PREFIX
 from labels_party.notify.addresses import AddressRules
 from labels_party.notify.outbox import TEST, Outbox
 from labels_party.storage.secrets import Secrets

@@ -9,7 +9,7 @@ from sqlalchemy.engine import Connection
 
 from label_dp.errors import NotFound
 from label_dp.pages.site import FORM, Visit, page_router
-from label_dp.service.paging import Page
+from label_dp.store.paging import Page
 from labels_party.pages.context import Auditor, days, services
 from labels_party.work.given import ReleaseFilter, given
 from labels_party.work.kind import FAMILIES, Family

@@ -9,7 +9,7 @@ from sqlalchemy.engine import Connection
 
 from label_dp.errors import InvalidInput
 from label_dp.pages.site import FORM, page_router
-from label_dp.service.paging import Listing
+from label_dp.store.paging import Listing
 from labels_party.pages.context import Auditor, Owner, days, services
 
 router = page_router()

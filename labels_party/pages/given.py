@@ -8,7 +8,7 @@ from fastapi import Query, Response
 from sqlalchemy.engine import Connection
 
 from label_dp.pages.site import page_router
-from label_dp.service.paging import Page
+from label_dp.store.paging import Page
 from labels_party.pages.context import Auditor, days, services
 from labels_party.work.given import ReleaseFilter, given
 from labels_party.work.kind import FAMILIES

@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 from label_dp.audit import events
 from label_dp.audit.show import sentence
 from label_dp.pages.site import page_router
-from label_dp.service.paging import Page
+from label_dp.store.paging import Page
 from labels_party.pages.context import Anybody, days, services
 from labels_party.work.batch_listing import for_role
 from labels_party.work.given import ReleaseFilter, given

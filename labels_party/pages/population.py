@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 
 from label_dp.errors import InvalidInput
 from label_dp.pages.site import page_router
-from label_dp.service.paging import Page
+from label_dp.store.paging import Page
 from labels_party.pages.context import Auditor, days, services
 from labels_party.storage.tables import batches
 from labels_party.work.batch_listing import WantedBatches, for_role, listed

@@ -12,8 +12,8 @@ from label_dp.documents.report import signature_of
 from label_dp.errors import NotFound
 from label_dp.pages.report import render, write, write_signed
 from label_dp.privacy import ZERO, Epsilon
-from label_dp.service.cli import writable
-from label_dp.service.paging import Page
+from label_dp.store.output_files import writable
+from label_dp.store.paging import Page
 from labels_party.bootstrap import Services
 from labels_party.labels.batch_uses import PUBLISHED, WORKING
 from labels_party.ledger.populations import Population

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from label_dp.audit.group import Audited
+from label_dp.cli.audit_group import Audited
 from label_dp.pages.audit import audit_router
 from label_dp.pages.signin import site_router
 from label_dp.pages.site import Entry, Site

@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 
 from label_dp.documents.statement import CONTENT_SECURITY_POLICY
 from label_dp.pages.site import FORM, HEADERS, Visit, page_router
-from label_dp.service.paging import Page
+from label_dp.store.paging import Page
 from labels_party.labels.batch_uses import ACCEPTED, PUBLISHED, WORKING
 from labels_party.mechanisms.auto import AUTO
 from labels_party.pages.context import Owner, Receiver, Viewer, days, services

@@ -15,9 +15,9 @@ from label_dp.channels.base import Channel
 from label_dp.documents.rows import largest_encoding
 from label_dp.domain import Domain
 from label_dp.errors import InvalidInput, Unavailable
-from label_dp.service.folders import fsync_folder, reserve
 from label_dp.spark.cluster import Cluster
 from label_dp.spark.staging import staging, take
+from label_dp.store.folders import fsync_folder, reserve
 from labels_party.kinds.message.clipping import ClippedLabels, candidates
 from labels_party.kinds.message.engine import Counts, DrawJob, Engine, MessageFile, file_name
 from labels_party.kinds.message.parts import bounds, cut

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from label_dp.documents.signing import save_once
 from label_dp.errors import InvalidFile
-from label_dp.service import folders
-from label_dp.service.home import Home as AnyHome
-from label_dp.service.home import Room
+from label_dp.store import folders
+from label_dp.store.home import Home as AnyHome
+from label_dp.store.home import Room
 from labels_party.storage.secrets import Secrets
 
 INPUTS = "inputs-"  # folders of what was sent for work, below `work/`

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 from dataclasses import dataclass
 
-from label_dp.service.macs import derived, keyed
+from label_dp.store.macs import derived, keyed
 
 
 @dataclass(frozen=True)

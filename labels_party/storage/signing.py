@@ -8,7 +8,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from label_dp.documents.signing import SigningKey
-from label_dp.service.folders import erase, fsync_folder, write_durably
+from label_dp.store.folders import erase, fsync_folder, write_durably
 
 
 class FiledKey(SigningKey):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from label_dp.audit.store import SAME_EVENT, audit_table, heads_table
-from label_dp.service.apikeys import apikey_table
-from label_dp.service.idempotency import idempotency_table
-from label_dp.service.sessions import session_table
+from label_dp.store.apikeys import apikey_table
+from label_dp.store.idempotency import idempotency_table
+from label_dp.store.sessions import session_table
 
 metadata = sa.MetaData()
 HEAD = "0001"

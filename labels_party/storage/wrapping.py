@@ -13,7 +13,7 @@ from pathlib import Path
 
 from label_dp.documents.signing import save_once
 from label_dp.errors import Unavailable
-from label_dp.service.folders import erase, fsync_folder
+from label_dp.store.folders import erase, fsync_folder
 
 BYTES = 32
 NAME = re.compile(r"wrapping-([1-9]\d{0,8})\.key")

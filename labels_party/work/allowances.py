@@ -14,8 +14,8 @@ from sqlalchemy.engine import Connection
 from label_dp.audit.events import ALLOWANCE_SET
 from label_dp.errors import BudgetExceeded, InvalidEpsilon, SecondPersonNeeded
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
-from label_dp.service.database import Database
-from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
+from label_dp.store.database import Database
+from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.labels.batches import Batches, require_sealed
 from labels_party.ledger.store import Ledger
 

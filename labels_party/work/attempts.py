@@ -19,9 +19,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from label_dp.errors import LabelDPError, Unavailable
+from label_dp.logs import event
 from label_dp.privacy import Epsilon
 from label_dp.problems import problem
-from label_dp.service.logs import event
 from labels_party.labels.batch_uses import CHARGED, DRAWING, FAILED, PUBLISHED
 from labels_party.labels.batches import SEALED, Batch, timestamp
 from labels_party.ledger.populations import Population

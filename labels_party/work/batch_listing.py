@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 from label_dp.audit.events import CHARGED, RETURNED
 from label_dp.audit.store import net
 from label_dp.privacy import Epsilon, delta_string
-from label_dp.service.paging import Listing, Page, select_page
+from label_dp.store.paging import Listing, Page, select_page
 from labels_party.labels.batch_uses import PUBLISHED
 from labels_party.labels.batches import Batches
 from labels_party.storage.tables import audit_events, batches, populations

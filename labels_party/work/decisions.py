@@ -26,7 +26,7 @@ from label_dp.errors import (
     Unavailable,
 )
 from label_dp.problems import problem
-from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
+from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.labels.batch_uses import ACCEPTED, CHARGED, FAILED
 from labels_party.labels.batches import require_sealed, timestamp
 from labels_party.ledger.populations import Population

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from label_dp.errors import LabelDPError, Unavailable
-from label_dp.service.objects.port import Objects, Stored, StoreRefused
+from label_dp.store.objects.port import Objects, Stored, StoreRefused
 from labels_party.labels.ciphered import CHUNK, Reader, ciphered
 from labels_party.work.kind import Draft, Work
 

@@ -17,8 +17,8 @@ from sqlalchemy.engine import Connection
 
 from label_dp.audit.store import Clock
 from label_dp.errors import Unavailable
-from label_dp.service.apikeys import Principal
-from label_dp.service.database import Database
+from label_dp.store.apikeys import Principal
+from label_dp.store.database import Database
 from labels_party.storage.tables import fetches as t
 
 DAY = "%Y-%m-%d"

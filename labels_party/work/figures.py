@@ -15,8 +15,8 @@ from prometheus_client.core import CounterMetricFamily
 from sqlalchemy.engine import Connection
 
 from label_dp.audit.store import Clock
+from label_dp.http.observing import gauge, waited
 from label_dp.privacy import Epsilon
-from label_dp.service.observing import gauge, waited
 from labels_party.labels.batch_uses import ACCEPTED, WORKING
 from labels_party.ledger.populations import Populations
 from labels_party.ledger.rules import Account, reaches

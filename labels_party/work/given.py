@@ -16,8 +16,8 @@ from sqlalchemy.engine import Connection
 
 from label_dp.actors import with_names
 from label_dp.errors import InvalidInput
-from label_dp.service.apikeys import PREFIX, names_of
-from label_dp.service.paging import Listing, Page, select_page
+from label_dp.store.apikeys import PREFIX, names_of
+from label_dp.store.paging import Listing, Page, select_page
 from labels_party.labels.batch_uses import FAILED
 from labels_party.storage.tables import api_keys, audit_events, batches, fetches, populations, receipts
 from labels_party.storage.tables import work as t

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from label_dp.errors import LabelDPError, Unavailable
-from label_dp.service.database import Database
+from label_dp.store.database import Database
 from labels_party.storage.tables import leases
 from labels_party.work.identity import Workplace
 

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from label_dp.errors import NotFound
-from label_dp.service.paging import Listing
+from label_dp.store.paging import Listing
 from labels_party.labels.batch_uses import PUBLISHED
 from labels_party.ledger.populations import Population
 from labels_party.storage.tables import batches

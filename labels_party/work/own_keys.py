@@ -18,8 +18,8 @@ from label_dp.documents.hand_over import HandOver
 from label_dp.documents.receipt import public_key_text
 from label_dp.documents.signing import SigningKey, VerifyingKey, named_key, save_once
 from label_dp.errors import Unavailable
-from label_dp.service.database import Database
-from label_dp.service.folders import fsync_folder, write_durably
+from label_dp.store.database import Database
+from label_dp.store.folders import fsync_folder, write_durably
 from labels_party.storage.files import Home
 from labels_party.storage.signing import forget_retired, next_path, promote
 

@@ -17,9 +17,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from label_dp.errors import LabelDPError, Unavailable
-from label_dp.service.folders import LEFTOVER_SECONDS, reserve
-from label_dp.service.logs import log_internal
-from label_dp.service.objects.port import StoreRefused
+from label_dp.logs import log_internal
+from label_dp.store.folders import LEFTOVER_SECONDS, reserve
+from label_dp.store.objects.port import StoreRefused
 from labels_party.labels.batch_uses import ENDED, PUBLISHED, WORKING
 from labels_party.labels.batches import timestamp
 from labels_party.labels.seal import SealedLabels

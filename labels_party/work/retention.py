@@ -18,9 +18,9 @@ from sqlalchemy.engine import Connection
 from label_dp.audit.events import BATCH_PURGED, Event, Subject
 from label_dp.audit.store import AuditStore
 from label_dp.errors import Conflict, LabelDPError, Unavailable
-from label_dp.service.database import Database
-from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply, forget_old
-from label_dp.service.logs import event
+from label_dp.logs import event
+from label_dp.store.database import Database
+from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply, forget_old
 from labels_party.labels.batch_uses import ACCEPTED, WORKING, standing
 from labels_party.labels.batches import (
     ERASED,

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy.engine import Connection
 
 from label_dp.errors import NotFound
-from label_dp.service.apikeys import Principal
+from label_dp.store.apikeys import Principal
 from labels_party.work.kind import Family, Work
 from labels_party.work.store import Works
 

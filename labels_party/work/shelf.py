@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from label_dp.service.folders import fsync_folder
+from label_dp.store.folders import fsync_folder
 from labels_party.storage.files import INPUTS
 from labels_party.work.drafts import Drafts
 from labels_party.work.kind import FAMILIES, WorkFile

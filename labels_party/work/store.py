@@ -16,9 +16,9 @@ from label_dp.audit.events import REQUESTED
 from label_dp.documents.kinds.registry import KINDS
 from label_dp.errors import AlreadyReleased, Conflict, LabelDPError, NotFound, Unavailable
 from label_dp.schemas.base import Ask
-from label_dp.service.apikeys import names_of
-from label_dp.service.database import Database
-from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
+from label_dp.store.apikeys import names_of
+from label_dp.store.database import Database
+from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.labels.batch_uses import ACCEPTED, CHARGED, DRAWING, PUBLISHED, WORKING, refuse_second
 from labels_party.labels.batches import FEATURES, Batch, Batches, require_sealed, timestamp
 from labels_party.ledger.populations import Population

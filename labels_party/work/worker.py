@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from label_dp.service import worker
+from label_dp.http import worker
 
 Chore = Callable[[Callable[[], bool]], int]  # gets whether to stop; returns how much it did
 

@@ -1,8 +1,8 @@
 """Typed errors of both parties.
 
-Every error is a sentence: what was wrong, where, what to do. No error text may carry a label value
-(invariants 1 and 8): rows and rules are named, values never. ``label_dp.problems`` is the one map from these
-types to HTTP problem bodies; ``exit_code`` is the command line's (1 refusal, 2 bad input or usage).
+Every error is a sentence: what was wrong, where, what to do. No error text may carry a label value (invariants
+charge-for-labels and no-oracle): rows and rules are named, values never. ``label_dp.problems`` is the one map from
+these types to HTTP problem bodies; ``exit_code`` is the command line's (1 refusal, 2 bad input or usage).
 """
 
 from __future__ import annotations
@@ -13,6 +13,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 CODE = re.compile(r"[a-z][a-z0-9-]{0,60}", re.ASCII)
+
+
+def printable(text: str) -> str:
+    """Control characters as escapes: names may come from elsewhere, and a terminal would obey them."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 class LabelDPError(Exception):

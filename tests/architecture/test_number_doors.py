@@ -14,10 +14,10 @@ import features_party.api
 import features_party.cli
 import labels_party.cli
 from features_party.settings import Settings as FeaturesSettings
+from label_dp.cli import numbers as cli
 from label_dp.errors import InvalidSettings
 from label_dp.schemas.base import Ask, QueryAsk
 from label_dp.schemas.numbers import PLAIN
-from label_dp.service import cli
 from labels_party.settings import Settings as LabelsSettings
 from tests.support.number_doors import (
     body_doors,

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import Field
 
+from label_dp.cli.commands import help_of
 from label_dp.costs.slices import Cost
 from label_dp.documents.adjacency import REPLACE_ONE
 from label_dp.documents.answer import Answer
@@ -33,7 +34,6 @@ from label_dp.maps.places import number_text
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
 from label_dp.schemas.base import Ask, whole
 from label_dp.schemas.numbers import Decimalish
-from label_dp.service.commands import help_of
 from labels_party.cli import app, work
 from labels_party.client import answers
 from labels_party.kinds import registry as computed

@@ -28,9 +28,9 @@ from features_party.tables.output import write_table
 from features_party.training import learners, reading
 from features_party.training.effects import Effects
 from features_party.training.learner import Body, Fit, Graph, Learner, ModelInput, Ports, Sample, Task
+from label_dp.cli.commands import command
+from label_dp.progress import Progress
 from label_dp.schemas.training import Learning
-from label_dp.service.cli import Progress
-from label_dp.service.commands import command
 from tests.support import shared_routes
 from tests.support.commands import command as shell
 from tests.support.features_api import message_files, running

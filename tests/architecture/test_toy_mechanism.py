@@ -21,11 +21,11 @@ from pydantic import Field
 from label_dp.channels import registry
 from label_dp.channels.base import Channel
 from label_dp.channels.rr import RRChannel
+from label_dp.cli.commands import command
 from label_dp.documents.manifest import Manifest
 from label_dp.errors import InvalidMechanism
 from label_dp.privacy import Epsilon
 from label_dp.schemas.release import OPTION, Release
-from label_dp.service.commands import command
 from labels_party.cli import app, privatize
 from labels_party.mechanisms import catalogue, sampling
 from labels_party.mechanisms.randomized_response import rr_weights

@@ -18,9 +18,9 @@ import pytest
 import sqlalchemy as sa
 from pydantic import Field
 
+from label_dp.cli.commands import command
 from label_dp.documents.export import AuditExport
 from label_dp.schemas.population import Population
-from label_dp.service.commands import command
 from labels_party import bootstrap
 from labels_party.api import intake
 from labels_party.cli import app, privatize

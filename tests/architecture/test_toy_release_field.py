@@ -16,11 +16,11 @@ import pytest
 from fastapi import FastAPI
 from pydantic import Field
 
+from label_dp.cli.commands import command
 from label_dp.documents.manifest import Manifest
 from label_dp.documents.members import Text
 from label_dp.schemas.base import Word
 from label_dp.schemas.release import Release
-from label_dp.service.commands import command
 from labels_party.api.asking import router_of
 from labels_party.cli import app, privatize
 from tests.architecture.doors import awaited, blocking, grown, shell

@@ -26,15 +26,15 @@ BESIDE = {  # what the trusted files import besides each other, and why a fault 
         "labels_party.mechanisms.laplace labels_party.mechanisms.staircase labels_party.mechanisms.unbiased"
     ),
     "rows of the database, files and folders: what is charged and published is decided by their callers": (
-        "labels_party.storage.tables labels_party.storage.files labels_party.storage.secrets label_dp.service.folders "
-        "label_dp.service.layout label_dp.service.faults label_dp.service.objects.port label_dp.service.objects.bucket "
+        "labels_party.storage.tables labels_party.storage.files labels_party.storage.secrets label_dp.store.folders "
+        "label_dp.store.faults label_dp.store.objects.port label_dp.store.objects.bucket "
         "labels_party.ledger.populations labels_party.labels.batches labels_party.labels.batch_uses"
     ),
     "sealed labels at rest: which label an example has": (
         "labels_party.labels.seal labels_party.labels.vault labels_party.labels.ciphered labels_party.labels.parsing"
     ),
     "callers, repeats, notices and logs: they know ids of works and digests": (
-        "label_dp.service.apikeys label_dp.service.idempotency label_dp.service.logs labels_party.notify.outbox "
+        "label_dp.store.apikeys label_dp.store.idempotency label_dp.logs labels_party.notify.outbox "
         "labels_party.work.identity labels_party.kinds.charged"
     ),
     "the spelling of what was drawn": "label_dp.columnar.parquet_pages label_dp.columnar.thrift",

@@ -36,8 +36,8 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 from fastapi.responses import FileResponse
-from label_dp.service.connection import Connection
-from label_dp.service.files import ServedFile
+from label_dp.http.connection import Connection
+from label_dp.http.files import ServedFile
 
 app, folder = FastAPI(), Path(sys.argv[1])
 

@@ -19,7 +19,7 @@ import pytest
 
 from deploy.demo.services import Service
 from features_party.client import FeaturesPartyClient
-from label_dp.service.calls import Calls
+from label_dp.http.calls import Calls
 from labels_party.client import LabelsPartyClient
 from tests.support.both_parties import features_keys, labels_keys
 from tests.support.commands import command

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from label_dp.audit.events import CHARGED, POPULATION_CREATED, Event, Subject
 from label_dp.audit.show import EventFilter, Totals, sentence
-from label_dp.audit.store import append_only_drop
 from label_dp.errors import AuditChainBroken, InvalidInput
 from label_dp.privacy import Epsilon, EpsilonSplit
+from label_dp.store.migrations import append_only_drop
 from labels_party.cli import app
 from tests.support.labels import LabelsParty, label_table
 
@@ -117,7 +117,7 @@ def test_verify_says_what_was_checked_and_what_cannot_be(
 
 
 def test_verify_names_the_first_broken_event(told: LabelsParty) -> None:
-    from label_dp.audit.commands import verify_store
+    from label_dp.audit.verification import verify_store
     from labels_party.storage.tables import audit_events
 
     def damage(connection: sa.Connection) -> None:

@@ -14,14 +14,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy.exc import DBAPIError
 
 from label_dp.audit.events import BATCH_SEALED, CHARGED, Event, Subject
-from label_dp.audit.store import AuditStore, append_only_drop, verify_export
+from label_dp.audit.store import AuditStore, verify_export
 from label_dp.documents.canonical import canonical_bytes
 from label_dp.documents.canonical import digest as sha256
 from label_dp.documents.signing import EXPORT_TYPE, MANIFEST_TYPE, SigningKey
 from label_dp.errors import AuditChainBroken, MalformedManifest, SignatureInvalid, Unavailable
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
-from label_dp.service.database import Database
-from label_dp.service.migrations import upgrade
+from label_dp.store.database import Database
+from label_dp.store.migrations import append_only_drop, upgrade
 from labels_party.bootstrap import MIGRATIONS
 from labels_party.storage.tables import HEAD, audit_events
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from label_dp.backup import sealed_keys
+from label_dp.backup.port import Party, key_files
+from label_dp.backup.restoring import RestoreRequest, restore
+from label_dp.backup.taking import INCOMING
 from label_dp.errors import Conflict, InvalidFile, InvalidInput, LabelDPError, SignatureInvalid, Unavailable
-from label_dp.service.backup import sealed_keys
-from label_dp.service.backup.port import Party, key_files
-from label_dp.service.backup.restoring import RestoreRequest, restore
-from label_dp.service.backup.taking import INCOMING
 from labels_party.backups import labels_party
 from labels_party.settings import Settings
 from labels_party.storage.files import Home
@@ -267,7 +267,7 @@ def test_a_restore_that_fails_at_the_end_leaves_nothing(
 ) -> None:
     backup, keys, batch = whole
     with monkeypatch.context() as patch:
-        patch.setattr("label_dp.service.backup.restoring._placed", _full)
+        patch.setattr("label_dp.backup.restoring._placed", _full)
         with pytest.raises(Unavailable):
             brought_back(backup, tmp_path / "again", keys, database_url=database_url)
     assert nothing_left(tmp_path / "again")

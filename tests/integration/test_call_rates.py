@@ -9,7 +9,7 @@ import pytest
 
 from label_dp.client.peer import BUSY
 from label_dp.errors import TooManyCalls
-from label_dp.service.rates import Rates
+from label_dp.http.rates import Rates
 from tests.support.labels import LabelsParty
 
 

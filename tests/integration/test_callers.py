@@ -16,11 +16,11 @@ import features_party.api.app
 from features_party.bootstrap import ROLES as FEATURES_ROLES
 from label_dp import strict_json
 from label_dp.columnar.budget import Budget
+from label_dp.http.bodies import FREE_BYTES, Bodies, Bounds
+from label_dp.http.calls import LARGE_BODY, SMALL_BODY, Call, Calls
+from label_dp.http.json_bodies import JsonRoute
 from label_dp.pages.site import PageRoute
-from label_dp.service import validation
-from label_dp.service.bodies import FREE_BYTES, Bodies, Bounds
-from label_dp.service.calls import LARGE_BODY, SMALL_BODY, Call, Calls
-from label_dp.service.json_bodies import JsonRoute
+from label_dp.schemas import validation
 from labels_party.bootstrap import ROLES as LABELS_ROLES
 from tests.support.callers import OTHERS, Answered, answered, answering, body_calls, calls_of, filled
 from tests.support.labels import LabelsParty

@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from label_dp.errors import InvalidSettings, Unavailable
-from label_dp.service import database as module
-from label_dp.service.database import ATTEMPTS, Database
+from label_dp.store import database as module
+from label_dp.store.database import ATTEMPTS, Database
 
 SECRET = "73194.625"
 

@@ -12,8 +12,8 @@ import pytest
 
 from label_dp.audit import events
 from label_dp.errors import LabelDPError, Unavailable
-from label_dp.service.objects import bucket as requests
-from label_dp.service.objects.bucket import Bucket
+from label_dp.store.objects import bucket as requests
+from label_dp.store.objects.bucket import Bucket
 from labels_party.work import store_shelf
 from tests.integration.test_release_pipeline import Crash
 from tests.support.labels import LabelsParty, label_table

@@ -11,9 +11,9 @@ import pytest
 from features_party.backups import features_party
 from features_party.bootstrap import bootstrap
 from features_party.settings import Settings
+from label_dp.backup.restoring import RestoreRequest, restore
+from label_dp.backup.taking import back_up
 from label_dp.errors import Conflict
-from label_dp.service.backup.restoring import RestoreRequest, restore
-from label_dp.service.backup.taking import back_up
 from tests.support.receipts import Pair, pair
 
 

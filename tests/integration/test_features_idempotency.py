@@ -18,9 +18,9 @@ from features_party.bootstrap import CLAIM_SECONDS
 from features_party.storage import tables
 from features_party.tables.feature_tables import FeatureTables
 from label_dp.errors import IdempotencyConflict, IdempotencyInFlight
-from label_dp.service import idempotency
-from label_dp.service.database import Database
-from label_dp.service.idempotency import Claim, IdempotencyKeys, IdempotentCall, Reply
+from label_dp.store import idempotency
+from label_dp.store.database import Database
+from label_dp.store.idempotency import Claim, IdempotencyKeys, IdempotentCall, Reply
 from tests.support.features_api import PARQUET, WORLD, Api, form, message_files, running
 from tests.support.messages import Sender
 from tests.support.upload_formats import parquet

@@ -10,8 +10,8 @@ import sqlalchemy as sa
 
 from features_party.storage import tables
 from label_dp.errors import Unavailable
-from label_dp.service.database import Database
-from label_dp.service.migrations import current_revision, downgrade
+from label_dp.store.database import Database
+from label_dp.store.migrations import current_revision, downgrade
 
 pytestmark = pytest.mark.usefixtures("migrations_themselves")
 

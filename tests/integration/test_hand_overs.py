@@ -16,9 +16,9 @@ from deploy.verify_standalone.audit import verify_audit
 from features_party.receive.population_accounts import received
 from features_party.receive.stated import contradiction
 from label_dp import errors
-from label_dp.audit.commands import verify_file
 from label_dp.audit.events import KEY_HANDED_OVER
 from label_dp.audit.hand_overs import hand_over_event
+from label_dp.audit.verification import verify_file
 from label_dp.documents.canonical import canonical_bytes
 from label_dp.documents.hand_over import HandOver, KeyFamilies
 from label_dp.documents.receipt import public_key_text

@@ -17,7 +17,7 @@ from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 
 import features_party.api.app
-from label_dp.service.logs import FIELDS, Sparse, coarse_milliseconds
+from label_dp.logs import FIELDS, Sparse, coarse_milliseconds
 from tests.support.labels import LabelsParty
 from tests.support.messages import features_party as features_services
 

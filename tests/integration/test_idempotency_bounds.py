@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
 from features_party.storage import tables as features_tables
-from label_dp.service import idempotency as calls
-from label_dp.service.database import Database
+from label_dp.store import idempotency as calls
+from label_dp.store.database import Database
 from labels_party.storage.tables import idempotency as t
 from tests.support.features_api import running
 from tests.support.labels import LabelsParty, label_table

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from label_dp.backup.restoring import RestoreRequest, restore
+from label_dp.backup.taking import back_up
 from label_dp.errors import InvalidSettings, Unavailable
-from label_dp.service.backup.restoring import RestoreRequest, restore
-from label_dp.service.backup.taking import back_up
-from label_dp.service.objects.port import DamagedObject
+from label_dp.store.objects.port import DamagedObject
 from labels_party.backups import labels_party
 from labels_party.bootstrap import bootstrap
 from labels_party.labels.pkcs11_keys import TokenKeys

@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from label_dp.errors import Unavailable
-from label_dp.service.objects.port import DamagedObject
+from label_dp.store.objects.port import DamagedObject
 from labels_party.bootstrap import bootstrap
 from labels_party.labels.batch_keys import PAD, BatchKeys
 from labels_party.labels.batches import SEALED

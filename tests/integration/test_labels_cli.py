@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import typer
 
+from label_dp.cli.startup import run as run_app
 from label_dp.documents.signing import VerifyingKey
-from label_dp.service.cli import run as run_app
 from labels_party import cli
 from tests.support.labels_cli import Run, arguments, refused
 

@@ -13,9 +13,9 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from label_dp.errors import Unavailable
-from label_dp.service import migrations
-from label_dp.service.database import Database
-from label_dp.service.migrations import current_revision, downgrade, prepare, upgrade
+from label_dp.store import migrations
+from label_dp.store.database import Database
+from label_dp.store.migrations import current_revision, downgrade, prepare, upgrade
 from labels_party.bootstrap import MIGRATIONS
 from labels_party.storage.tables import APPEND_ONLY, HEAD, metadata
 
@@ -133,7 +133,7 @@ def test_a_failed_migration_leaves_the_old_schema(database: Database, monkeypatc
     def broken(*_of: str) -> list[str]:
         return ["CREATE TABLE half (a INTEGER)", "THIS IS NOT SQL"]
 
-    monkeypatch.setattr("label_dp.service.migrations.append_only_ddl", broken)
+    monkeypatch.setattr("label_dp.store.migrations.append_only_ddl", broken)
     with pytest.raises(Unavailable):
         upgrade(database, MIGRATIONS, HEAD)
     assert tables(database) == set()

@@ -15,7 +15,7 @@ from label_dp.audit.judged import JudgedStore
 from label_dp.audit.rulebook import RuleBroken
 from label_dp.audit.store import AuditStore
 from label_dp.errors import Unavailable
-from label_dp.service.idempotency import IdempotentCall
+from label_dp.store.idempotency import IdempotentCall
 from labels_party.work.pipeline import Pipeline
 from tests.support.ledger_faults import CRASH, FULL, LOSE
 from tests.support.ledger_machine import play

@@ -10,9 +10,10 @@ import pytest
 import sqlalchemy as sa
 
 from label_dp.audit.events import CHARGED, RETURNED, Event, Subject
-from label_dp.audit.store import AuditStore, append_only_drop
+from label_dp.audit.store import AuditStore
 from label_dp.errors import AuditChainBroken, BudgetExceeded, InvalidEpsilon
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
+from label_dp.store.migrations import append_only_drop
 from tests.support.labels import LabelsParty, label_table
 from tests.support.ledger_race import race
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from deploy.verify_standalone.rules import NAMES
-from label_dp.audit.commands import compare_with
 from label_dp.audit.events import ERASED
 from label_dp.audit.rulebook import MATCHED, RULES, RuleBroken
 from label_dp.audit.rules import HANDLED
 from label_dp.audit.store import read_export
+from label_dp.audit.verification import compare_with
 from label_dp.documents.signing import SigningKey
 from tests.support import chain_verdicts as verdicts
 from tests.support import honest_chains as chains

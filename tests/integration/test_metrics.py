@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from label_dp.audit.events import CHARGED
 from label_dp.errors import Unavailable
-from label_dp.service.observing import AGE_STEP, Observed, coarse_age
+from label_dp.http.observing import AGE_STEP, Observed, coarse_age
 from labels_party.storage.tables import audit_events
 from tests.support.endpoint import Endpoint
 from tests.support.features_api import message_files, running

@@ -19,7 +19,7 @@ from features_party.receive.pull import pull
 from label_dp.audit import events
 from label_dp.documents.bundle import verify
 from label_dp.errors import DigestMismatch, InvalidSettings, LabelDPError, Refusal, Unavailable
-from label_dp.service.objects import bucket as requests
+from label_dp.store.objects import bucket as requests
 from labels_party.kinds.message.engine import LocalEngine
 from labels_party.work import store_shelf
 from tests.integration.test_release_pipeline import POINTS, Crash, CrashAt

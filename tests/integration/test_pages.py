@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 from label_dp.audit.events import OF_LABELS_PARTY
 from label_dp.pages.site import POLICY
-from label_dp.service.sessions import HOURS, MOST
+from label_dp.store.sessions import HOURS, MOST
 from labels_party.storage.tables import sessions
 from tests.integration.test_four_eyes import ask, sealed
 from tests.support.labels import FakeClock, LabelsParty

@@ -17,7 +17,7 @@ import pytest
 import sqlalchemy as sa
 
 from label_dp.errors import InvalidSettings, Unavailable
-from label_dp.service.database import IDLE_SECONDS, LOCK_SECONDS, Database, create_engine
+from label_dp.store.database import IDLE_SECONDS, LOCK_SECONDS, Database, create_engine
 from tests.support.serving import free_port
 
 CALLS = 40  # far more than the driver's usual five, after which it would prepare a statement

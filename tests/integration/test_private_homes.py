@@ -15,7 +15,7 @@ import pytest
 from features_party.bootstrap import bootstrap as features_bootstrap
 from features_party.settings import Settings as FeaturesSettings
 from label_dp.errors import Unavailable
-from label_dp.service.database import Database
+from label_dp.store.database import Database
 from labels_party.bootstrap import bootstrap as labels_bootstrap
 from labels_party.settings import Settings as LabelsSettings
 from tests.support.labels import LabelsParty, label_table
@@ -188,7 +188,7 @@ def test_a_day_leaves_nothing_in_the_home_that_others_reach(tmp_path: Path) -> N
 def test_a_service_makes_files_of_its_own() -> None:
     """`serve` sets the mask of its process before it makes anything; a command line's outputs keep the user's."""
     script = (
-        "import os, label_dp.service.serving as s\n"
+        "import os, label_dp.http.serving as s\n"
         "class Settings: log_format = 'text'; shutdown_seconds = 1\n"
         "try: s.serve(None, '256.0.0.1', 1, 'x', Settings())\n"
         "except Exception: pass\n"

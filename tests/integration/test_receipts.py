@@ -18,9 +18,9 @@ from features_party.labels_service import LabelsService
 from label_dp import errors
 from label_dp.audit.events import RECEIVED, Event
 from label_dp.audit.receipts import Receipts
-from label_dp.audit.store import append_only_drop
 from label_dp.documents.receipt import Receipt, open_receipt, public_key_text, read_public_key
 from label_dp.documents.signing import SigningKey
+from label_dp.store.migrations import append_only_drop
 from labels_party.storage.tables import receipts
 from labels_party.work.kind import RELEASES
 from labels_party.work.receipts import ReceiptBook, receipt_key

@@ -10,8 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from features_party.storage import tables as features
-from label_dp.service.database import Database
-from label_dp.service.migrations import current_revision, upgrade
+from label_dp.store.database import Database
+from label_dp.store.migrations import current_revision, upgrade
 from labels_party.bootstrap import MIGRATIONS
 from labels_party.storage.tables import HEAD
 from tests.support.postgres import Databases

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from label_dp.audit.commands import verify_store
+from label_dp.audit.verification import verify_store
 from label_dp.errors import Conflict
 from labels_party.storage.tables import batch_keys
 from tests.support.backups import brought_back, exported, keys_of, taken

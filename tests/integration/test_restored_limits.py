@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from label_dp.audit import rulebook
-from label_dp.audit.commands import verify_store
 from label_dp.audit.rulebook import Rule
+from label_dp.audit.verification import verify_store
 from label_dp.errors import BudgetExceeded, Conflict, LabelDPError, NotFound
 from label_dp.privacy import Epsilon
 from tests.support.backups import brought_back, exported, keys_of, taken

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from label_dp.audit.commands import compare_files
+from label_dp.audit.verification import compare_files
 from label_dp.errors import InvalidInput
 from tests.support.commands import command
 from tests.support.receipts import Pair, pair

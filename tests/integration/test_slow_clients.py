@@ -24,7 +24,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from label_dp.service.bodies import FREE_BYTES
+from label_dp.http.bodies import FREE_BYTES
 from tests.support.serving import free_port
 
 pytestmark = pytest.mark.processes
@@ -34,7 +34,7 @@ GROWTH = 48 << 20  # bytes of memory that any of this may cost
 
 SERVE = """
 import sys
-from label_dp.service.connection import Connection
+from label_dp.http.connection import Connection
 Connection.header_seconds, Connection.rest_seconds, Connection.stall_seconds = 1.0, 1.0, 1.0
 if len(sys.argv) > 1:
     Connection.header_seconds, Connection.most_connections = 600.0, int(sys.argv[1])

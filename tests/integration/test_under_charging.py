@@ -16,13 +16,13 @@ import pytest
 
 from features_party.bootstrap import Services
 from label_dp import errors
-from label_dp.audit.commands import verify_file, verify_store
 from label_dp.audit.compare import Comparison, Side, compare_parties
 from label_dp.audit.events import ACCEPTED, DOCUMENT_REFUSED, POPULATION_CREATED, PUBLISHED, RETURNED, Event
 from label_dp.audit.rulebook import RuleBroken
 from label_dp.audit.rules import check_rules
 from label_dp.audit.show import sentence
 from label_dp.audit.store import AuditStore, read_export
+from label_dp.audit.verification import verify_file, verify_store
 from label_dp.documents.members import Unit
 from label_dp.documents.signing import SigningKey
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit

@@ -14,12 +14,12 @@ import sqlalchemy as sa
 
 from features_party.backups import features_party
 from features_party.settings import Settings as FeaturesSettings
-from label_dp.audit.commands import verify_store
+from label_dp.audit.verification import verify_store
+from label_dp.backup.port import Party
+from label_dp.backup.restoring import RestoreRequest, restore
 from label_dp.errors import Unavailable
-from label_dp.service.backup.port import Party
-from label_dp.service.backup.restoring import RestoreRequest, restore
-from label_dp.service.database import Database
-from label_dp.service.migrations import current_revision
+from label_dp.store.database import Database
+from label_dp.store.migrations import current_revision
 from labels_party.backups import SCHEMA, labels_party
 from labels_party.settings import Settings
 from labels_party.work.receipts import ReceiptBook
@@ -103,7 +103,7 @@ def test_a_backup_of_an_older_revision_is_brought_to_the_head(
 def test_a_backup_of_a_newer_version_is_refused(party_on: LabelsParty, newer: Any, tmp_path: Path) -> None:
     newer.prepare(party_on.services.database)
     party = replace(labels_party(settings=party_on.settings), schema=newer)
-    from label_dp.service.backup.taking import back_up
+    from label_dp.backup.taking import back_up
 
     back_up(party, tmp_path / "b.zip")
     old = labels_party(settings=Settings(home=tmp_path / "again"))

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from label_dp.errors import LabelDPError
-from label_dp.service.idempotency import IdempotentCall
+from label_dp.store.idempotency import IdempotentCall
 from labels_party.labels.batch_index import look
 from labels_party.labels.batches import LABELS, RUNS, SEALED
 from labels_party.labels.compaction import FACTOR

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from label_dp.service import database
+from label_dp.store import database
 from tests.support.labels import LabelsParty
 from tests.support.serving import serving
 

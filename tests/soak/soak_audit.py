@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from label_dp import errors
-from label_dp.audit.commands import compare_files
 from label_dp.audit.rulebook import RuleBroken
+from label_dp.audit.verification import compare_files
 from label_dp.documents.signing import SigningKey
 from tests.integration.test_days import SECOND, day
 from tests.integration.test_seen_heads import forked

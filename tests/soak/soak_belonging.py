@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 from label_dp.documents.canonical import canonical_bytes
-from label_dp.service import idempotency as calls
+from label_dp.store import idempotency as calls
 from labels_party.bootstrap import bootstrap
 from labels_party.settings import Settings
 from labels_party.storage.tables import idempotency

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from label_dp.service.database import Database
+from label_dp.store.database import Database
 from labels_party.storage.tables import batches
 from tests.soak.conftest import Scale
 from tests.soak.report import Report

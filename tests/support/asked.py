@@ -11,7 +11,7 @@ from label_dp.losses import MatrixLoss
 from label_dp.privacy import Epsilon
 from label_dp.schemas.calibration import Calibration
 from label_dp.schemas.release import LossMatrix, Release
-from label_dp.service.validation import as_model
+from label_dp.schemas.validation import as_model
 from labels_party.kinds.calibration.kind import CalibrationWish
 from labels_party.kinds.median import MedianWish
 from labels_party.kinds.message.plan import GivenPrior, ReleaseRequest, loss_json

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from label_dp.domain import Domain
+from label_dp.progress import Progress
 from label_dp.schemas.population import Population as PopulationAsked
 from label_dp.schemas.predictor import Predictor
 from label_dp.schemas.release import Release
-from label_dp.service.cli import Progress
 from labels_party.bootstrap import Services
 from labels_party.files.inputs import request_of
 from labels_party.files.jobs import ACTOR, LabelsFile, run

@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from label_dp.service.backup.restoring import RestoreRequest, restore
-from label_dp.service.backup.taking import back_up
+from label_dp.backup.restoring import RestoreRequest, restore
+from label_dp.backup.taking import back_up
 from labels_party.backups import labels_party
 from labels_party.settings import Settings
 from tests.support.labels import LabelsParty

@@ -11,7 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from label_dp.service.objects.folder import FolderObjects
+from label_dp.store.objects.folder import FolderObjects
 from tests.support.labels import LabelsParty
 
 STEPS = 1 << 60  # of SQLite, more than any test takes

@@ -22,7 +22,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from label_dp.service.calls import Call, Calls
+from label_dp.http.calls import Call, Calls
 
 MIB = 1 << 20
 KEYS = ("no key", "wrong role", "right role")

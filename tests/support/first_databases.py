@@ -15,11 +15,11 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from features_party.backups import features_party
+from label_dp.backup import rows
+from label_dp.backup.archive import DATABASE
+from label_dp.backup.port import Party
+from label_dp.backup.taking import back_up
 from label_dp.documents.signing import VerifyingKey
-from label_dp.service.backup import rows
-from label_dp.service.backup.archive import DATABASE
-from label_dp.service.backup.port import Party
-from label_dp.service.backup.taking import back_up
 from labels_party.backups import labels_party
 from tests.support.receipts import pair
 

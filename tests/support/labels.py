@@ -14,7 +14,7 @@ from label_dp.audit.store import Clock, utc_now
 from label_dp.documents.bundle import Bundle
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
-from label_dp.service.faults import FaultHook, no_faults
+from label_dp.store.faults import FaultHook, no_faults
 from labels_party.api.app import create_app
 from labels_party.bootstrap import Services, bootstrap
 from labels_party.settings import Settings

@@ -18,7 +18,7 @@ from label_dp.documents.bundle import Bundle, verify
 from label_dp.documents.kinds.registry import trusted_answer
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
-from label_dp.service.idempotency import IdempotentCall
+from label_dp.store.idempotency import IdempotentCall
 from labels_party.bootstrap import Services
 from labels_party.labels.batch_uses import PUBLISHED
 from labels_party.storage.tables import work

@@ -140,7 +140,7 @@ class Nursery:
 def _serve(path: str, start: Start) -> None:
     """What a child does until it is told no more."""
     from label_dp.errors import LabelDPError
-    from label_dp.service import database
+    from label_dp.store import database
     from labels_party.bootstrap import bootstrap
     from labels_party.settings import Settings
     from tests.support.ledger_calls import Calls

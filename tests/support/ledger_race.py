@@ -17,7 +17,7 @@ from label_dp.audit.judged import JudgedStore
 from label_dp.audit.store import utc_now
 from label_dp.errors import BudgetExceeded
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
-from label_dp.service.database import Database
+from label_dp.store.database import Database
 from labels_party.ledger.populations import Populations
 from labels_party.ledger.store import Ledger
 from labels_party.notify.outbox import Outbox

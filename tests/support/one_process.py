@@ -18,11 +18,12 @@ import pytest
 from httpx._transports import default as transports
 from sqlalchemy.engine import Engine
 
-from label_dp.service import cli, database
+from label_dp.cli import startup
+from label_dp.store import database
 
 sqlite_connect_itself = database._sqlite_connect
 create_engine_itself = database.create_engine
-command_itself = cli._command
+command_itself = startup._command
 create_ssl_context_itself = transports.create_ssl_context
 
 
@@ -75,8 +76,8 @@ def one_process() -> Iterator[None]:
         patch.setattr(database, "_sqlite_connect", sqlite_connect)
         patch.setattr(os, "fsync", lambda _file: None)
         patch.setattr(transports, "create_ssl_context", _ssl_context)
-        patch.setattr(cli, "_command", _command)
-        patch.setattr(cli, "_spare_collections", lambda: None)  # the process goes on
+        patch.setattr(startup, "_command", _command)
+        patch.setattr(startup, "_spare_collections", lambda: None)  # the process goes on
         yield
 
 

@@ -15,9 +15,9 @@ from features_party.receive.offers import pull_answer
 from features_party.receive.receipts import Delivery
 from features_party.settings import Settings
 from label_dp import errors
-from label_dp.audit.commands import compare_with, seen_before
 from label_dp.audit.events import Event
 from label_dp.audit.store import Clock, utc_now
+from label_dp.audit.verification import compare_with, seen_before
 from label_dp.documents.receipt import GENESIS, Receipt
 from label_dp.documents.signing import SigningKey, VerifyingKey
 from tests.support.asked import median_wish

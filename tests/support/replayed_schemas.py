@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from alembic.config import Config
 from sqlalchemy.engine import Connection
 
-from label_dp.service import migrations
+from label_dp.store import migrations
 
 upgrade_itself = alembic.command.upgrade
 Statement = tuple[str, Any]

@@ -7,7 +7,7 @@ from datetime import datetime, tzinfo
 from typing import Any, Self
 from unittest.mock import patch
 
-from label_dp.service.webhooks import verify_webhook
+from label_dp.http.webhooks import verify_webhook
 
 
 def verify_at(seconds: float, secret: str, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:

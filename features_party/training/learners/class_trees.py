@@ -36,7 +36,7 @@ from features_party.training.learners.trees import (
 from features_party.training.progress import part
 from features_party.training.softmax import Softmax
 from features_party.training.straightening import straightened
-from label_dp.service.cli import Progress
+from label_dp.progress import Progress
 
 FloatArray = npt.NDArray[np.float64]
 

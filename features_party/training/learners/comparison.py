@@ -21,7 +21,7 @@ from features_party.training.learner import ModelInput, Sample, Task
 from features_party.training.links import Gradients, Link, PoissonScore, straight_line
 from features_party.training.objectives import ChannelGradients, smooth_absolute, squared
 from features_party.training.progress import part
-from label_dp.service.cli import Progress
+from label_dp.progress import Progress
 
 FloatArray = npt.NDArray[np.float64]
 Scored = Callable[[ModelInput], FloatArray]

@@ -28,7 +28,7 @@ from features_party.training.learners.stacking import best_rounds, stacked, wort
 from features_party.training.learners.staged import Course, Growth, stages_of
 from features_party.training.learners.trees import Boosting, TreeInput, Trees, fit_trees
 from features_party.training.progress import part
-from label_dp.service.cli import Progress
+from label_dp.progress import Progress
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -30,7 +30,7 @@ from features_party.training.learners.trees import (
     tree_ports,
 )
 from features_party.training.spread import Curve, fit_curve
-from label_dp.service.cli import Progress
+from label_dp.progress import Progress
 
 FloatArray = npt.NDArray[np.float64]
 

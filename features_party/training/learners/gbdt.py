@@ -23,7 +23,7 @@ from features_party.training.learners.trees import Boosting, TreeInput, Trees, f
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.progress import part
 from features_party.training.spread import Median, Spread
-from label_dp.service.cli import Progress
+from label_dp.progress import Progress
 
 FloatArray = npt.NDArray[np.float64]
 KINDS: dict[str, type[Body]] = {"additive": Additive, "gaussian": Gaussian, "trees": Trees, "forward": Forward}

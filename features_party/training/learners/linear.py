@@ -19,7 +19,7 @@ from features_party.training.learners.ridge import Chunks, Moments, scored
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.links import Link, PoissonScore, read_link
 from features_party.training.progress import part
-from label_dp.service.cli import Progress
+from label_dp.progress import Progress
 
 FloatArray = npt.NDArray[np.float64]
 

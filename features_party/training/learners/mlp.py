@@ -24,7 +24,7 @@ from features_party.training.learner import Fit, Graph, Learner, ModelInput, Por
 from features_party.training.learners.mlp_fit import check_torch, fit_network
 from features_party.training.learners.mlp_inputs import CHUNK_ROWS, EMBEDDING, HIDDEN, LARGEST_NUMBER, Inputs
 from features_party.training.links import Link, read_link
-from label_dp.service.cli import Progress
+from label_dp.progress import Progress
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -36,7 +36,7 @@ from features_party.training.progress import part
 from features_party.training.threads import openmp_threads
 from label_dp.errors import InvalidInput
 from label_dp.installing import pip_install
-from label_dp.service.cli import Progress
+from label_dp.progress import Progress
 
 FloatArray = npt.NDArray[np.float64]
 

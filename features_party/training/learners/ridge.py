@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.likelihood import RowLikelihood
-from label_dp.service.cli import Progress
+from label_dp.progress import Progress
 
 FloatArray = npt.NDArray[np.float64]
 Chunks = Iterator[tuple[slice, FloatArray]]

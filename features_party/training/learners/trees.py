@@ -22,7 +22,7 @@ from features_party.training.links import Link, read_link
 from features_party.training.objectives import ChannelGradients, squared
 from features_party.training.progress import part
 from features_party.training.threads import openmp_threads
-from label_dp.service.cli import Progress
+from label_dp.progress import Progress
 
 FloatArray = npt.NDArray[np.float64]
 

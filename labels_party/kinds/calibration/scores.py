@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from label_dp.errors import DuplicateId, InvalidFile, InvalidInput, InvalidRows, TooLarge, Unavailable
 from label_dp.maps.scores import ScoreGrid
-from label_dp.service.folders import fsync_folder
+from label_dp.store.folders import fsync_folder
 from labels_party.labels.at_rest import digest_key
 from labels_party.labels.chunks import TWICE, Chunks, Findings, sliced
 from labels_party.labels.digests import U64, siphash128

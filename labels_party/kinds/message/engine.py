@@ -24,7 +24,7 @@ from label_dp.documents.rows import write_message, write_prior
 from label_dp.domain import Domain
 from label_dp.errors import EpsilonNotProved, Unavailable
 from label_dp.losses import get_loss
-from label_dp.service.folders import reserve
+from label_dp.store.folders import reserve
 from labels_party.kinds.message.clipping import (
     ClippedLabels,
     Indexed,

@@ -21,13 +21,13 @@ from sqlalchemy.engine import Connection
 
 from label_dp.actors import SCHEDULE
 from label_dp.errors import BudgetExceeded, Conflict, InvalidInput, LabelDPError, MissingLabels, Unavailable
+from label_dp.logs import event
+from label_dp.places import place_of
 from label_dp.privacy import ZERO, Epsilon
 from label_dp.problems import problem
 from label_dp.schemas.release import Release
-from label_dp.service.database import Database
-from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
-from label_dp.service.logs import event
-from label_dp.service.places import place_of
+from label_dp.store.database import Database
+from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.kinds.message.kind import MessageKind
 from labels_party.kinds.message.plan import ReleaseRequest, make_plan
 from labels_party.kinds.message.request import make_request

@@ -14,7 +14,7 @@ from label_dp.documents.bundle import check_bytes
 from label_dp.documents.manifest import Manifest, Mechanism
 from label_dp.documents.signing import VerifyingKey
 from label_dp.documents.statement import Later, render_statement
-from label_dp.service.apikeys import names_of
+from label_dp.store.apikeys import names_of
 from labels_party.kinds.message.priors import read_prior
 from labels_party.storage.tables import api_keys
 from labels_party.work.kind import RELEASES, WorkFile

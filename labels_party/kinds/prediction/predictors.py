@@ -22,13 +22,13 @@ from label_dp.actors import with_names
 from label_dp.audit.events import PREDICTOR_CREATED, PREDICTOR_RETIRED
 from label_dp.documents.kinds.prediction import PREDICTION
 from label_dp.errors import LabelDPError, NotFound, SecondPersonNeeded, Unavailable
+from label_dp.logs import event
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
 from label_dp.problems import problem
 from label_dp.schemas.predictor import Predictor as PredictorAsked
-from label_dp.service.apikeys import names_of
-from label_dp.service.database import Database
-from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
-from label_dp.service.logs import event
+from label_dp.store.apikeys import names_of
+from label_dp.store.database import Database
+from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.kinds.feature_store import FeatureStore
 from labels_party.kinds.prediction.asked import make_plan, of_query, schema_of
 from labels_party.kinds.prediction.methods import METHODS, PredictorPlan

@@ -29,8 +29,8 @@ from label_dp.audit.events import ANSWER_SHARED
 from label_dp.documents.canonical import canonical_bytes
 from label_dp.documents.kinds.prediction import PREDICTION
 from label_dp.errors import BudgetExceeded, Conflict, Unavailable
+from label_dp.logs import event
 from label_dp.privacy import Epsilon
-from label_dp.service.logs import event
 from labels_party.kinds.prediction.kind import Query
 from labels_party.kinds.prediction.methods import METHODS
 from labels_party.kinds.prediction.predictors import READY, Predictor, Predictors, split_of

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from label_dp.ahead import in_turn
-from label_dp.service.quota import processors
+from label_dp.quota import processors
 from labels_party.labels.by_id.blocks import Block, total
 from labels_party.labels.digests import kernels
 

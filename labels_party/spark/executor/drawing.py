@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
 from label_dp.channels.base import Channel
 from label_dp.documents.rows import largest_encoding, write_rows
-from label_dp.service.folders import reserve
 from label_dp.spark.task import Task
+from label_dp.store.folders import reserve
 from labels_party.mechanisms.sampling import sample
 from labels_party.spark.executor.slices import SlicedLabels
 

@@ -1,5 +1,5 @@
 """Alembic's entry: the connection is the caller's."""
 
-from label_dp.service.migrations import run_env
+from label_dp.store.migrations import run_env
 
 run_env()

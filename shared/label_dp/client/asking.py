@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from label_dp.client.conversation import Conversation
 from label_dp.client.declared import AwaitedClient, BlockingClient, Declared
-from label_dp.service.validation import as_model
+from label_dp.schemas.validation import as_model
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")

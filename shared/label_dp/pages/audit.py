@@ -12,10 +12,10 @@ from sqlalchemy.engine import Connection
 
 from label_dp.actors import called
 from label_dp.audit import events as kinds
-from label_dp.audit.commands import Party, compare_with, seen_before, verify_store
 from label_dp.audit.events import DAY, Event
-from label_dp.audit.group import Audited
 from label_dp.audit.show import EventFilter, plain, sentence
+from label_dp.audit.verification import Party, compare_with, seen_before, verify_store
+from label_dp.cli.audit_group import Audited
 from label_dp.documents.signing import VerifyingKey, named_key
 from label_dp.errors import InvalidInput, LabelDPError
 from label_dp.pages.site import FILE_FORM, FORM, HEADERS, Visit, page_router, visitor

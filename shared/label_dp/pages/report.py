@@ -13,7 +13,7 @@ from markupsafe import Markup
 from label_dp.documents.report import SignedReport, signature_of
 from label_dp.documents.signing import SigningKey
 from label_dp.pages.engine import engine
-from label_dp.service.cli import replacing, writable
+from label_dp.store.output_files import replacing, writable
 
 MOST_BYTES = 2_000_000
 

@@ -9,10 +9,10 @@ from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from label_dp.errors import NotFound, Unauthenticated
+from label_dp.http.threads import WRITERS
 from label_dp.pages.site import FORM, HEADERS, Site, Visit, page_router, read_form, refused_sign_in, visitor
-from label_dp.service.apikeys import Principal
-from label_dp.service.sessions import HOURS
-from label_dp.service.threads import WRITERS
+from label_dp.store.apikeys import Principal
+from label_dp.store.sessions import HOURS
 
 
 def site_router(*roles: str, home: str) -> APIRouter:

@@ -23,12 +23,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 
 from label_dp.errors import InvalidRequest, LabelDPError, Unauthenticated, UnsupportedMediaType
+from label_dp.http.calls import LARGE_BODY, Takes, refuse_other_roles
+from label_dp.http.threads import LOOKS, Handler, taking_turns
 from label_dp.pages.engine import engine
 from label_dp.problems import problem
-from label_dp.service.apikeys import Principal
-from label_dp.service.calls import LARGE_BODY, Takes, refuse_other_roles
-from label_dp.service.sessions import Sessions
-from label_dp.service.threads import LOOKS, Handler, taking_turns
+from label_dp.store.apikeys import Principal
+from label_dp.store.sessions import Sessions
 
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; form-action 'self'; "

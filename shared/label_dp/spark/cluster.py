@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from label_dp.errors import LabelDPError, Unavailable
-from label_dp.service.logs import event, log_internal
+from label_dp.logs import event, log_internal
 from label_dp.spark.task import Task
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ import shutil
 import sys
 from importlib.util import find_spec
 
+from label_dp.cli.startup import allow_pandas
 from label_dp.errors import InvalidSettings
 from label_dp.installing import pip_install
-from label_dp.service.cli import allow_pandas
 
 
 def prepare_spark() -> None:

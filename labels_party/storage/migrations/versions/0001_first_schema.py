@@ -1,12 +1,12 @@
 """The first schema: the tables as they are declared.
 
-`tests/unit/shared/service/test_first_schema.py` holds them to the statements that this migration issues. Once a version
+`tests/unit/shared/store/test_first_schema.py` holds them to the statements that this migration issues. Once a version
 was published, a change of the tables is a migration of its own, and this one issues the statements that are kept there.
 """
 
 from alembic import op
 
-from label_dp.service.migrations import create, drop
+from label_dp.store.migrations import create, drop
 from labels_party.storage.tables import APPEND_ONLY, metadata
 
 revision = "0001"

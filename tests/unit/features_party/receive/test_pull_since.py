@@ -19,7 +19,7 @@ from label_dp import errors
 from label_dp.client import listings
 from label_dp.documents.bundle import ENVELOPE_SUFFIX, Bundle, verify
 from label_dp.documents.manifest import Manifest
-from label_dp.service.cli import Progress
+from label_dp.progress import Progress
 from tests.support.messages import Sender
 from tests.support.scripted import page_of
 

@@ -15,9 +15,9 @@ import typer
 
 import features_party.cli
 import labels_party.cli
+from label_dp.cli.commands import help_of
+from label_dp.cli.outline import commands_of
 from label_dp.documents.kinds.registry import KINDS
-from label_dp.service.commands import help_of
-from label_dp.service.outline import commands_of
 from labels_party.cli.work import HELPS
 
 PARTIES = {"labels-party": labels_party.cli.app, "features-party": features_party.cli.app}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from label_dp.errors import InvalidInput, InvalidRequest, InvalidRows, InvalidTable
 from label_dp.maps.places import MISSING, category_text
 from label_dp.schemas.predictor import Predictor
-from label_dp.service.validation import as_model
+from label_dp.schemas.validation import as_model
 from labels_party.kinds.feature_schema import COARSE, FINE, Schema
 from labels_party.kinds.prediction.asked import schema_of
 from labels_party.mechanisms.private_prediction import UNIT

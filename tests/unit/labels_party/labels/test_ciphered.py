@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from label_dp.service.objects.port import DamagedObject
+from label_dp.store.objects.port import DamagedObject
 from labels_party.labels.ciphered import CHUNK, HEAD, TAG, Reader, ciphered, disclosed, enclosed
 
 KEY, NAME = bytes(range(32)), "bat_1/sealed-a.parquet"

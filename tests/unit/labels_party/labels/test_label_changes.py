@@ -13,9 +13,9 @@ import pytest
 import sqlalchemy as sa
 
 from label_dp.errors import Conflict, Unavailable
-from label_dp.service.database import Database
-from label_dp.service.idempotency import NO_KEY, IdempotencyKeys, IdempotentCall, Reply, idempotency_table
-from label_dp.service.objects.folder import FolderObjects
+from label_dp.store.database import Database
+from label_dp.store.idempotency import NO_KEY, IdempotencyKeys, IdempotentCall, Reply, idempotency_table
+from label_dp.store.objects.folder import FolderObjects
 from labels_party.labels.batches import StaleBatch
 from labels_party.labels.changes import commit, until_current
 from labels_party.labels.vault import LabelVault

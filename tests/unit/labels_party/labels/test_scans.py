@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from label_dp.service.objects.folder import FolderObjects
+from label_dp.store.objects.folder import FolderObjects
 from labels_party.labels.columns import label_schema
 from labels_party.labels.vault import ROW_GROUP, LabelVault, read_object
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from label_dp.service.objects import folder
-from label_dp.service.objects.folder import FolderObjects
+from label_dp.store.objects import folder
+from label_dp.store.objects.folder import FolderObjects
 from labels_party.labels.runs import Run
 from labels_party.labels.upload_runs import spilled
 from labels_party.labels.vault import LabelVault

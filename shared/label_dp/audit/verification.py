@@ -1,0 +1,147 @@
+"""Verification of a party's own store and of exports, and comparison of the two; each returns a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from label_dp.audit.checks import report
+from label_dp.audit.compare import Comparison, Side, compare_own, compare_parties
+from label_dp.audit.events import Event
+from label_dp.audit.hand_overs import hand_overs
+from label_dp.audit.heads import Heads, compare_exports
+from label_dp.audit.receipts import Receipts
+from label_dp.audit.rules import check_rules
+from label_dp.audit.show import Totals
+from label_dp.audit.store import AuditStore, Export, read_export, verify_export
+from label_dp.documents.signing import VerifyingKey, named_key
+from label_dp.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection
+
+    from label_dp.store.database import Database
+
+
+Party = Literal["labels", "features"]
+OTHER: dict[Party, Party] = {"labels": "features", "features": "labels"}
+
+
+def verify_store(connection: Connection, store: AuditStore, key: VerifyingKey) -> dict[str, Any]:
+    """The report on a party's own store. Raises AuditChainBroken naming the first event that does not fit."""
+    count, head = store.verify(connection)
+    check_rules(store.scan(connection))
+    Receipts.of(store.scan(connection), key)
+    return report(count, head, _populations(store.scan(connection)), export=False)
+
+
+def verify_file(path: Path, choose: Callable[[bytes], VerifyingKey]) -> dict[str, Any]:
+    """The report on an export, with the key that `choose` gives for its envelope.
+
+    Raises MalformedManifest, SignatureInvalid, AuditChainBroken, InvalidFile.
+    """
+    from label_dp.columnar.tables import read_bytes
+
+    envelope = read_bytes(path)
+    key = choose(envelope)
+    events = verify_export(envelope, key)
+    check_rules(events)
+    Receipts.of(events, key)
+    return report(len(events), events[-1].digest if events else "", _populations(events), export=True)
+
+
+def _populations(events: Iterable[Event]) -> list[dict[str, Any]]:
+    totals = Totals()
+    for event in events:
+        totals.add(event)
+    return totals.populations()
+
+
+def compare_with(
+    path: Path,
+    own: list[Event],
+    own_key: VerifyingKey,
+    mine: Party,
+    choose: Callable[[bytes], VerifyingKey],
+    heads: Callable[[Export, str], Comparison] = lambda _export, _key_id: Comparison(),
+) -> dict[str, Any]:
+    """This party's verified events against the export at `path`, of this party or of the other one.
+
+    `choose` gives the key of an export that is not signed with our own. `heads` compares an export of the other party
+    with what was seen of it before, by its key's id. Raises what `verify_file` raises.
+    """
+    from label_dp.columnar.tables import read_bytes
+
+    envelope = read_bytes(path)
+    # an export from before a hand-over is signed with an earlier key of ours
+    before = {found.old.id: found.old for found in hand_overs(own)} if mine == "labels" else {}
+    our_key = (before | {own_key.id: own_key}).get(named_key(envelope))
+    ours, key = our_key is not None, our_key or choose(envelope)
+    export = read_export(envelope, key)
+    check_rules(export.events)
+    Receipts.of(export.events, key)
+    if ours:
+        found = compare_own(own, export)
+    else:
+        here = Side(own, own_key, "this party's store")
+        there = Side(export.events, key, f"the export of the {OTHER[mine]} party", export.made or "")
+        found = compare_parties(here, there) if mine == "labels" else compare_parties(there, here)
+        comparison = heads(export, key.id)
+        found.findings[:0], found.notes[len(found.notes) :] = comparison.findings, comparison.notes
+    return {
+        "against": str(path),
+        "of": "this party" if ours else f"the {OTHER[mine]} party",
+        "made": export.made or None,
+        "events": len(own),
+        "head": own[-1].digest if own else "",
+        "agrees": not found.findings,
+        "findings": found.findings,
+        "notes": found.notes,
+    }
+
+
+def seen_before(database: Database, heads: Heads) -> Callable[[Export, str], Comparison]:
+    """For `compare_with`: an export against the heads that this party has seen; its own is added if it fits."""
+
+    def compare(export: Export, key_id: str) -> Comparison:
+        def work(connection: Connection) -> Comparison:
+            comparison = heads.compare(connection, export, key_id)
+            if not comparison.findings:
+                heads.keep(connection, export, key_id)
+            return comparison
+
+        return database.write("audit.heads", work)
+
+    return compare
+
+
+def compare_files(path: Path, against: Path, choose: Callable[[bytes], VerifyingKey]) -> dict[str, Any]:
+    """Two exports of one party, each verified as by `verify_file`; no store is looked at.
+
+    Raises InvalidInput where they are of two parties, and what `verify_file` raises.
+    """
+    from label_dp.columnar.tables import read_bytes
+
+    exports, keys = [], []
+    for one in (path, against):
+        envelope = read_bytes(one)
+        keys.append(choose(envelope))
+        export = read_export(envelope, keys[-1])
+        check_rules(export.events)
+        Receipts.of(export.events, keys[-1])
+        exports.append(export)
+    stores = {export.events[0].store for export in exports if export.events}
+    if keys[0] != keys[1] and len(stores) > 1:
+        raise InvalidInput("These are exports of two parties; compare one of them with a store of yours (--against).")
+    comparison = compare_exports(*exports)
+    return {
+        "against": str(against),
+        "of": "the same party",
+        "made": exports[1].made or None,
+        "events": len(exports[0].events),
+        "head": exports[0].head,
+        "agrees": not comparison.findings,
+        "findings": comparison.findings,
+        "notes": comparison.notes,
+    }

@@ -1,0 +1,154 @@
+"""`backup` and `restore`, the same for both parties."""
+
+# annotations are read at once here: the help in them differs by party
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from label_dp.cli.output import emit, say, warn
+from label_dp.cli.panels import ADMINISTRATION
+from label_dp.cli.party_commands import Force, Json
+
+if TYPE_CHECKING:
+    from label_dp.backup.port import Party, Side
+
+Passphrase = Annotated[
+    Path | None,
+    typer.Option(
+        "--passphrase-file",
+        metavar="FILE",
+        help="Private keys are in the backup, encrypted with the line in this file; without it they are not.",
+    ),
+]
+
+
+def add_backup_commands(app: typer.Typer, side: "Side", party: "Callable[[dict[str, Any]], Party]") -> None:
+    """`party` is made of settings that options of a command give."""
+    prefix = f"{side.upper()}_PARTY"
+    charge_lost = "Go on from an older state: what --against shows was charged since counts as spent."
+
+    @app.command("backup", rich_help_panel=ADMINISTRATION)
+    def backup(
+        out: Annotated[Path, typer.Option(help="File for the backup.")],
+        passphrase_file: Passphrase = None,
+        force: Force = False,
+        as_json: Json = False,
+    ) -> None:
+        """Write database and home of one moment into one file, while the service runs.
+
+        Without --passphrase-file the private keys are not in it: keep a copy of the folder keys/ elsewhere.
+        """
+        from label_dp.backup.sealed_keys import read_passphrase
+        from label_dp.backup.taking import back_up
+
+        passphrase = read_passphrase(passphrase_file) if passphrase_file is not None else None
+        found = back_up(party({}), out, force=force, passphrase=passphrase)
+        emit(found, as_json, lambda: _show_backup(found))
+
+    @app.command("restore", rich_help_panel=ADMINISTRATION)
+    def restore(
+        file: Annotated[Path, typer.Argument(metavar="BACKUP", help="File that `backup` wrote.")],
+        home: Annotated[Path | None, typer.Option(help=f"Folder to be the home; default {prefix}_HOME.")] = None,
+        database: Annotated[
+            str | None,
+            typer.Option(
+                metavar="URL",
+                help=f"Empty database to fill, of either engine; default {prefix}_DATABASE_URL, or SQLite in the home.",
+            ),
+        ] = None,
+        keys: Annotated[
+            Path | None, typer.Option(metavar="FOLDER", help="Copy of the home's keys/, with the private files.")
+        ] = None,
+        passphrase_file: Annotated[
+            Path | None,
+            typer.Option("--passphrase-file", metavar="FILE", help="For a backup that holds the private keys."),
+        ] = None,
+        against: Annotated[
+            list[Path] | None,
+            typer.Option(
+                metavar="EXPORT",
+                help="Newest audit export of this party or of the other one; repeatable. Shows what came after.",
+            ),
+        ] = None,
+        key: Annotated[
+            Path | None, typer.Option(help="Public key of the other party's export; default one that the backup knows.")
+        ] = None,
+        newest: Annotated[
+            bool,
+            typer.Option(
+                "--newest", help="Nothing was charged since: your word, without an export.", hidden=side != "labels"
+            ),
+        ] = False,
+        charge_lost: Annotated[bool, typer.Option("--charge-lost", help=charge_lost, hidden=side != "labels")] = False,
+        as_json: Json = False,
+    ) -> None:
+        """Make an empty home, and an empty database, what they were in a backup; everything is checked first.
+
+        Refused where something is there already, and where an export shows that the backup is older than what happened:
+        ε charged since would be forgotten. Ends as audit verify does.
+        """
+        from label_dp.backup.restoring import RestoreRequest
+        from label_dp.backup.restoring import restore as bring_back
+        from label_dp.backup.sealed_keys import read_passphrase
+
+        given = {"home": home, "database_url": _url(database, prefix)}
+        of = party({name: value for name, value in given.items() if value is not None})
+        passphrase = read_passphrase(passphrase_file) if passphrase_file is not None else None
+        exports = tuple(against or ())
+        found = bring_back(of, RestoreRequest(file, keys, passphrase, exports, charge_lost, key, newest))
+        emit(found, as_json, lambda: _show_restored(found))
+        if any(not comparison["agrees"] for comparison in found["against"]):
+            raise SystemExit(1)
+
+
+def _url(given: str | None, prefix: str) -> Any:
+    """Raises InvalidInput for one with a password, which every user of the machine could read."""
+    import sqlalchemy as sa
+    from pydantic import SecretStr
+
+    from label_dp.errors import InvalidInput
+
+    if given is None:
+        return None
+    try:
+        password = sa.make_url(given).password
+    except sa.exc.ArgumentError:
+        password = None
+    if password is not None:
+        raise InvalidInput(
+            f"A command line is no place for a password. Put the URL into a file that {prefix}_DATABASE_URL_FILE names."
+        )
+    return SecretStr(given)
+
+
+def _show_backup(found: dict[str, Any]) -> None:
+    say(f"{found['backup']}: {found['bytes']:,} bytes, {found['events']:,} audit events, {found['files']:,} files, of "
+        f"{found['made']}", indent=2)  # fmt: skip
+    if found["objects"]:
+        say(f"  it names {found['objects']:,} objects of the store and holds none of them: back up the bucket too", 4)
+    if found["absent"]:
+        say(f"  not there, and not needed: {found['absent']:,} files that can be got or made again", 4)
+    if not found["keys_inside"]:
+        warn(f"the private keys are not in it ({', '.join(found['keys'])} in keys/): keep a copy of them elsewhere")
+
+
+def _show_restored(found: dict[str, Any]) -> None:
+    from label_dp.audit.checks import report_lines
+    from label_dp.cli.audit_output import comparison_lines
+
+    say(
+        f"{found['home']}: restored as of {found['made']}, {found['events']:,} audit events, {found['files']:,} files",
+        2,
+    )
+    if found["from_revision"] != found["revision"]:
+        say(f"  the database was brought from revision {found['from_revision']} to {found['revision']}", 4)
+    for sentence in found["changed"]:
+        say(f"  {sentence}", indent=4)
+    for line in report_lines(found["verified"]):
+        say(line, indent=2)
+    for comparison in found["against"]:
+        for line in comparison_lines(comparison):
+            say(line, indent=2)

@@ -1,0 +1,99 @@
+"""The port of backups and restores to a party: its home, its tables, and the files that the tables name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from sqlalchemy.engine import Connection
+
+from label_dp.audit.events import Event
+from label_dp.audit.store import AuditStore
+from label_dp.documents.signing import VerifyingKey
+from label_dp.errors import NotFound
+from label_dp.store.database import Database
+from label_dp.store.faults import FaultHook, no_faults
+from label_dp.store.home import Home
+from label_dp.store.migrations import Schema
+
+if TYPE_CHECKING:
+    from label_dp.http.settings import ServiceSettings
+
+Side = Literal["labels", "features"]
+Signer = Callable[[bytes, Sequence[Event], Path], VerifyingKey]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file or a folder of files that a row names, by its path below the home; in a store it is a key, or the start of
+    keys. Without a `needed` one a backup is not whole. `most`: only so many bytes of it count."""
+
+    path: str
+    needed: bool = True
+    most: int | None = None
+
+
+@dataclass
+class Evidence:
+    """What is known of the time after a backup: later `events` of this party's own chain, what other parties accepted
+    that the chain lacks even so (`accepted`), and each in a sentence."""
+
+    events: list[Event] = field(default_factory=list)
+    accepted: list[Event] = field(default_factory=list)
+    sentences: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Party:
+    """`parts` are what the snapshot of a connection names, `private` the files of `keys/` that go with it, `stored` the
+    names of all objects where these lie in a store. `signer` finds the key of an export of the other party, by events
+    and the home of a backup. `settle` makes a restored database safe to go on with and says what it changed; with
+    `charges_lost` also one that is older than what `Evidence` says. `without`: tables that are not kept."""
+
+    side: Side
+    settings: ServiceSettings
+    home: Home
+    schema: Schema
+    audit: AuditStore
+    parts: Callable[[Connection], list[Part]]
+    private: Callable[[Connection], list[str]]
+    signer: Signer
+    settle: Callable[[Connection, Path, Evidence], list[str]]
+    charges_lost: bool = False
+    stored: Callable[[], set[str]] | None = None
+    rooms_stored: tuple[str, ...] = ()
+    without: frozenset[str] = frozenset({"sessions", "leases"})
+
+    @property
+    def command(self) -> str:
+        return f"{self.side}-party"
+
+    @property
+    def setting(self) -> str:
+        """The prefix of its settings."""
+        return f"{self.side.upper()}_PARTY_"
+
+    def in_store(self, path: str) -> bool:
+        return self.stored is not None and path.partition("/")[0] in self.rooms_stored
+
+    def existing(self, faults: FaultHook = no_faults) -> Database:
+        """The database as it is, not migrated. Raises NotFound where there is none."""
+        if self.settings.database_url is None and not (self.home.path / f"{self.command}.sqlite").exists():
+            raise NotFound(
+                f"There is no {self.side} party in '{self.home.path}' yet. Set {self.setting}HOME to its folder, or "
+                "make one with keygen."
+            )
+        return Database(self.settings.url, faults=faults)
+
+
+def key_files(home: Home) -> dict[str, Any]:
+    """The files of `keys/` by their paths below it: public ones with what is noted of them, and those that
+    nobody else may have."""
+    paths = sorted(path for path in home.keys.rglob("*") if path.is_file() and not path.name.startswith("."))
+    names = {path.relative_to(home.keys).as_posix(): path for path in paths}
+    return {
+        "public": {name: path for name, path in names.items() if path.suffix in (".pub", ".json")},
+        "private": {name: path for name, path in names.items() if path.suffix == ".key"},
+    }

@@ -1,0 +1,1 @@
+"""Habits of both command lines: options from schemas, output for people and programs, one line per error."""

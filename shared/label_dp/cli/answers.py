@@ -1,0 +1,76 @@
+"""A signed answer on both command lines, whatever its kind: as text, never as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from label_dp.cli.output import say, table
+
+RANK_ERROR = "rank_error_19_of_20"
+IN_TABLES = ("query", "features")  # parameters that `show_result` shows
+
+
+def headline(data: Mapping[str, Any]) -> str:
+    """What is to be known of a document before all else, where a person may have several examples; else nothing."""
+    unit = data["unit"]
+    if unit["epsilon_per_unit"] is None:
+        return ""
+    return f": all labels of one {unit['column']} together have spent ε {unit['epsilon_per_unit']} at most"
+
+
+def budget_rows(data: Mapping[str, Any]) -> list[list[str]]:
+    """What a document says was spent: per example and, where a unit has several, per unit."""
+    unit, rows = data["unit"], [["budget", f"{data['epsilon_spent']} of {data['epsilon_lifetime']} spent per example"]]
+    if unit["epsilon_per_unit"] is not None:
+        each = f"{unit['max_examples']:,} example{'' if unit['max_examples'] == 1 else 's'} each at most"
+        rows += [[f"per {unit['column']}", f"ε {unit['epsilon_per_unit']} at most ({each})"]]
+        rows += [["beyond that", f"{unit['examples_beyond']:,} examples, which count as the missing label"]]
+    return rows
+
+
+def answer_rows(parameters: Mapping[str, Any], result: Mapping[str, Any], facts: Mapping[str, Any]) -> list[list[str]]:
+    """Name and text of each parameter and each figure of the result; of a calibration `pieces` stands for its map."""
+    rows = [[name.replace("_", " "), _said(v)] for name, v in parameters.items() if v and name not in IN_TABLES]
+    if "median" in result:
+        rows += [["median", result["median"] or "none found: too few labels agree at this ε and δ"]]
+    if RANK_ERROR in facts:
+        rows += [["rank error", f"{facts[RANK_ERROR]:,} labels or fewer, 19 times in 20"]]
+    if "pieces" in result:
+        rows += [["values of the map", f"{result['pieces']:,}"]]
+    if "value" in result:
+        rows += [["value", str(result["value"])]]
+    return rows
+
+
+def show_result(parameters: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+    """What is a table of its own: the query of a prediction, the sides of a rectangle, the weights of a model."""
+    if parameters.get("query"):
+        query = [[k, "missing, or none of its values" if v is None else v] for k, v in parameters["query"].items()]
+        table("Query", ["feature", "value"], query)
+    ranges = {f["name"]: _range(f) for f in parameters.get("features", [])}
+    if "sides" in result:
+        sides = [[s["name"], _end(s["from"]), _end(s["to"]), ranges.get(s["name"], "")] for s in result["sides"]]
+        table("Inside", ["feature", "from", "to", "range"], sides)
+        if not result["found"]:
+            say("A side was not found, so nothing is inside: too few examples share one at this ε and δ.")
+        elif any(side["first"] > side["last"] for side in result["sides"]):
+            say("A side ends before it begins, so nothing is inside: too few examples are positive, or many are equal.")
+    if "weights" in result:
+        weights = [
+            ["=".join(w[k] for k in ("name", "value") if w[k] is not None), w["weight"]] for w in result["weights"]
+        ]
+        table("Weights", ["feature", "weight"], [["constant", result["constant"]], *weights])
+
+
+def _range(feature: Mapping[str, Any]) -> str:
+    return " to ".join(feature["range"]) if "range" in feature else ""
+
+
+def _end(number: Any) -> str:
+    return "not found" if number is None else str(number)
+
+
+def _said(value: Any) -> str:
+    """A parameter; the options of a shape as NAME=VALUE."""
+    return ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value)

@@ -1,0 +1,16 @@
+"""Panels of a help; a command without one is an everyday command, of which there are at most ten."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+OFFICER, AROUND, ADMINISTRATION = "Officer", "Around the message", "Administration"
+EXPERT_PANEL = "Expert options"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Of a schema in a command: the panel of its everyday options, and the members that the command sets itself."""
+
+    title: str | None = None
+    without: tuple[str, ...] = ()

@@ -1,0 +1,133 @@
+"""Commands of both parties: options, `serve`, `keygen` and `apikey`; heavy parts are imported by the commands."""
+
+# annotations are read at once here: the help in them differs by party
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from label_dp.cli.numbers import whole
+from label_dp.cli.output import echo, emit, show_version, table
+from label_dp.cli.startup import collect_as_usual
+from label_dp.errors import LabelDPError
+
+if TYPE_CHECKING:
+    from label_dp.store.apikeys import ApiKeys
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for programs.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the output file if there is one already.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask on a terminal whether to go on.")]
+Expires = Annotated[
+    str | None,
+    typer.Option(metavar="DAYS|DATE", help="Valid for so many days, or until the end of this day (UTC); default ever."),
+]
+KeyName = Annotated[
+    str | None,
+    typer.Option("--name", help="Whose it is, a person or a program; shown wherever the key is."),
+]
+KeyId = Annotated[str, typer.Argument(metavar="ID", help="Id of the key, as `apikey list` shows it.")]
+
+
+def commands_of(name: str, purpose: str) -> tuple[typer.Typer, typer.Typer, typer.Typer]:
+    """The command `name`, with its still empty groups `apikey` and `audit`."""
+    app = typer.Typer(
+        name=name, help=purpose, no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False
+    )
+    apikey = typer.Typer(help="Keys for the REST interface.", no_args_is_help=True)
+    audit = typer.Typer(help="The append-only, hash-chained audit store.", no_args_is_help=True)
+    app.add_typer(apikey, name="apikey")
+    app.add_typer(audit, name="audit")
+
+    @app.callback()
+    def options(
+        _: Annotated[
+            bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
+        ] = False,
+    ) -> None:
+        pass
+
+    return app, apikey, audit
+
+
+def add_serve(
+    app: typer.Typer, party: str, usual_port: int, services: Callable[[], Any], create_app: Callable[[Any], Any]
+) -> None:
+    """`serve`, of the "labels party" or the "features party"; its application is made of its services."""
+    prefix = party.upper().replace(" ", "_")
+
+    @app.command()
+    def serve(
+        host: Annotated[str | None, typer.Option(help=f"Address to listen on; default from {prefix}_HOST.")] = None,
+        port: Annotated[
+            int | None,
+            typer.Option(
+                parser=whole("--port"),
+                metavar="INTEGER",
+                help=f"Port to listen on; default from {prefix}_PORT ({usual_port}).",
+            ),
+        ] = None,
+    ) -> None:
+        """Run the REST service and its background worker."""
+        from label_dp.http.serving import serve as listen
+        from label_dp.logs import announce, configure_logging, event, log_format_of
+
+        lines = log_format_of(party)
+        configure_logging(lines)  # before anything is read or migrated
+        try:
+            found = services()
+            home, public = str(found.home.path), str(found.home.path / "keys" / "signing.pub")
+            text = f"{party}: home {home}, public key {public}"
+            announce(lines, "starting", text, home=home, public_key=public)
+            chosen = port if port is not None else found.settings.port
+            app = create_app(found)
+            collect_as_usual()
+            listen(app, host or found.settings.host, chosen, party, found.settings)
+        except LabelDPError as error:
+            if lines != "json":
+                raise
+            logging.getLogger("label_dp").critical(error.detail, extra=event("refused", code=error.code))
+            raise typer.Exit(error.exit_code) from None
+
+
+def show_own_key(key_id: str, path: object, as_json: bool) -> None:
+    """What `keygen` prints: the id of our signing key and where its public half is."""
+    emit({"key_id": key_id, "public_key": str(path)}, as_json, lambda: echo(f"{key_id}\n{path}"))
+
+
+def create_apikey(
+    keys: "ApiKeys", role: str, audience: str | None, expires: str | None, name: str | None, as_json: bool
+) -> None:
+    """The key alone goes to stdout, so that KEY=$(… apikey create …) works; its id goes to stderr."""
+    key_id, secret = keys.create(role, audience, expires, name)
+    row = next(k for k in keys.list() if k["id"] == key_id)
+    data: dict[str, Any] = {member: row[member] for member in ("id", "name", "role", "audience", "expires")}
+    data["key"] = secret
+
+    def human() -> None:
+        until = f", valid until {row['expires']}" if row["expires"] else ""
+        whose = f" of {name}" if name else ""
+        echo(f"id {key_id}{whose}, role {role}{until}; the key is shown this once:", error=True)
+        echo(secret)
+
+    emit(data, as_json, human)
+
+
+def add_apikey_list_and_revoke(group: typer.Typer, services: Callable[[bool], Any]) -> None:
+    """`apikey list` and `apikey revoke`; what a key may be made for differs by party, and so does `apikey create`."""
+
+    @group.command("list")
+    def apikey_list(as_json: Json = False) -> None:
+        """Show ids, names, roles and when each was last used; the keys themselves are not stored."""
+        found = services(True).apikeys.list()
+        columns = [name for name in ("id", "name", "role", "audience", "created", "expires", "last_used", "revoked")
+                   if name in ("id", "role", "created") or any(k[name] for k in found)]  # fmt: skip
+        rows = [[str(k[name] or "") for name in columns] for k in found]
+        emit(found, as_json, lambda: table("API keys", [name.replace("_", " ") for name in columns], rows))
+
+    @group.command("revoke")
+    def apikey_revoke(key_id: KeyId, as_json: Json = False) -> None:
+        """Make a key useless from now on."""
+        services(True).apikeys.revoke(key_id)
+        emit({"revoked": key_id}, as_json, lambda: echo(f"revoked {key_id}"))

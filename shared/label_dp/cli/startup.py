@@ -1,0 +1,101 @@
+"""Start and end of a command: imports that it spares, one line per error, exit codes 0, 1 and 2."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from label_dp.cli.output import fail, show_all
+from label_dp.errors import LabelDPError
+
+if TYPE_CHECKING:
+    import typer
+
+INTERRUPTED = 130
+USUALLY, RARELY = gc.get_threshold(), 1_000_000  # after how many objects garbage is looked for
+
+
+def _spare_collections() -> None:
+    """What imports make stays: to look for garbage among it is a tenth of a command's time, and as much again at its
+    end. One that shows a help ends then; `collect_as_usual` is for a service."""
+    if "--help" in sys.argv:
+        gc.disable()
+    gc.set_threshold(RARELY)
+    atexit.register(gc.freeze)
+
+
+def collect_as_usual() -> None:
+    """Look for garbage again, in a process that stays; what was made until now is never looked at."""
+    gc.freeze()
+    gc.set_threshold(*USUALLY)
+
+
+class _Absent:
+    """A finder of modules by which one is not installed."""
+
+    @staticmethod
+    def find_spec(name: str, _path: object = None, _target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("a command reads files, never frames", name=name)
+
+
+def _spare_pandas() -> None:
+    """Arrow looks for pandas at the first value that it is given, and loading it takes longer than Arrow and numpy
+    together. A process that is a command finds none."""
+    if "pyarrow" not in sys.modules:
+        sys.meta_path.insert(0, _Absent)
+
+
+def _spare_pages() -> None:
+    """Arrow's own pool asks the system for more pages than it needs, each of which has to be cleared."""
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+
+
+def _spare_waiting() -> None:
+    """The threads of numpy's library of matrices wait for their first work, and for more after each, by counting: a
+    tenth of a second of a core. So they sleep at once."""
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+
+
+def allow_pandas() -> None:
+    """For libraries that need it, whatever Arrow found at its start."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not _Absent]
+
+
+def run(app: typer.Typer) -> None:
+    """Run a typer app: a typed error becomes one line on stderr and its exit code; no traceback is shown."""
+    show_all()
+    _spare_collections()
+    _spare_pandas()
+    _spare_pages()
+    _spare_waiting()
+    try:
+        _command(app)()
+    except LabelDPError as error:
+        fail(error.detail, error.exit_code)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None
+    except SystemExit as stop:
+        if stop.code == INTERRUPTED:  # typer has turned Ctrl-C into this
+            fail("interrupted", INTERRUPTED)
+        raise
+    except KeyboardInterrupt:
+        fail("interrupted", INTERRUPTED)
+    except Exception as error:  # a bug: its text and locals may hold labels, so only its kind and place are shown
+        logging.getLogger("label_dp").debug("internal error", exc_info=error)
+        place = error.__traceback__
+        while place is not None and place.tb_next is not None:
+            place = place.tb_next
+        where = f"{os.path.basename(place.tb_frame.f_code.co_filename)}:{place.tb_lineno}" if place else "?"  # noqa: PTH119 - a code name, not a path
+        fail(f"internal error ({type(error).__name__} at {where}); please report it with the command you ran", 1)
+
+
+def _command(app: typer.Typer) -> Any:
+    from label_dp.cli.outline import commands_of
+
+    return commands_of(app)

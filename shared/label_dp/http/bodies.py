@@ -1,0 +1,140 @@
+"""Request bodies: bounded in bytes, in time, in number and all together, and uncompressed."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from dataclasses import dataclass
+
+from label_dp.columnar.budget import Budget
+from label_dp.errors import Busy, LabelDPError, RequestTimeout, TooLarge, UnsupportedMediaType
+from label_dp.http.asgi import App, Message, Receive, Scope, Send, headers_of
+from label_dp.http.calls import LARGE_BODY
+from label_dp.http.refusals import refusal
+
+JSON_TYPE = re.compile(r"application/(?:[a-z0-9.+-]+\+)?json")
+FREE_BYTES = 1 << 16  # of each body; times the number of connections, that is little
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a service takes: bytes of an upload, seconds without a byte of it, uploads at once, and its slowest rate."""
+
+    max_body_bytes: int
+    idle_seconds: float = 30.0
+    uploads_at_once: int = 32
+    grace_seconds: float = 60.0  # of waiting for bytes, before the rate counts
+    bytes_per_second: float = 1024.0
+    held_bytes: int = 1 << 27  # of all bodies that must be in memory whole
+
+
+class Bodies:
+    """Refuses bodies over the limit (at once by Content-Length, otherwise as soon as the count is passed), compressed
+    ones, ones that stop coming, more uploads at once than the service takes, and more bytes than it can hold.
+
+    A call says itself how much it takes (`Call.most`). A path that no call has is answered without its body.
+    """
+
+    def __init__(self, app: App, bounds: Bounds, decoding: Budget) -> None:
+        self.app, self.bounds, self.decoding = app, bounds, decoding
+        self.running = self.held = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call = scope.get("state", {}).get("call")
+        if scope["type"] != "http" or call is None:
+            await self.app(scope, receive, send)
+            return
+        upload = call.most is None
+        most = self.bounds.max_body_bytes if upload else min(self.bounds.max_body_bytes, call.most)
+        headers = headers_of(scope)
+        declared = headers.get(b"content-length", b"0")
+        kind = headers.get(b"content-type", b"application/json").decode("latin-1").partition(";")[0].strip().lower()
+        whole = not upload or bool(JSON_TYPE.fullmatch(kind))  # other kinds are read in pieces
+        error: LabelDPError | None = None
+        # a small one whose length is said takes no thread of its own, and little memory
+        slot = upload and not is_small(headers.get(b"content-length", b"").decode("latin-1"))
+        if not declared.isdigit() or len(declared) > 18 or int(declared) > most:
+            error = self._too_large(most)
+        elif headers.get(b"content-encoding", b"identity").strip().lower() not in (b"identity", b""):
+            error = UnsupportedMediaType("Send the body uncompressed, without Content-Encoding.")
+        elif slot and self.running >= self.bounds.uploads_at_once:
+            error = Busy(f"{self.bounds.uploads_at_once} uploads are being taken in already; try again in a moment.")
+        elif whole and self.held + _weight(int(declared)) > self.bounds.held_bytes:
+            error = _full()
+        if error is not None:
+            await refusal(error)(scope, receive, send)
+            return
+        self.running += slot
+        try:
+            with self.decoding.share():
+                await self._bounded(scope, receive, send, most, whole)
+        finally:
+            self.running -= slot
+
+    async def _bounded(self, scope: Scope, receive: Receive, send: Send, most: int, whole: bool) -> None:
+        seen, waited, ended, mine = 0, 0.0, False, 0
+        broken: LabelDPError | None = None
+        answered = False
+
+        async def counted() -> Message:
+            nonlocal seen, waited, ended, broken, mine
+            if broken is not None:
+                raise broken
+            if ended:  # only a disconnect can follow, and may be waited for as long as the answer takes
+                return await receive()
+            start = time.monotonic()
+            allowed = self.bounds.grace_seconds + seen / self.bounds.bytes_per_second - waited
+            try:
+                async with asyncio.timeout(max(0.0, min(self.bounds.idle_seconds, allowed))):  # no task, as `wait_for`
+                    message = await receive()
+            except TimeoutError:
+                broken = RequestTimeout("The rest of the body did not come in time; send the request again.")
+                raise broken from None
+            waited += time.monotonic() - start
+            seen += len(message.get("body", b""))
+            ended = not message.get("more_body", False)
+            if seen > most:
+                broken = self._too_large(most)
+                raise broken
+            more = _weight(seen) - mine if whole else 0
+            if self.held + more > self.bounds.held_bytes:
+                broken = _full()
+                raise broken
+            mine, self.held = mine + more, self.held + more
+            return message
+
+        async def ours(message: Message) -> None:
+            nonlocal answered
+            if answered or broken is None:  # else the framework answers our refusal with one of its own
+                answered = True
+                await send(message)
+
+        try:
+            await self.app(scope, counted, ours)
+        except LabelDPError as error:
+            if answered or error is not broken:
+                raise
+        finally:
+            self.held -= mine
+        if broken is not None and not answered:
+            await refusal(broken)(scope, receive, send)
+
+    @staticmethod
+    def _too_large(most: int) -> TooLarge:
+        return TooLarge(f"The request body is larger than {most} bytes; send it in smaller parts.")
+
+
+def _weight(size: int) -> int:
+    """The bytes of a body that count against what is held at once: a small one is always taken."""
+    return max(0, min(size, LARGE_BODY) - FREE_BYTES)
+
+
+def is_small(declared: str | None) -> bool:
+    """Whether a Content-Length says so."""
+    number = declared or ""
+    return number.isascii() and number.isdigit() and len(number) < 18 and int(number) <= FREE_BYTES
+
+
+def _full() -> Busy:
+    return Busy("The service holds as many bodies as it can; try again in a moment.")

@@ -1,0 +1,208 @@
+"""The front of a service: a request's id, its line in the log, its headers and its caller, before any route."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import time
+from http import HTTPStatus
+from ipaddress import ip_address, ip_network
+from typing import TYPE_CHECKING, Any
+
+from starlette.datastructures import MutableHeaders
+
+from label_dp.errors import LabelDPError, TooManyCalls, Unauthenticated
+from label_dp.http.asgi import App, Message, Receive, Scope, Send, headers_of, method_of
+from label_dp.http.calls import Calls, refuse_other_roles
+from label_dp.http.gathered import Gathered
+from label_dp.http.rates import Rates
+from label_dp.http.refusals import refusal, respond
+from label_dp.http.threads import LOOKS
+from label_dp.logs import Sparse, access, coarse_milliseconds, event, log_internal, request_id
+from label_dp.problems import http_problem
+from label_dp.store.apikeys import ApiKeys, Principal
+
+if TYPE_CHECKING:
+    from prometheus_client import Counter
+
+log = logging.getLogger("label_dp.http")
+
+GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+MOST_HEADERS, MOST_HEADER_BYTES = 100, 1 << 15
+IDS_AT_ONCE = 256
+IPV6 = 6
+PROBES = ("/healthz", "/readyz", "/metrics")
+
+
+class RequestLog:
+    """Gives each request an id (the caller's `X-Request-ID` where it is one) and one line in `label_dp.access`.
+
+    Routes in `silent` have no line: how many there were, how they ended and how long they took depends on labels.
+    """
+
+    def __init__(self, app: App, silent: frozenset[str]) -> None:
+        self.app, self.silent, self._ids = app, silent, list[str]()
+
+    def _id(self) -> str:
+        """16 digits of randomness, which the system gives for many requests at a time: asking it takes its time."""
+        try:
+            return self._ids.pop()
+        except IndexError:
+            digits = secrets.token_hex(8 * IDS_AT_ONCE)
+            self._ids += [digits[i : i + 16] for i in range(16, len(digits), 16)]
+            return digits[:16]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        given = headers_of(scope).get(b"x-request-id", b"").decode("latin-1")
+        known = given if GIVEN_ID.fullmatch(given) else self._id()
+        request_id.set(known)
+        method, start, status = method_of(scope), time.monotonic(), 0
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(raw=message["headers"])["X-Request-ID"] = known
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noted)
+        finally:
+            self._line(scope, known, method, status, time.monotonic() - start)
+
+    def _line(self, scope: Scope, known: str, method: str, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", None)
+        if route in self.silent or (route in PROBES and status < HTTPStatus.BAD_REQUEST):
+            return
+        caller = scope.get("state", {}).get("caller")
+        # an unknown path is not logged: it may be anything; the template says which call it was
+        fields: dict[str, Any] = {
+            "method": method,
+            "route": route or "unknown",
+            "status": status or "aborted",
+            "milliseconds": coarse_milliseconds(seconds),
+            "key": caller.key_id if caller is not None else "-",
+            "request_id": known,
+        }
+        text = "{method} {route} {status} {milliseconds}ms key={key} request={request_id}".format(**fields)
+        access.info(text, extra=event("request", **fields))
+
+
+class Failures:
+    """Callers without a valid key, by bearer token or at the sign-in: counted, and logged by key where it is known,
+    otherwise by address, once a minute each, with their number."""
+
+    def __init__(self) -> None:
+        self.seen = Sparse()
+        self.counter: Counter | None = None  # by reason, for alerts
+
+    def _count(self, reason: str) -> None:
+        if self.counter is not None:
+            self.counter.labels(reason).inc()
+
+    def note_rate(self, key_id: str) -> None:
+        """A key that calls more often than it may."""
+        self._count("too many calls")
+        count = self.seen.due(f"too many calls {key_id}")
+        if count:
+            fields = {"reason": "too many calls", "key": key_id, "failures": count}
+            said = event("key-too-often", **fields)
+            access.warning("key %s calls too often, %d times since the last such line", key_id, count, extra=said)
+
+    def note(self, error: Unauthenticated, scope: Scope) -> None:
+        self._count(error.reason)
+        address = address_of(scope)
+        who = f"key {error.key_id}" if error.key_id else f"address {address}"
+        count = self.seen.due(f"{error.reason} {who}")
+        if count:
+            fields = {"reason": error.reason, "key": error.key_id or "-", "address": address, "failures": count}
+            access.warning(
+                "authentication failed (%s) from %s, %s, %d times since the last such line",
+                error.reason, address, who, count, extra=event("key-refused", **fields),
+            )  # fmt: skip
+
+
+class Front:
+    """Bounds the headers, forgets one trailing slash, finds which call is meant, and below /v1 answers callers without
+    a valid key, or of another role than the call is for, at once.
+
+    None of them has a byte of its body read or decoded, and neither have unknown paths and methods.
+    """
+
+    def __init__(self, app: App, apikeys: ApiKeys, calls: Calls, failures: Failures, rates: Rates) -> None:
+        self.app, self.calls, self.failures, self.rates = app, calls, failures, rates
+        self.callers = Gathered[str | None, Principal](lambda _, secrets: apikeys.authenticate_all(secrets))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = scope["headers"]
+        if len(headers) > MOST_HEADERS or sum(len(k) + len(v) for k, v in headers) > MOST_HEADER_BYTES:
+            detail = f"Send at most {MOST_HEADERS} headers of {MOST_HEADER_BYTES} bytes together."
+            await respond(431, http_problem(431, "headers-too-large", "Headers too large", detail))(
+                scope, receive, send
+            )
+            return
+        if len(scope["path"]) > 1 and scope["path"].endswith("/"):
+            scope["path"] = scope["path"].removesuffix("/")
+        call = self.calls.find(scope)
+        scope.setdefault("state", {})["call"] = call
+        if scope["path"].startswith("/v1/"):
+            try:
+                caller = await self.callers.do("", bearer_of(scope), LOOKS.limiter())
+                scope["state"]["caller"] = caller
+                self.rates.take(caller.key_id)
+                if call is not None and call.roles is not None:
+                    refuse_other_roles(caller, call.roles)
+            except LabelDPError as error:
+                if isinstance(error, Unauthenticated):
+                    self.failures.note(error, scope)
+                elif isinstance(error, TooManyCalls):
+                    self.failures.note_rate(scope["state"]["caller"].key_id)
+                await refusal(error)(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+
+def address_of(scope: Scope) -> str:
+    """The caller's address; of version 6 the network of 64 bits, all of which one caller may have. What a proxy said
+    and is no address is not repeated."""
+    try:
+        found = ip_address((scope.get("client") or ("",))[0])
+    except ValueError:
+        return "unknown"
+    return str(ip_network((found, 64), strict=False)) if found.version == IPV6 else str(found)
+
+
+def bearer_of(scope: Scope) -> str | None:
+    scheme, _, secret = headers_of(scope).get(b"authorization", b"").decode("latin-1").partition(" ")
+    return secret.strip() if scheme.lower() == "bearer" else None
+
+
+class LastResort:
+    """A bug ends here, with its kind in the log and nothing else: texts and tracebacks may hold labels."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def noted(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noted)
+        except Exception as error:
+            route = getattr(scope.get("route"), "path", "unknown")
+            log_internal(log, f"a call of {route}", error, route=route)
+            if scope["type"] == "http" and not started:
+                detail = "The service failed; its log names the kind of failure."
+                await respond(500, http_problem(500, "internal", "Internal error", detail))(scope, receive, send)

@@ -1,0 +1,128 @@
+"""JSON bodies: decoded and checked once, in a thread, never on the event loop."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, TypeVar
+
+from fastapi import APIRouter, Request, Response
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, TypeAdapter
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse
+
+from label_dp.errors import TooLarge, UnsupportedMediaType
+from label_dp.http.bodies import JSON_TYPE
+from label_dp.http.calls import SMALL_BODY
+from label_dp.http.threads import Handler, Threads, taking_turns
+from label_dp.schemas.base import Ask
+from label_dp.schemas.validation import read_value
+
+Model = TypeVar("Model", bound=BaseModel)
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+
+NOT_JSON = "This call reads JSON: send the header 'Content-Type: application/json'."
+DECODERS = Threads("decoders of JSON", 4)  # other calls keep their threads
+
+
+class _Decoded(Request):
+    """A request whose JSON is known already: the framework finds `value` where it would decode."""
+
+    value: Any = None
+
+    async def json(self) -> Any:
+        return self.value
+
+
+Answer = Callable[[Request], Coroutine[Any, Any, dict[str, Any]]]
+
+
+def quickly(answer: Answer) -> Callable[[Endpoint], Endpoint]:
+    """For a route that is called thousands of times a second: requests without a query are answered by `answer`,
+    without the framework's reading of parameters, which takes more time than a small call itself."""
+
+    def marked(endpoint: Endpoint) -> Endpoint:
+        endpoint.quick_answer = answer  # type: ignore[attr-defined]  # read by the route that is made of it
+        return endpoint
+
+    return marked
+
+
+class JsonRoute(APIRoute):
+    """A route whose JSON body is read strictly, and whose summary is the first sentence of what it says of itself.
+    Raises InvalidRequest, UnsupportedMediaType."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        _build(Ask)
+        options["summary"] = options.get("summary") or _first_sentence(
+            options.get("description") or inspect.getdoc(endpoint) or ""
+        )
+        super().__init__(path, endpoint, **options)
+
+    def get_route_handler(self) -> Handler:
+        handle, field = taking_turns(self, super().get_route_handler()), self.body_field
+        quick: Answer | None = getattr(self.endpoint, "quick_answer", None)
+        if quick is not None:
+            return _either(quick, handle)
+        if field is None:
+            return handle
+        annotation: Any = field.field_info.annotation
+        adapter: TypeAdapter[Any] = TypeAdapter(annotation | None)  # what is missing the framework says
+
+        async def decoded(request: Request) -> Response:
+            given = _Decoded(request.scope, request.receive)
+            try:
+                body = await given.body()
+            except ClientDisconnect:
+                return Response(status_code=400)  # to nobody
+            if body:
+                kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+                if not JSON_TYPE.fullmatch(kind):
+                    raise UnsupportedMediaType(NOT_JSON)
+                given.value = await DECODERS.run(partial(read_value, body, adapter, annotation))
+            return await handle(given)
+
+        return decoded
+
+
+def _either(quick: Answer, handle: Handler) -> Handler:
+    async def answered(request: Request) -> Response:
+        if request.scope["query_string"]:
+            return await handle(request)
+        return JSONResponse(await quick(request))
+
+    return answered
+
+
+class JsonRouter(APIRouter):
+    """A router of such routes."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(route_class=JsonRoute, **options)
+
+
+def _first_sentence(text: str) -> str | None:
+    match = re.match(r"(.+?\.)(?: |$)", " ".join(text.split()))
+    return match[1] if match else None
+
+
+def _build(schema: type[Ask]) -> None:
+    """Commands leave schemas unbuilt until one is used; a service uses them all."""
+    schema.model_config["defer_build"] = False  # else the framework's adapters put it off once more, and warn
+    schema.model_rebuild()
+    for inner in schema.__subclasses__():
+        _build(inner)
+
+
+async def read_body(request: Request, model: type[Model]) -> Model:
+    """The JSON body of a route that takes other kinds of body too. Raises InvalidRequest, TooLarge."""
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > SMALL_BODY:
+            raise TooLarge(f"A JSON body of this call has at most {SMALL_BODY} bytes.")
+    found: Model = await DECODERS.run(partial(read_value, bytes(body), TypeAdapter(model), model))
+    return found

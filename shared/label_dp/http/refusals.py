@@ -1,0 +1,94 @@
+"""Every refusal over HTTP is a problem body with the request's id; the web framework's own become sentences."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+
+from label_dp.errors import IdempotencyInFlight, LabelDPError, TooManyCalls
+from label_dp.http.asgi import allowed_methods
+from label_dp.logs import request_id
+from label_dp.problems import PROBLEM_JSON, http_problem, problem
+from label_dp.schemas.validation import explain
+
+RETRY_SECONDS = 2
+
+
+class ProblemResponse(JSONResponse):
+    media_type = PROBLEM_JSON
+
+    def render(self, content: Any) -> bytes:
+        known = request_id.get()
+        if known:
+            content = content | {"instance": f"urn:label-dp:request:{known}", "request_id": known}
+        # a caller's half surrogate pair, quoted back in an id, has no UTF-8 form
+        return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def respond(status: int, body: dict[str, Any], headers: dict[str, str] | None = None) -> ProblemResponse:
+    """A problem as a response, with the headers that its status asks for."""
+    found = dict(headers or {})
+    if status == HTTPStatus.UNAUTHORIZED:
+        found["WWW-Authenticate"] = "Bearer"
+    if status == HTTPStatus.SERVICE_UNAVAILABLE or body.get("code") == IdempotencyInFlight.code:
+        found["Retry-After"] = str(RETRY_SECONDS)
+    if status == HTTPStatus.REQUEST_TIMEOUT:
+        found["Connection"] = "close"  # the rest of the body may come at any time
+    return ProblemResponse(body, status_code=status, headers=found)
+
+
+def refusal(error: LabelDPError) -> ProblemResponse:
+    wait = {"Retry-After": str(error.seconds)} if isinstance(error, TooManyCalls) else None
+    return respond(*problem(error), wait)
+
+
+def install_handlers(app: FastAPI) -> None:
+    app.add_exception_handler(LabelDPError, _on_typed)
+    app.add_exception_handler(RequestValidationError, _on_validation)
+    app.add_exception_handler(HTTPException, _on_http)
+
+
+async def _on_typed(_: Request, error: Exception) -> ProblemResponse:
+    assert isinstance(error, LabelDPError)
+    return refusal(error)
+
+
+async def _on_validation(request: Request, error: Exception) -> ProblemResponse:
+    assert isinstance(error, RequestValidationError)
+    field = getattr(request.scope.get("route"), "body_field", None)
+    model = getattr(getattr(field, "field_info", None), "annotation", None)
+    return refusal(explain(list(error.errors()), error.body, model))
+
+
+async def _on_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    status = HTTPStatus(error.status_code)
+    if status == HTTPStatus.BAD_REQUEST:  # the framework's word for a body that it cannot decode
+        return respond(422, http_problem(422, "invalid-request", "Invalid request", "The body cannot be decoded."))
+    detail, headers = f"{status.phrase}.", dict(error.headers or {})
+    if status == HTTPStatus.NOT_FOUND:
+        detail = "There is no such path. See /docs for the calls of this service."
+        if _is_browser(request):
+            body = http_problem(status, "not-found", status.phrase, "There is no such page.")
+            site = request.app.state.site
+            page: Response = await run_in_threadpool(site.render, request, "refused", status, problem=body)
+            return page
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        methods = allowed_methods(request.app, request.scope)
+        headers["Allow"] = ", ".join(methods)
+        detail = f"This path answers {', '.join(methods)} only. See /docs for the calls of this service."
+    code = status.phrase.lower().replace(" ", "-")
+    return respond(status, http_problem(status, code, status.phrase, detail), headers)
+
+
+def _is_browser(request: Request) -> bool:
+    """Whether a page is wanted, by a service that has pages."""
+    wants = request.method == "GET" and "text/html" in request.headers.get("accept", "")
+    return wants and not request.url.path.startswith("/v1/") and hasattr(request.app.state, "site")

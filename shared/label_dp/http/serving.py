@@ -1,0 +1,101 @@
+"""Listening: the address is shown once it is bound, and a busy port is bad input, not a crash."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+from label_dp.errors import InvalidInput
+from label_dp.http.probes import family_of
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from label_dp.http.settings import ServiceSettings
+
+KEEP_ALIVE_SECONDS = 30
+MOST_HEADER_BYTES = 1 << 15
+# to make its OpenAPI document takes half a second, once: after the start, and in a thread, so that nobody waits for it
+DESCRIBED_SECONDS = 2.0
+
+
+def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettings) -> None:
+    """Serve until a signal ends it. Raises InvalidInput where the address cannot be bound; port 0 picks a free one.
+
+    After SIGTERM or SIGINT nothing new is accepted, requests may end within `settings.shutdown_seconds`, then the
+    application stops its worker.
+    """
+    import uvicorn
+
+    from label_dp.http.connection import MOST_CONNECTIONS, Connection
+    from label_dp.http.last_words import quiet_python
+    from label_dp.logs import announce, configure_logging
+
+    configure_logging(settings.log_format)
+    os.umask(0o077)  # whatever a service writes is its own
+    family = family_of(host)
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=2048)
+    except (OSError, OverflowError) as error:
+        raise InvalidInput(
+            f"The {name} cannot listen on {host}, port {port} ({_reason(error)}). Choose another address with --host "
+            "or --port."
+        ) from None
+    _serve_beside(app, host, settings, name)
+    # accepted connections inherit it; asyncio sets it itself only on sockets that name their protocol, and without it
+    # an answer waits 40 ms for the acknowledgement of its headers
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    shown = f"[{host}]" if family == socket.AF_INET6 else host
+    url = f"http://{shown}:{listener.getsockname()[1]}"
+    announce(settings.log_format, "listening", f"{name}: pages for people at {url}/, every call at {url}/docs", url=url)
+    config = uvicorn.Config(
+        app,
+        http=Connection,
+        loop="asyncio",  # another one may be installed, and its `sendfile` not do what ours expects
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=MOST_CONNECTIONS,
+        proxy_headers=bool(settings.proxy_list),  # what others say of themselves is written nowhere
+        forwarded_allow_ips=list(settings.proxy_list),
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=settings.shutdown_seconds,
+        h11_max_incomplete_event_size=MOST_HEADER_BYTES,
+    )
+    server = uvicorn.Server(config)
+    app.state.stopping = lambda: server.should_exit  # for answers without an end of their own
+    described = threading.Timer(DESCRIBED_SECONDS, app.openapi)
+    described.daemon = True
+    described.start()
+    with quiet_python():
+        server.run(sockets=[listener])
+
+
+def _serve_beside(app: FastAPI, host: str, settings: ServiceSettings, name: str) -> None:
+    """`/metrics` and probes on ports of their own, from threads that end with the process. Raises InvalidInput."""
+    from prometheus_client import start_http_server
+
+    def metrics(port: int) -> None:
+        start_http_server(port, host, app.state.metrics)
+
+    def probes(port: int) -> None:
+        app.state.probes.serve(host, port)
+
+    for what, port, begin in (("metrics", settings.metrics_port, metrics), ("probes", settings.probes_port, probes)):
+        try:
+            if port:
+                begin(port)
+        except (OSError, OverflowError) as error:
+            setting = f"{settings.party.upper().replace('-', '_')}_{what.upper()}_PORT"
+            raise InvalidInput(
+                f"The {name} cannot serve its {what} on {host}, port {port} ({_reason(error)}). Choose another port "
+                f"with {setting}."
+            ) from None
+
+
+def _reason(error: OSError | OverflowError) -> str:
+    number = getattr(error, "errno", None) or 0
+    return os.strerror(number) if number > 0 else "no such address"

@@ -1,0 +1,114 @@
+"""Objects in a store that others may write to: each ends with a keyed MAC of its key and its bytes.
+
+Whoever writes to the store without our secret can take an object away, and cannot change one or put another in its
+place: a whole object is fetched and checked before a byte of it is used. The copy is a file without a name, which goes
+with its use, or with the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import mmap
+import tempfile
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from label_dp.errors import Unavailable
+from label_dp.store.objects.bucket import CHUNK, Bucket
+from label_dp.store.objects.folder import mapping
+from label_dp.store.objects.port import DamagedObject, Objects, Stored
+
+MAC_BYTES = 32
+KEPT_SECONDS = 600.0
+KEPT_BYTES = 1 << 32
+
+
+class StoreObjects(Objects):
+    """`keyed` begins a MAC; copies lie in `spill`."""
+
+    def __init__(self, bucket: Bucket, spill: Path, keyed: Callable[[], hmac.HMAC]) -> None:
+        self.bucket, self.spill, self._keyed = bucket, spill, keyed
+        self._kept: OrderedDict[str, tuple[mmap.mmap | bytes, float]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def writing(self, key: str) -> Iterator[BinaryIO]:
+        with tempfile.TemporaryFile(dir=self.spill) as file:
+            yield file
+            file.write(self._mac(key, file, file.tell()))
+            self.bucket.send(key, file)
+
+    @contextlib.contextmanager
+    def reading(self, key: str) -> Iterator[Any]:
+        import pyarrow as pa
+
+        with self._copy(key) as file:
+            yield pa.BufferReader(pa.py_buffer(mapping(file)))
+
+    def mapped(self, key: str) -> mmap.mmap | bytes:
+        """Kept for a while: the runs of a batch are looked into for each of its uploads."""
+        with self._lock:
+            self._forget_idle()
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                found, _ = self._kept[key]
+                self._kept[key] = found, time.monotonic()
+                return found
+        with self._copy(key) as file:
+            fetched = mapping(file)
+        with self._lock:
+            self._kept[key] = fetched, time.monotonic()
+            while len(self._kept) > 1 and sum(len(kept) for kept, _ in self._kept.values()) > KEPT_BYTES:
+                self._kept.popitem(last=False)
+        return fetched
+
+    def delete(self, key: str) -> None:
+        with self._lock:
+            self._kept.pop(key, None)
+            self._forget_idle()
+        self.bucket.delete(key)
+
+    def listed(self, prefix: str) -> list[Stored]:
+        return self.bucket.listed(prefix)
+
+    # --- parts --------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _copy(self, key: str) -> Iterator[BinaryIO]:
+        """A checked copy. Raises FileNotFoundError, Unavailable."""
+        with tempfile.TemporaryFile(dir=self.spill) as file:
+            try:
+                self.bucket.fetch(key, file)
+                size = file.tell() - MAC_BYTES
+                whole = size >= 0 and hmac.compare_digest(self._mac(key, file, size), file.read(MAC_BYTES))
+                file.truncate(max(size, 0))
+            except FileNotFoundError:
+                raise
+            except OSError as error:
+                raise Unavailable(f"A copy of a stored object cannot be kept ({error.strerror}).") from None
+            if not whole:
+                raise DamagedObject(
+                    "An object of the store is not what was put there. Restore it from a copy of the store."
+                )
+            yield file
+
+    def _mac(self, key: str, file: BinaryIO, size: int) -> bytes:
+        """Of the first `size` bytes; the file is read up to there."""
+        mac = self._keyed()
+        mac.update(key.encode() + b"\0")
+        file.seek(0)
+        while size:
+            chunk = file.read(min(size, CHUNK))
+            mac.update(chunk)
+            size -= len(chunk)
+        return mac.digest()
+
+    def _forget_idle(self) -> None:
+        oldest = time.monotonic() - KEPT_SECONDS
+        for key in [key for key, (_, used) in self._kept.items() if used < oldest]:
+            del self._kept[key]
