@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo develop test check test-processes test-torch test-mlflow lint coverage mutants bench tables around notebooks pictures soak images lock sbom licences audit-dependencies sign verify-signature clean
+.PHONY: demo develop test check test-extended test-processes test-torch test-mlflow lint coverage mutants bench tables around notebooks pictures soak images lock sbom licences audit-dependencies sign verify-signature clean
 
 # ARGS="--clicks 20000 --stay" is quick and keeps both services for their pages; ARGS=--help lists the options.
 demo: $(VENV)/.runtime
@@ -14,13 +14,19 @@ demo: $(VENV)/.runtime
 develop: $(VENV)/.runtime
 	@$(BIN)/python -m deploy.demo.develop $(or $(PARTY),labels-party) $(ARGS)
 
-# Everything that protects a promise, in the processes of pytest alone: minutes, after each change.
-test: $(VENV)/.dev
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not processes and not torch and not mlflow"
+# What protects the core promise, with a light set of packages, in the processes of pytest alone: four minutes on two
+# quiet cores, after each change.
+test: $(VENV)/.test
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not extended and not processes and not torch and not mlflow"
 
-# The rest, before a change is handed in: linters, strict types, import contracts, the tests that start services, kill
-# them or run commands and documents as a user does, and the network. Each test belongs to exactly one of the two.
-check: lint test-processes test-torch test-mlflow
+# The rest, before a change is handed in: linters, strict types, import contracts, what takes longer or needs the full set
+# of packages, the tests that start services, kill them or run commands and documents as a user does, and the network.
+# Each test belongs to exactly one of the two.
+check: lint test-extended test-processes test-torch test-mlflow
+
+# PostgreSQL, object stores, other libraries' models, generated calls, answers beside the message, slow learners, long data.
+test-extended: $(VENV)/.dev
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "extended and not processes and not torch and not mlflow"
 
 test-processes: $(VENV)/.dev
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "processes and not torch and not mlflow"
@@ -43,8 +49,8 @@ lint: $(VENV)/.dev
 coverage: $(VENV)/.measures
 	@$(BIN)/python -m tests.measures.coverage_by_room $(ARGS)
 
-# A seeded sample of small changes of ledger, mechanisms, documents and intake: how many of them `make test` notices, and
-# which it does not. Hours; ARGS="--count 20 --seed 3" tries fewer, ARGS=--help lists the options.
+# A seeded sample of small changes of ledger, mechanisms, documents and intake: how many of them `make test` and
+# `make test-extended` notice, and which they do not. Hours; ARGS="--count 20 --seed 3" tries fewer, ARGS=--help lists the options.
 mutants: $(VENV)/.measures
 	@$(BIN)/python -m tests.measures.mutants $(ARGS)
 
@@ -68,7 +74,7 @@ around: $(VENV)/.dev
 notebooks: $(VENV)/.dev
 	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH="$(CURDIR)" $(BIN)/jupyter-execute --inplace deploy/guides/notebooks/*.ipynb
 
-# Long runs of what `make test` tries shortly, a dozen parts of 180 seconds: `make soak SECONDS_EACH=600 SEED=1`.
+# Long runs of what the tests try shortly, a dozen parts of 180 seconds: `make soak SECONDS_EACH=600 SEED=1`.
 # One table at the end (tried, survived, limit, seed), kept in tests/soak/results; PARTS="large_domain or kills" runs some.
 soak: $(VENV)/.dev
 	@$(BIN)/python -m pytest tests/soak -o python_files='soak_*.py' $(if $(SECONDS_EACH),--seconds $(SECONDS_EACH)) $(if $(SEED),--seed $(SEED)) $(if $(PARTS),-k "$(PARTS)")
@@ -153,8 +159,14 @@ $(VENV)/.runtime: pyproject.toml | $(VENV)/bin/python
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[postgres]'
 	@touch $@
 
+$(VENV)/.test: pyproject.toml | $(VENV)/bin/python
+	@echo "installing what the services and make test need (once)"
+	@$(if $(LOCKED),$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r deploy/locks/test.txt)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@ $(VENV)/.runtime
+
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
-	@echo "installing what the services and their tests need (once)"
+	@echo "installing what the services and all their tests need (once)"
 	@$(if $(LOCKED),$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r deploy/locks/dev.txt)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	@touch $@ $(VENV)/.runtime
+	@touch $@ $(VENV)/.test $(VENV)/.runtime

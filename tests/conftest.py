@@ -30,14 +30,19 @@ from tests.support.replayed_schemas import replayed_schemas, upgrade_itself
 hypothesis.settings.register_profile("busy machines", deadline=None)
 hypothesis.settings.load_profile("busy machines")
 
+# servers of packages or programs that `make test` does without
+OF_THE_FULL_SET = {"postgres_server", "s3_server"}
 COLLECTED = pytest.StashKey[list[pytest.Item]]()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if "torch" in getattr(item, "fixturenames", ()):
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if "torch" in fixtures:
             item.add_marker("torch")
+        if fixtures & OF_THE_FULL_SET:
+            item.add_marker("extended")
     config.stash[COLLECTED] = list(items)  # before `-m` leaves any out
 
 
@@ -111,7 +116,7 @@ def postgres_url(request: pytest.FixtureRequest, postgres_databases: postgres.Da
         yield url
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.extended)])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Each test that takes it runs on both engines."""
     if request.param == "sqlite":

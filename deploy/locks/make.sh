@@ -9,8 +9,9 @@ locked() {
   uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header ${UPGRADE:+--upgrade} --output-file "deploy/locks/$file.txt" "$@"
 }
 locked dev pyproject.toml --extra dev
-# both parties run what was tested
+# `make test` has no other versions than `make check`, and both parties run what was tested
 tested="--constraint deploy/locks/dev.txt"
+locked test pyproject.toml --extra test $tested
 needed=$(python -m deploy.locks.requirements labels-party postgres) # of a pipe a failure would not be seen
 echo "$needed" | locked labels-party - $tested
 needed=$(python -m deploy.locks.requirements features-party postgres onnx)

@@ -14,7 +14,7 @@ import pytest
 from tests.support.processes import Unmarked
 
 ROOT = Path(__file__).parents[2]
-MARKERS = ("processes", "torch", "mlflow")
+MARKERS = ("extended", "processes", "torch", "mlflow")
 TARGETS = {
     name: expression.strip('"')
     for name, expression in re.findall(
@@ -36,14 +36,18 @@ def targets_of(marks: set[str]) -> list[str]:
 
 def test_the_targets_are_those_that_the_pipeline_runs() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert set(TARGETS) == {"test", "test-processes", "test-torch", "test-mlflow"}
-    assert "\ncheck: lint test-processes test-torch test-mlflow\n" in makefile
+    assert set(TARGETS) == {"test", "test-extended", "test-processes", "test-torch", "test-mlflow"}
+    assert "\ncheck: lint test-extended test-processes test-torch test-mlflow\n" in makefile
     assert (ROOT / ".ci" / "run").read_text(encoding="utf-8").endswith("\nmake test\nmake check\n")
 
 
 @pytest.mark.parametrize(
     "marks",
-    [set(), {"processes"}, {"torch"}, {"processes", "torch"}, {"mlflow"}, {"processes", "mlflow"}],
+    [
+        {*marks, *extended}
+        for marks in ((), ("processes",), ("torch",), ("processes", "torch"), ("mlflow",), ("processes", "mlflow"))
+        for extended in ((), ("extended",))
+    ],
     ids=lambda marks: " ".join(sorted(marks)) or "none",
 )
 def test_whatever_its_markers_a_test_belongs_to_one_target(marks: set[str]) -> None:

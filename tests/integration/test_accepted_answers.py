@@ -34,6 +34,8 @@ from tests.support.predicting import ask, made, with_features
 from tests.support.predicting import tables as example_tables
 from tests.support.receipts import Away, Pair, changed, first_receipt, pair
 
+pytestmark = pytest.mark.extended
+
 VALUES, CUTS = np.array([0.5, 2.0, 8.5]), [20, 60]
 
 

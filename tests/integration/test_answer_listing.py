@@ -15,6 +15,8 @@ from tests.support.labels_cli import Run, arguments, refused
 from tests.support.predicting import ask, made, tables, with_features
 from tests.support.serving import serving
 
+pytestmark = pytest.mark.extended
+
 TABLE = label_table(60)
 Given = dict[str, list[str]]
 

@@ -13,6 +13,8 @@ from tests.support.labels import FakeClock, LabelsParty, label_table
 from tests.support.predicting import ask, made, tables, with_features
 from tests.support.webhooks import verify_at
 
+pytestmark = pytest.mark.extended
+
 LABELS = label_table(40)
 
 

@@ -21,6 +21,8 @@ from tests.support.messages import Sender
 from tests.support.predicting import QUERY, ask, made, tables, with_features
 from tests.support.serving import serving
 
+pytestmark = pytest.mark.extended
+
 VALUES, CUTS = np.array([0.5, 2.0, 8.5]), [20, 60]
 
 

@@ -20,6 +20,8 @@ from tests.support.labels import LabelsParty
 from tests.support.predicting import ask, events, made, payload, tables, with_features
 from tests.support.receipts import first_receipt
 
+pytestmark = pytest.mark.extended
+
 QUERY = {"x": 3.5, "sector": "b"}
 AUDIENCES = ["features-party", "other"]
 

@@ -28,6 +28,8 @@ from tests.support.labels_api import is_problem
 from tests.support.messages import Sender
 from tests.support.serving import serving
 
+pytestmark = pytest.mark.extended
+
 SENDER = Sender()
 LABELS = pa.table({"example_id": WORLD.ids, "label": WORLD.labels})
 

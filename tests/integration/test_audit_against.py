@@ -77,6 +77,7 @@ def test_a_labels_party_rolled_back_is_found_by_both(both: Pair) -> None:
         assert found["findings"][0]["work"] == lost
 
 
+@pytest.mark.extended
 def test_the_next_pull_tells_that_the_labels_party_lost_a_release(both: Pair) -> None:
     both.pull()
     copy = both.keep_copy(both.labels.home)
@@ -128,6 +129,7 @@ def test_two_histories_from_one_copy_are_a_fork(both: Pair, party: str) -> None:
         assert kinds(found)[0] == ("missing-work" if party == "labels" else "fork"), found
 
 
+@pytest.mark.extended
 def test_a_receipt_that_did_not_arrive_is_named(both: Pair) -> None:
     both.pull()
     release = both.release()
@@ -140,6 +142,7 @@ def test_a_receipt_that_did_not_arrive_is_named(both: Pair) -> None:
     assert all(found["agrees"] for found in both.compare_both())
 
 
+@pytest.mark.extended
 def test_another_manifest_or_split_at_one_side_is_altered(both: Pair) -> None:
     release = both.release()
     both.pull(release)
@@ -162,6 +165,7 @@ def test_another_manifest_or_split_at_one_side_is_altered(both: Pair) -> None:
     assert "altered" in compared(features)
 
 
+@pytest.mark.extended
 def test_a_replaced_store_is_named(both: Pair, tmp_path: Path) -> None:
     both.pull()
     export = both.features_export()
@@ -175,6 +179,7 @@ def test_a_replaced_store_is_named(both: Pair, tmp_path: Path) -> None:
     assert "replaced" in sentences(both.receiver.compare(export))
 
 
+@pytest.mark.extended
 def test_both_commands_compare_register_and_deliver(both: Pair) -> None:
     """The whole story by command line: exit code 0, then 1 with one sentence a finding."""
     labels = {"LABELS_PARTY_HOME": str(both.labels.home)}
@@ -245,6 +250,7 @@ def own_alone(both: Pair, one: Path, other: Path) -> list[str]:
     return compare(*(open_export(p, Ed25519PublicKey.from_public_bytes(key.raw), key.id)[0] for p in (one, other)))
 
 
+@pytest.mark.extended
 def test_alone_two_exports_of_an_untouched_pair_agree(both: Pair) -> None:
     both.pull()
     both.pull_answer()
@@ -259,6 +265,7 @@ def test_alone_two_exports_of_an_untouched_pair_agree(both: Pair) -> None:
     assert "1 may be newer" in alone(both, then, both.features_export())[0]
 
 
+@pytest.mark.extended
 def test_alone_a_labels_party_rolled_back_and_gone_on_is_refused(both: Pair) -> None:
     both.pull()
     copy = both.keep_copy(both.labels.home)
@@ -274,6 +281,7 @@ def test_alone_a_labels_party_rolled_back_and_gone_on_is_refused(both: Pair) -> 
         own_alone(both, before, both.labels_export("after.json"))
 
 
+@pytest.mark.extended
 def test_alone_a_receiver_rolled_back_and_another_charge_are_refused(both: Pair) -> None:
     both.pull()
     copy = both.keep_copy(both.receiver.home)

@@ -12,6 +12,8 @@ from tests.support.backups import brought_back, exported, keys_of, taken
 from tests.support.labels import LabelsParty, label_table
 from tests.support.object_store import Room
 
+pytestmark = pytest.mark.extended
+
 
 def test_objects_are_named_and_a_new_home_finds_them(bucket: Room, tmp_path: Path) -> None:
     with LabelsParty(tmp_path / "home", objects=bucket.url, worker=False) as party:

@@ -178,6 +178,7 @@ def test_a_file_of_another_kind_is_refused_in_a_sentence(data: bytes, tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["keys.sealed", "manifest.dsse.json"])
+@pytest.mark.extended
 @pytest.mark.parametrize("compression", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_a_member_that_swells_is_not_read_whole(
     name: str, compression: int, backed: tuple[Path, Path, str], tmp_path: Path

@@ -13,6 +13,8 @@ from tests.support.features_api import Api, running
 from tests.support.messages import Sender
 from tests.support.upload_formats import MEDIA
 
+pytestmark = pytest.mark.extended
+
 REFUSALS = {"invalid-file": 422, "invalid-table": 422, "invalid-rows": 422, "too-large": 413, "invalid-input": 422}
 
 

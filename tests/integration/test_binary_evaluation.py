@@ -16,6 +16,8 @@ from label_dp.channels.base import Channel
 from tests.support.features_cli import Shell
 from tests.support.messages import Sender, World, one_bit, rr
 
+pytestmark = pytest.mark.extended
+
 KEY = ("--labels-key", "labels-signing.pub")
 INTERVAL = {"estimate", "standard_error", "low", "high"}
 

@@ -12,6 +12,8 @@ import pytest
 from tests.support.desk import Desk
 from tests.support.upload_formats import ARROW, PARQUET, table_body
 
+pytestmark = pytest.mark.extended
+
 SECONDS = 10.0  # of the processor; each takes a few hundredths
 ROWS = 20_000
 REFUSALS = ((413, "too-large"), (422, "invalid-rows"), (422, "invalid-file"))

@@ -16,6 +16,8 @@ from tests.support.calibrations import charged, score_table
 from tests.support.commands import command
 from tests.support.labels import LabelsParty, label_table
 
+pytestmark = pytest.mark.extended
+
 TABLE = label_table(120)
 SCORES = score_table(TABLE)
 

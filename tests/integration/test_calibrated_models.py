@@ -35,6 +35,8 @@ from tests.support.features_cli import Shell
 from tests.support.labels_api import is_problem
 from tests.support.messages import Sender
 
+pytestmark = pytest.mark.extended
+
 SENDER = Sender()
 VALUES, CUTS = np.array([0.5, 2.0, 8.5]), [20, 60]  # of the range 0:10:100: below 2, below 6, above
 GOOD = signed(SENDER.key, VALUES, CUTS)

@@ -21,6 +21,8 @@ from tests.support.labels import LabelsParty, label_table
 from tests.support.labels_api import is_problem
 from tests.support.upload_formats import table_body
 
+pytestmark = pytest.mark.extended
+
 TABLE = label_table(300)
 SCORES = score_table(TABLE)
 

@@ -14,6 +14,8 @@ import pytest
 
 from tests.support.labels_cli import Run, arguments
 
+pytestmark = pytest.mark.extended
+
 IDS = ["a", "b", "c", "d"]
 CLASSES = "books,garden,toys"
 

@@ -25,6 +25,8 @@ from tests.support.features_api import running
 from tests.support.features_cli import Shell
 from tests.support.messages import Sender, World
 
+pytestmark = pytest.mark.extended
+
 KEY = ("--labels-key", "labels-signing.pub")
 RARE = np.array([0.36, 0.34, 0.28, 0.02])
 

@@ -16,6 +16,8 @@ import features_party.cli
 import labels_party.cli
 from label_dp.cli.layout import lines, number
 
+pytestmark = pytest.mark.extended
+
 WHOLE = re.compile(  # what must never be broken: ids, timestamps, digests, numbers
     r"(?:bat|rel|pop)_[0-9a-f]{24}|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ|ed25519:[0-9a-f]{64}|\b[0-9a-f]{12}\b"
 )

@@ -34,6 +34,8 @@ from tests.support.labels_cli import Run, arguments, budgets, refused
 from tests.support.schedule import NOON, listed, look, open_batch, population, send
 from tests.support.serving import serving
 
+pytestmark = pytest.mark.extended
+
 ROOT = Path(__file__).resolve().parents[2]
 BOUGHT = {"clip_quantile": "0.9", "clip_epsilon": "0.25"}
 MUCH = Epsilon.parse("1000")

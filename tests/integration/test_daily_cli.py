@@ -18,6 +18,8 @@ from labels_party import cli
 from tests.support.endpoint import Endpoint
 from tests.support.labels import label_table
 
+pytestmark = pytest.mark.extended
+
 Run = Callable[..., tuple[int, str, str]]
 
 

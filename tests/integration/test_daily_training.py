@@ -19,6 +19,8 @@ from tests.support.labels import LabelsParty, label_table
 from tests.support.messages import Sender, World, one_bit, world
 from tests.support.serving import serving
 
+pytestmark = pytest.mark.extended
+
 DAYS = [world(1500, seed=day, prefix=f"day{day}-") for day in range(3)]
 TOML = 'features = "features/*.parquet"\nid_column = "id"\nmessages = ["in"]\nlabels_key = "labels-signing.pub"\n'
 TRAIN = '[train]\nmodel = "linear"\n'

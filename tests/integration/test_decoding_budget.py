@@ -20,6 +20,8 @@ from tests.support.labels import LabelsParty
 from tests.support.messages import Sender
 from tests.support.upload_formats import MEDIA, good_body
 
+pytestmark = pytest.mark.extended
+
 ROWS = 60_000
 
 

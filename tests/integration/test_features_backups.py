@@ -16,6 +16,8 @@ from label_dp.backup.taking import back_up
 from label_dp.errors import Conflict
 from tests.support.receipts import Pair, pair
 
+pytestmark = pytest.mark.extended
+
 
 @pytest.fixture
 def both(tmp_path: Path) -> Iterator[Pair]:

@@ -16,6 +16,8 @@ from tests.support.classes import k_ary
 from tests.support.features_cli import Shell, key_file
 from tests.support.messages import Sender, laplace, one_bit, rr, world
 
+pytestmark = pytest.mark.extended
+
 COMMAND = Path(sys.executable).parent / "features-party"
 WORLD = world(300)
 

@@ -17,6 +17,8 @@ from tests.support.features_api import WORLD, Api, message_files, running
 from tests.support.messages import Sender
 from tests.support.serving import serving
 
+pytestmark = pytest.mark.extended
+
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[Api]:

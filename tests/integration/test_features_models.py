@@ -18,6 +18,8 @@ from features_party.training.learners.gbdt import Ensemble
 from tests.support.features_api import WORLD, Api, message_files, running
 from tests.support.messages import Sender, laplace, one_bit, rr, world
 
+pytestmark = pytest.mark.extended
+
 ROW = {"age": 41.0, "country": "UK"}
 
 

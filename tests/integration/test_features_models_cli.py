@@ -15,6 +15,8 @@ from tests.support.features_api import WORLD, message_files, running
 from tests.support.features_cli import Shell
 from tests.support.messages import Sender
 
+pytestmark = pytest.mark.extended
+
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:

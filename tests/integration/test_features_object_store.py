@@ -21,6 +21,8 @@ from tests.support.messages import Sender, features_party
 from tests.support.object_store import Room, age
 from tests.support.shared_routes import application
 
+pytestmark = pytest.mark.extended
+
 KEPT = ("messages", "answers", "feature-tables", "models")
 
 

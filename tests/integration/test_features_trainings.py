@@ -32,6 +32,8 @@ from tests.support.messages import Sender, features_party
 from tests.support.serving import serving
 from tests.support.upload_formats import parquet
 
+pytestmark = pytest.mark.extended
+
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[Api]:

@@ -26,6 +26,8 @@ from features_party.sklearn import LabelDPRegressor
 from label_dp.errors import InvalidInput, InvalidTable, SignatureInvalid
 from tests.support.messages import Sender, laplace, one_bit, rr, world
 
+pytestmark = pytest.mark.extended
+
 WORLD = world(400)
 LABELS = ["raw_label", "corrected_label", "noise_variance", "release"]
 

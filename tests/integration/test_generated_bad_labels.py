@@ -13,6 +13,8 @@ import pytest
 from tests.support.label_storm import Storm
 from tests.support.upload_formats import MEDIA
 
+pytestmark = pytest.mark.extended
+
 CASES = 10_000 // len(MEDIA) + 1
 
 

@@ -28,6 +28,8 @@ from labels_party.storage.signing import next_path
 from tests.support.labels import label_table
 from tests.support.receipts import Pair, pair
 
+pytestmark = pytest.mark.extended
+
 DAY = "2024-01-01"
 
 

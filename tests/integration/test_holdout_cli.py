@@ -13,6 +13,8 @@ from tests.simulation.test_holdout_coverage import k_ary, knots
 from tests.support.features_cli import Shell
 from tests.support.messages import Sender, one_bit, rr, world
 
+pytestmark = pytest.mark.extended
+
 KEY = ("--labels-key", "labels-signing.pub")
 DAYS = {"train": world(1500, seed=1, prefix="t"), "held": world(1500, seed=2, prefix="h")}
 LIFE = {"epsilon_lifetime": "20"}

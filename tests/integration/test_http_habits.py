@@ -21,6 +21,8 @@ from label_dp.logs import FIELDS, Sparse, coarse_milliseconds
 from tests.support.labels import LabelsParty
 from tests.support.messages import features_party as features_services
 
+pytestmark = pytest.mark.extended
+
 JSON = {"Content-Type": "application/json"}
 SECRET = "SECRET-123.45"
 

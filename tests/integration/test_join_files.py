@@ -24,6 +24,8 @@ from label_dp.errors import InvalidFile, InvalidRows, InvalidTable
 from tests.support.features_cli import Shell
 from tests.support.messages import Sender, draw, features_party, one_bit, rr, world
 
+pytestmark = pytest.mark.extended
+
 KEY = ("--labels-key", "labels-signing.pub")
 ASK = ("--features", "features.parquet", "--id-column", "id")
 

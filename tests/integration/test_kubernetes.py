@@ -16,6 +16,8 @@ import yaml
 
 from tests.integration.test_deploy_files import PARTIES, PORTS, SETTINGS, clear, names, names_of_files, prefix
 
+pytestmark = pytest.mark.extended
+
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
 KINDS = ("StatefulSet", "Deployment", "PodDisruptionBudget")
 BASES = sorted(path.name for path in FOLDER.iterdir() if (path / "kustomization.yaml").exists())

@@ -13,6 +13,8 @@ from labels_party.labels import checked
 from labels_party.labels.parsing import floats_of
 from tests.support.label_storm import Storm
 
+pytestmark = pytest.mark.extended
+
 
 def _storm(folder: Path, log: pytest.LogCaptureFixture) -> Storm:
     return Storm("csv", 3, folder / "home", log)

@@ -17,6 +17,8 @@ from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient, Remot
 from tests.support.labels import LabelsParty, label_table
 from tests.support.serving import serving
 
+pytestmark = pytest.mark.extended
+
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[tuple[str, str]]:

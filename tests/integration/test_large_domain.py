@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 
 import numpy as np
+import pytest
 
 from label_dp.documents.bundle import verify
 from label_dp.documents.rows import read_message
 from tests.support.desk import Desk
+
+pytestmark = pytest.mark.extended
 
 SECONDS = 60.0  # of the processor; ten on a free machine
 

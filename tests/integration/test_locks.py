@@ -15,11 +15,13 @@ from deploy.locks.requirements import name_of, of_others, of_party
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PIN = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==(\S+)(?: ; (.*?))? \\$")
+EXTRAS = PROJECT["project"]["optional-dependencies"]
 # what each lock is made of
 LOCKS = {
     "labels-party": of_party("labels-party", "postgres"),
     "features-party": of_party("features-party", "postgres", "onnx"),
-    "dev": [*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["dev"]],
+    "dev": [*PROJECT["project"]["dependencies"], *EXTRAS["dev"][1:], *EXTRAS["test"]],
+    "test": [*PROJECT["project"]["dependencies"], *EXTRAS["test"]],
     "build": PROJECT["build-system"]["requires"],
 }
 PARTIES = {"labels-party": "features-party", "features-party": "labels-party"}
@@ -60,7 +62,8 @@ def test_a_lock_has_nothing_that_only_the_other_party_uses(party: str) -> None:
 
 def test_parties_and_tests_agree_on_versions() -> None:
     dev = pins("dev")
-    for name in ("labels-party", "features-party"):
+    assert EXTRAS["dev"][0] == "label-dp-service[test]"
+    for name in ("labels-party", "features-party", "test"):
         differing = {p: (v, dev[p]) for p, v in pins(name).items() if p in dev and set(v) != set(dev[p])}
         assert not differing, "run make lock"
 

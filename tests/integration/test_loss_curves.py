@@ -14,6 +14,8 @@ from tests.support.features_api import Api, message_files, running
 from tests.support.messages import Sender, one_bit, world
 from tests.support.pages import signed_in
 
+pytestmark = pytest.mark.extended
+
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[Api]:

@@ -39,6 +39,8 @@ from tests.support.labels import LabelsParty
 from tests.support.labels_api import is_problem
 from tests.support.labels_cli import Run, refused
 
+pytestmark = pytest.mark.extended
+
 N = 2400
 TABLE = pa.table({"example_id": [f"click-{i:05d}" for i in range(N)], "label": np.arange(N) % 301})
 SLICES = {"epsilon": "1", "delta": "0.0000001"}

@@ -25,6 +25,8 @@ from tests.support.labels_api import published
 from tests.support.labels_cli import Run, arguments, refused
 from tests.support.upload_formats import COLUMN_FORMATS, MEDIA, PARQUET, table_body, text_body, token
 
+pytestmark = pytest.mark.extended
+
 NAMES = ["toys", "books", "home, garden", 'żółty "x"', "None", "?"]
 RULE = "must be one of the names of the label domain, as text"
 IDS = [f"c{i}" for i in range(40)]

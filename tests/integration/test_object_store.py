@@ -27,6 +27,8 @@ from tests.support.labels import LabelsParty, label_table
 from tests.support.object_store import Room, age
 from tests.support.serving import serving
 
+pytestmark = pytest.mark.extended
+
 SENT = ["objects.send:begin", "objects.send:end"]
 
 

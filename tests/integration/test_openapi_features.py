@@ -12,6 +12,8 @@ from tests.support.features_api import Api, running
 from tests.support.known_features import known_features
 from tests.support.messages import Sender
 
+pytestmark = pytest.mark.extended
+
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[tuple[Api, Sender]]:

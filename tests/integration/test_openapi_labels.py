@@ -10,6 +10,8 @@ from tests.support.api_fuzz import PHASES, fuzz
 from tests.support.known_labels import known_labels
 from tests.support.labels import LabelsParty
 
+pytestmark = pytest.mark.extended
+
 
 @pytest.mark.parametrize(("role", "examples"), [("owner", 3), ("features", 2), ("ingest", 2), ("auditor", 2)])
 def test_every_call_is_answered_as_documented(role: str, examples: int, tmp_path: Path) -> None:

@@ -40,6 +40,8 @@ from tests.support.own_features import (
     tables,
 )
 
+pytestmark = pytest.mark.extended
+
 KINDS = tuple(PLURAL)
 LABELS, TABLE = tables()
 

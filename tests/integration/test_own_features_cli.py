@@ -13,6 +13,8 @@ from label_dp.documents.signing import VerifyingKey
 from tests.support.labels_cli import Run, refused
 from tests.support.own_features import tables
 
+pytestmark = pytest.mark.extended
+
 NUMBERS = ["--feature", "x=0:10", "--feature", "y=0:10"]
 RULES = ["--label-column", "label", "--domain", "0:10", "--missing-label", "0", "--population", "shop", "--budget", "9"]
 FILES = ["--labels", "labels.parquet", *RULES, "--budget-delta", "0.00001", "--features", "features.parquet"]

@@ -37,6 +37,8 @@ from tests.support.classes import ClassWorld
 from tests.support.features_cli import Shell
 from tests.support.messages import Sender, one_bit, rr, world
 
+pytestmark = pytest.mark.extended
+
 GUIDE = Path(__file__).parents[2] / "deploy" / "guides" / "publisher.md"
 WORLD, KEY = world(3000, seed=3), SigningKey.generate()
 X = WORLD.table("id").to_pandas()

@@ -13,6 +13,8 @@ from fastapi.testclient import TestClient
 from labels_party.cli import app
 from tests.support.labels import LabelsParty, label_table
 
+pytestmark = pytest.mark.extended
+
 POPULATION = {"name": "shop", "label": "revenue", "domain": "0:50", "lifetime_epsilon": "2"}
 
 

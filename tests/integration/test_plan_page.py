@@ -21,6 +21,8 @@ from tests.integration.test_four_eyes import sealed
 from tests.support.labels import FakeClock, LabelsParty
 from tests.support.pages import Looker, signed_in
 
+pytestmark = pytest.mark.extended
+
 SHOP = {"name": "shop", "label": "revenue", "domain": "0:10", "lifetime_epsilon": "4"}
 PATIENCE = 30.0  # seconds on a busy machine
 

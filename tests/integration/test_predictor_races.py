@@ -28,6 +28,8 @@ from tests.support.predicting import (
     with_features,
 )
 
+pytestmark = pytest.mark.extended
+
 
 def test_duplicates_at_once_are_drawn_and_charged_once(ready: tuple[LabelsParty, str]) -> None:
     party, batch = ready

@@ -29,6 +29,8 @@ from tests.support.predicting import (
     with_features,
 )
 
+pytestmark = pytest.mark.extended
+
 
 def test_what_was_learned_goes_with_the_labels(ready: tuple[LabelsParty, str]) -> None:
     party, batch = ready

@@ -45,6 +45,8 @@ from tests.support.predicting import (
     with_features,
 )
 
+pytestmark = pytest.mark.extended
+
 
 @pytest.fixture(scope="module")
 def party(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabelsParty]:

@@ -23,6 +23,8 @@ from tests.support.labels_cli import Run, refused
 from tests.support.predicting import FEATURES, tables
 from tests.support.serving import serving
 
+pytestmark = pytest.mark.extended
+
 MAKE = ["predictor", "create", "--epsilon", "0.25", "--epsilon-cap", "0.5", "--additional-release", "--json"]
 SCHEMA = ["--feature", "x=0:10", "--feature", "sector=a,b,c"]
 

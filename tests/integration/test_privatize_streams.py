@@ -22,6 +22,8 @@ from tests.support.asking import privatize
 from tests.support.asking import request as parse_request
 from tests.support.labels import LabelsParty, label_table
 
+pytestmark = pytest.mark.extended
+
 
 def run(party: LabelsParty, labels: Path, examples: Path | None = None, **rules: Any) -> Any:
     population = parse_population("shop", "label", Domain.parse("0:10"), "2", **rules)

@@ -20,6 +20,8 @@ from label_dp.errors import MalformedManifest, SignatureInvalid, VerificationFai
 from tests.support.features_cli import Shell
 from tests.support.messages import Sender, one_bit, world
 
+pytestmark = pytest.mark.extended
+
 KEY = ("--labels-key", "rehearsal.pub")
 TABLE = ("--features", "features.parquet", "--id-column", "id")
 DOMAINS = {"numbers": "0:10", "classes": "books,garden,toys", "conversions": "binary", "listed ends": "-3:3:0.5"}

@@ -21,6 +21,8 @@ from labels_party.pages.report import plan_report, report
 from labels_party.planning import planned, question
 from tests.support.labels import LabelsParty, label_table
 
+pytestmark = pytest.mark.extended
+
 HOSTILE = '<script>alert("x")</script>'
 
 

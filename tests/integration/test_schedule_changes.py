@@ -10,6 +10,8 @@ import pytest
 from tests.support.labels import FakeClock, LabelsParty
 from tests.support.schedule import NOON, TEMPLATE, listed, look, open_batch, population, send
 
+pytestmark = pytest.mark.extended
+
 
 def test_a_schedule_is_changed_and_removed_while_the_batch_is_open(lite: LabelsParty, clock: FakeClock) -> None:
     owner = lite.client()

@@ -15,6 +15,8 @@ from label_dp.errors import InvalidInput
 from tests.support.commands import command
 from tests.support.receipts import Pair, pair
 
+pytestmark = pytest.mark.extended
+
 
 @pytest.fixture
 def both(tmp_path: Path) -> Iterator[Pair]:

@@ -23,6 +23,8 @@ from features_party.sklearn import LabelDPClassifier, LabelDPRegressor
 from label_dp.documents.signing import SigningKey
 from tests.support.messages import Sender, rr
 
+pytestmark = pytest.mark.extended
+
 CHANNEL = rr("0:50", epsilon=18.0, cuts=tuple(range(1, 51)))  # hardly any noise, so that fits can be judged
 SKIPPED = {"check_array_api_input"}
 

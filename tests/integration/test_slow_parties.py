@@ -20,6 +20,8 @@ from tests.support.messages import Sender
 from tests.support.serving import serving
 from tests.support.slow_peer import HEAD, SlowPeer, dripping
 
+pytestmark = pytest.mark.extended
+
 PULLS = 45  # more than there are threads
 
 

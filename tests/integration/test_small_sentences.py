@@ -18,6 +18,8 @@ from tests.support.labels import LabelsParty
 from tests.support.labels_cli import Run, arguments, refused
 from tests.support.serving import serving
 
+pytestmark = pytest.mark.extended
+
 CSV, PARQUET = {"content-type": "text/csv"}, {"content-type": "application/vnd.apache.parquet"}
 
 

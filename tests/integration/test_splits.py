@@ -13,6 +13,8 @@ import pytest
 from tests.support.features_cli import Shell
 from tests.support.messages import Sender, one_bit
 
+pytestmark = pytest.mark.extended
+
 N, EFFECTS = 4000, np.array([60.0, 0.0, 20.0, 40.0, 10.0])
 
 

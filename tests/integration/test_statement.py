@@ -34,6 +34,8 @@ from labels_party.mechanisms.catalogue import MECHANISMS
 from tests.support.labels import LabelsParty, label_table
 from tests.support.messages import Sender, laplace, odds, one_bit, rr
 
+pytestmark = pytest.mark.extended
+
 VOID = {"meta", "rect", "path", "use"}
 ALLOWED = VOID | {
     *(

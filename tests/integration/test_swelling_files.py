@@ -23,6 +23,8 @@ from tests.support.hostile_parquet import LONG, written
 from tests.support.swelling import COLUMN, ID, MIB, READERS, ids, swelling, told
 from tests.support.upload_formats import BytesSource
 
+pytestmark = pytest.mark.extended
+
 FINE = ("taken", "too-large", "invalid-file", "invalid-rows", "invalid-table")
 
 

@@ -23,6 +23,8 @@ from tests.support.labels import LabelsParty, label_table
 from tests.support.messages import Sender, features_party
 from tests.support.serving import serving
 
+pytestmark = pytest.mark.extended
+
 ATTRIBUTES = {"http.request.method", "http.route", "http.response.status_code", "outcome"}
 
 

@@ -13,6 +13,8 @@ from fastapi.testclient import TestClient
 
 from tests.support.labels import LabelsParty
 
+pytestmark = pytest.mark.extended
+
 TABLE = pa.table({"note": ["x", "y"], "eur": [1.0, 2.0], "click": ["c1", "c2"], "user": ["u1", "u1"]})
 NAMES = {"id_column": "click", "label_column": "eur"}
 

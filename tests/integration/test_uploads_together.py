@@ -25,6 +25,8 @@ from labels_party.labels.small_uploads import Small
 from labels_party.labels.vault import LabelVault
 from tests.support.labels import LabelsParty
 
+pytestmark = pytest.mark.extended
+
 Labels = dict[str, Any]
 
 

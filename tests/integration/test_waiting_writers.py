@@ -15,6 +15,8 @@ from label_dp.store import database
 from tests.support.labels import LabelsParty
 from tests.support.serving import serving
 
+pytestmark = pytest.mark.extended
+
 WRITERS = 60  # more than the usual forty threads, and than connections of a pool
 QUICK = 5.0  # seconds; a writer waits six times as long
 

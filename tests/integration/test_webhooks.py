@@ -28,6 +28,8 @@ from tests.support.endpoint import Endpoint
 from tests.support.labels import FakeClock, LabelsParty, label_table
 from tests.support.webhooks import verify_at
 
+pytestmark = pytest.mark.extended
+
 POPULATION = {"name": "shop", "label": "revenue", "domain": "0:10", "lifetime_epsilon": "2"}
 
 

@@ -20,6 +20,8 @@ from labels_party.mechanisms.isotonic.binned_means import BinnedMeans
 from labels_party.mechanisms.isotonic.cells import Cells
 from tests.support.auditor import audit
 
+pytestmark = pytest.mark.extended
+
 ALPHA = 1e-6
 MAPS = 8_000
 X = np.array([0, 0, 1, 1])

@@ -35,6 +35,8 @@ from tests.support.call_costs import Costs
 from tests.support.ingest_worlds import IDS, Rules, World, steps, two_worlds
 from tests.support.labels import LabelsParty
 
+pytestmark = pytest.mark.extended
+
 Step = dict[str, Any]
 LABELLED = (IDS[:3], IDS[5:])
 MEDIA = ("application/json", "application/vnd.apache.arrow.stream")

@@ -26,6 +26,8 @@ from labels_party.mechanisms.isotonic.total_order import isotonic
 from tests.support.isotonic import every_run
 from tests.support.isotonic import largest_quotient as largest_of
 
+pytestmark = pytest.mark.extended
+
 Patch = pytest.MonkeyPatch
 Runs = dict[tuple[int, ...], Fraction]
 DOMAIN, BIT = Domain.parse("0:2"), Domain.parse("0:1")

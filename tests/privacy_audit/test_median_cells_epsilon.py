@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
@@ -17,6 +18,8 @@ from labels_party.mechanisms.entropy import Keystream
 from labels_party.mechanisms.isotonic.binned_medians import BinnedMedians
 from labels_party.mechanisms.isotonic.cells import Cells
 from tests.support.auditor import audit
+
+pytestmark = pytest.mark.extended
 
 ALPHA = 1e-6
 MAPS = 12_000

@@ -25,6 +25,8 @@ from tests.support.auditor import audit
 from tests.support.coupling import Labels
 from tests.support.jobs import job
 
+pytestmark = pytest.mark.extended
+
 ALPHA = 1e-6
 RUNS = 1200
 

@@ -27,6 +27,8 @@ from tests.support.asking import population as parse_population
 from tests.support.auditor import audit
 from tests.support.jobs import job
 
+pytestmark = pytest.mark.extended
+
 ALPHA = 1e-6
 RUNS = 400
 POPULATION = parse_population("shop", "revenue", Domain.parse("0:10"), "10")

@@ -29,6 +29,8 @@ from labels_party.mechanisms.entropy import LaplaceNoise
 from labels_party.mechanisms.private_prediction import GRID, UNIT, average, lattice, learners, stable, votes, walk
 from tests.support.predicting import plan_of
 
+pytestmark = pytest.mark.extended
+
 X = np.array([1.0, 2.0, 2.0, 5.0, 7.0, 9.0])
 N = len(X)
 DOMAIN = Domain.parse("0:1")

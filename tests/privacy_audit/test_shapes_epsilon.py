@@ -34,6 +34,8 @@ from tests.support.isotonic import every_run
 from tests.support.isotonic import largest_quotient as largest_of
 from tests.support.isotonic_baseline import baseline_poset
 
+pytestmark = pytest.mark.extended
+
 Patch = pytest.MonkeyPatch
 Labels = tuple[int, ...]
 Runs = dict[tuple[int, ...], Fraction]

@@ -49,7 +49,14 @@ def usual(keys: Path, tmp_path_factory: pytest.TempPathFactory) -> Day:
     return lived(tmp_path_factory.mktemp("usual"), keys, 3.0)
 
 
-@pytest.mark.parametrize("label", [9.0, 5000.0, None], ids=["another", "clipped", "deleted"])
+@pytest.mark.parametrize(
+    "label",
+    [
+        pytest.param(9.0, id="another"),
+        pytest.param(5000.0, id="clipped", marks=pytest.mark.extended),
+        pytest.param(None, id="deleted", marks=pytest.mark.extended),
+    ],
+)
 def test_everything_but_what_epsilon_pays_for_is_the_same(
     label: float | None, usual: Day, keys: Path, tmp_path: Path
 ) -> None:

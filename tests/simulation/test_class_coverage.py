@@ -19,6 +19,8 @@ from scipy.stats import binom
 from features_party.training.class_metrics import NAMES, ClassMetrics, indicators_of, judge_classes
 from tests.support.classes import k_ary
 
+pytestmark = pytest.mark.extended
+
 FloatArray = npt.NDArray[np.float64]
 
 ERROR_RATE, KINDS, K = 1e-6, 12, 4

@@ -25,6 +25,8 @@ from labels_party.mechanisms.laplace import laplace_channel
 from tests.support.messages import laplace, one_bit, rr
 from tests.support.training import draws
 
+pytestmark = pytest.mark.extended
+
 FloatArray = npt.NDArray[np.float64]
 
 REPETITIONS, ROWS, FOLDS = 200, 2000, 5

@@ -16,6 +16,8 @@ from labels_party.mechanisms.catalogue import MECHANISMS
 from tests.support import real_data
 from tests.support.final_errors import Rows, coverage
 
+pytestmark = pytest.mark.extended
+
 DRAWS, TRAINED = 80, 600
 
 

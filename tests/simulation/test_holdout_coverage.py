@@ -22,6 +22,8 @@ from label_dp.privacy import Epsilon
 from labels_party.mechanisms.catalogue import MECHANISMS
 from tests.support.messages import odds, one_bit, rr, staircase
 
+pytestmark = pytest.mark.extended
+
 DRAWS, ROWS = 1000, 3000
 ERROR_RATE = 1e-6
 

@@ -25,6 +25,8 @@ from labels_party.mechanisms.auto import Rating, choose
 from labels_party.mechanisms.sampling import sample
 from tests.support.training import fit
 
+pytestmark = pytest.mark.extended
+
 DOMAIN = Domain.parse("0:100")
 DRAWS = 2
 LIMIT = 1.05

@@ -23,6 +23,8 @@ from features_party.training.intervals import Interval
 from features_party.training.probabilities import Probabilities, judge
 from tests.support.messages import rr
 
+pytestmark = pytest.mark.extended
+
 FloatArray = npt.NDArray[np.float64]
 
 ERROR_RATE, SLOPE = 1e-6, 0.8

@@ -24,6 +24,8 @@ from labels_party.mechanisms.isotonic.total_order import isotonic
 from tests.statistical.test_sampler_frequencies import ALPHA, p_value
 from tests.support.isotonic import every_run
 
+pytestmark = pytest.mark.extended
+
 DRAWS = 3_000
 X, Y, DOMAIN = np.array([1, 4, 4, 7]), np.array([0, 2, 3, 1]), Domain.parse("0:3")
 RUNS, SEEN = 200, 100

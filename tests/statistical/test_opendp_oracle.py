@@ -24,6 +24,7 @@ from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.entropy import float_not_below
 from labels_party.mechanisms.randomized_response import rr_weights
 from labels_party.mechanisms.sampling import sample
+from tests.support.cases import cases
 
 ALPHA = 1e-6
 OURS, THEIRS = 200_000, 20_000
@@ -96,7 +97,7 @@ def test_the_noise_of_priors_has_the_charged_epsilon(nano: int) -> None:
 # --- draws ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("epsilon", "d"), [("1", 2), ("2", 7), ("3", 30)])
+@pytest.mark.parametrize(("epsilon", "d"), cases([("1", 2), ("2", 7), ("3", 30)], lambda case: case[1] == 7))
 def test_randomized_response_is_drawn_alike(epsilon: str, d: int) -> None:
     from opendp.measurements import make_randomized_response
 
@@ -108,7 +109,9 @@ def test_randomized_response_is_drawn_alike(epsilon: str, d: int) -> None:
     assert same_source(ours(channel_of("rr", f"1:{d}", FIFTH_MORE[epsilon]), own), theirs) < ALPHA
 
 
-@pytest.mark.parametrize(("epsilon", "top", "position"), [("2", 8, 4), ("1", 5, 0), ("3", 12, 11)])
+@pytest.mark.parametrize(
+    ("epsilon", "top", "position"), cases([("2", 8, 4), ("1", 5, 0), ("3", 12, 11)], lambda case: case[1] == 8)
+)
 def test_discrete_laplace_noise_clipped_to_the_domain_is_drawn_alike(epsilon: str, top: int, position: int) -> None:
     """OpenDP's noise without bounds, clipped here: clipping only moves mass to the ends."""
     from opendp.domains import atom_domain, vector_domain
@@ -123,6 +126,7 @@ def test_discrete_laplace_noise_clipped_to_the_domain_is_drawn_alike(epsilon: st
     assert same_source(ours(sharper, position), theirs) < ALPHA
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("tight", [False, True])
 def test_the_exponential_mechanism_is_drawn_alike(tight: bool) -> None:
     """Of scores −|v − y| with Gumbel noise the highest follows e^(score/scale): scale 2Δ/ε in the paper, Δ/ε tight."""

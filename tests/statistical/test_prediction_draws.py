@@ -14,6 +14,8 @@ import pytest
 from labels_party.mechanisms.choice import SLACK
 from labels_party.mechanisms.private_prediction import votes, walk
 
+pytestmark = pytest.mark.extended
+
 Draw = Callable[[Any], int]
 
 

@@ -22,6 +22,8 @@ from labels_party.mechanisms.private_median.quantiles import (
 from tests.statistical.test_opendp_oracle import same_source
 from tests.statistical.test_sampler_frequencies import ALPHA, p_value
 
+pytestmark = pytest.mark.extended
+
 DRAWS = 20_000
 COUNTS = np.array([30, 0, 7, 1, 0, 0, 12, 4])
 N, K = int(COUNTS.sum()), COUNTS.size

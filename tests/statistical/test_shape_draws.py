@@ -28,6 +28,8 @@ from tests.statistical.test_sampler_frequencies import ALPHA, p_value
 from tests.support.isotonic import every_run
 from tests.support.isotonic_baseline import baseline, baseline_excess_bound, baseline_poset
 
+pytestmark = pytest.mark.extended
+
 DRAWS = 1_200
 TEN = Domain.parse("0:10")
 DIAMOND = Poset.of_pairs(4, [(0, 1), (0, 2), (1, 3), (2, 3)])

@@ -20,6 +20,8 @@ from labels_party.mechanisms.private_median.median import MedianPlan, private_me
 from labels_party.mechanisms.private_median.rsc import Plan, Session, geometric, permutation
 from tests.statistical.test_sampler_frequencies import ALPHA, p_value
 
+pytestmark = pytest.mark.extended
+
 F = Fraction
 TRIALS = 60
 # of 60 trials of a mechanism that succeeds 99 times in 100, more than 7 fail with probability below 3·10⁻⁷

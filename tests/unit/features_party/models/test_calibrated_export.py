@@ -19,6 +19,8 @@ from label_dp.maps.score_maps import ScoreMap, cuts_of
 from label_dp.maps.scores import ScoreGrid
 from tests.unit.features_party.models.test_model_export import CARD, FEWER, LATER, ports, trained
 
+pytestmark = pytest.mark.extended
+
 FloatArray = npt.NDArray[np.float64]
 GRIDS = ("float32", "-3:7.5:1000", "0:1:4294967296", "-1e6:1e6:7")
 COLUMNS = ("prediction", "country", "/city", "time")

@@ -33,6 +33,8 @@ from tests.support.model_edits import (
 )
 from tests.support.training import bare_card
 
+pytestmark = pytest.mark.extended
+
 EACH = 60
 
 

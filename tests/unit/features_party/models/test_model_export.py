@@ -25,6 +25,8 @@ from label_dp.domain import Domain
 from label_dp.errors import InvalidInput
 from tests.support.training import bare_card, fit, quick_validation
 
+pytestmark = pytest.mark.extended
+
 NAT = np.iinfo(np.int64).min
 DOMAIN = Domain.parse("0:20")
 TWO = Domain.parse("0:1")

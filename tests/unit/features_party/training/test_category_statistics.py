@@ -22,6 +22,8 @@ from label_dp.domain import Domain
 from label_dp.errors import InvalidFile
 from tests.support.training import draws, fit
 
+pytestmark = pytest.mark.extended
+
 FloatArray = npt.NDArray[np.float64]
 TEN = Domain.parse("0:10")
 

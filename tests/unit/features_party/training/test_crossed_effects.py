@@ -27,6 +27,8 @@ from label_dp.errors import InvalidFile
 from tests.support.training import bare_card, draws, fit
 from tests.unit.features_party.models.test_model_export import by_the_guide, ports
 
+pytestmark = pytest.mark.extended
+
 FloatArray = npt.NDArray[np.float64]
 N, NOISE = 8000, 4.0
 TEN = Domain.parse("0:10")

@@ -17,6 +17,8 @@ from label_dp.privacy import Epsilon
 from labels_party.mechanisms.rr_with_prior import rr_channel
 from tests.support.training import draws, fit, fit_and_judge, quick_validation
 
+pytestmark = pytest.mark.extended
+
 EXAMPLES = np.array([7, 3, 3, 7, 5, 3])  # 3 has three rows, 5 one, 7 two
 
 

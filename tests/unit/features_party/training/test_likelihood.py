@@ -15,6 +15,8 @@ from label_dp.errors import InvalidLoss
 from label_dp.privacy import Epsilon
 from labels_party.mechanisms.rr_with_prior import rr_channel
 
+pytestmark = pytest.mark.extended
+
 DOMAIN = Domain.parse("0:1")
 
 

@@ -15,6 +15,8 @@ from label_dp.errors import InvalidMechanism
 from tests.support.messages import draw, laplace, one_bit, rr
 from tests.support.training import fit
 
+pytestmark = pytest.mark.extended
+
 PRIOR = np.r_[0.3, np.full(10, 0.07)]
 
 

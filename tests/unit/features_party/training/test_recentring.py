@@ -10,6 +10,8 @@ from label_dp.prior_cells import prior_cells
 from label_dp.privacy import Epsilon
 from labels_party.mechanisms.prior import estimate_prior
 
+pytestmark = pytest.mark.extended
+
 VALUES = np.arange(101.0)
 CELLS = np.linspace(0, 101, 21).astype(np.int64)
 

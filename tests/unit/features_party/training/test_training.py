@@ -21,7 +21,7 @@ from tests.support.messages import draw, one_bit, rr, world
 from tests.support.training import draws, fit, quick_validation
 
 TEN = Domain.parse("0:10")
-MODELS = ["gbdt", "trees", "linear"]
+MODELS = [pytest.param("gbdt", marks=pytest.mark.extended), "trees", "linear"]
 
 
 def noisy(n: int, epsilon: float, seed: int = 0):  # type: ignore[no-untyped-def]  # a test shorthand

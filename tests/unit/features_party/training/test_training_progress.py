@@ -11,6 +11,8 @@ from label_dp.domain import Domain
 from tests.support.messages import world
 from tests.support.training import fit
 
+pytestmark = pytest.mark.extended
+
 WORLD = world(500)
 
 

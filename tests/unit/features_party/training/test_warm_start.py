@@ -16,6 +16,8 @@ from label_dp.domain import Domain
 from label_dp.errors import InvalidInput
 from tests.support.training import fit
 
+pytestmark = pytest.mark.extended
+
 TEN = Domain.parse("0:10")
 N = 4000
 

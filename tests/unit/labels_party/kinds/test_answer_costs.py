@@ -33,6 +33,8 @@ from labels_party.mechanisms.private_median.accounting import noisy_path
 from labels_party.mechanisms.private_median.median import MedianPlan
 from tests.support.asked import feature_wish, planned
 
+pytestmark = pytest.mark.extended
+
 TEN = Domain.parse("0:10")
 F = Fraction
 N = 20_000

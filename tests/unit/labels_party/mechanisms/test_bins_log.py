@@ -14,6 +14,8 @@ from labels_party.mechanisms import bins as bins_module
 from labels_party.mechanisms.bins import Bins, solve_bins
 from tests.unit.labels_party.mechanisms.test_bins_oracle import all_randomizers
 
+pytestmark = pytest.mark.extended
+
 ENDS = LOG_FLOOR, 1.0 - LOG_FLOOR
 
 

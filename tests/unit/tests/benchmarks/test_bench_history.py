@@ -6,6 +6,8 @@ import pytest
 
 from tests.benchmarks import bench_history
 
+pytestmark = pytest.mark.extended
+
 
 def test_it_tells_how_many_runs_a_seal_opens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_history, "IDS", 20)

@@ -13,6 +13,8 @@ from tests.benchmarks.capacity import fit, report
 from tests.benchmarks.children import measured
 from tests.benchmarks.lines import Line, read, slips, write
 
+pytestmark = pytest.mark.extended
+
 SLOW = Line("join", 30.0, "s", "DuckDB", 1.5, wanted_ratio=2.0)
 SPEED = Line("draw", 80.0, "M labels/s", "numpy", 0.4, wanted=50.0, more=True)
 

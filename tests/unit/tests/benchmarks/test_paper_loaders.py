@@ -19,6 +19,8 @@ import pytest
 from label_dp.errors import InvalidFile
 from tests.benchmarks.utility.paper import Source, census1940, criteo, load_census1940, load_criteo
 
+pytestmark = pytest.mark.extended
+
 CATEGORIES = ["SEX", "MARST", "CHBORN", "SCHOOL", "EMPSTAT", "OCC", "IND"]
 CRITEO = [
     *("Sale", "SalesAmountInEuro", "Time_delay_for_conversion", "click_timestamp", "nb_clicks_1week", "product_price"),

@@ -26,6 +26,8 @@ from tests.benchmarks.utility.peers.judged import Best, judge
 from tests.benchmarks.utility.results import Results
 from tests.benchmarks.utility.store import Result
 
+pytestmark = pytest.mark.extended
+
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 PRIOR = np.array([0.5, 0.3, 0.15, 0.05])

@@ -14,6 +14,8 @@ from tests.benchmarks.utility.grid import Settings
 from tests.benchmarks.utility.results import Results
 from tests.benchmarks.utility.store import Result
 
+pytestmark = pytest.mark.extended
+
 CURVE, ERRORS = [100, 1000, 10_000], [40.0, 20.0, 10.0]
 
 

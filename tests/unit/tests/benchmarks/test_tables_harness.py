@@ -35,6 +35,8 @@ from tests.benchmarks.utility.sources import split
 from tests.benchmarks.utility.store import Result, Store
 from tests.support import real_data
 
+pytestmark = pytest.mark.extended
+
 CELLS = [Cell("train", "bike", seed, "1", mechanism="rr-on-bins") for seed in range(6)]
 
 

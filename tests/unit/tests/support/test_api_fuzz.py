@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from fastapi import FastAPI, HTTPException
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from tests.support.api_fuzz import Known, fuzz
+
+pytestmark = pytest.mark.extended
 
 
 class Item(BaseModel):

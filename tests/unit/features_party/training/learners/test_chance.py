@@ -16,6 +16,8 @@ from features_party.training.learners.chance import DIRECTIONS, NOTHING, SMALL, 
 from label_dp.domain import Domain
 from tests.support.training import fit_and_judge, quick_validation
 
+pytestmark = pytest.mark.extended
+
 FloatArray = npt.NDArray[np.float64]
 ROWS, HALF, SPREAD = 400, 400.0, 100.0**2 / 12.0  # one row's noise over the rows is half of the labels' variance
 TRAININGS = 12

@@ -16,6 +16,8 @@ from label_dp.errors import InvalidInput, InvalidLoss
 from tests.support.classes import ClassWorld, k_ary, kept
 from tests.support.training import draws
 
+pytestmark = pytest.mark.extended
+
 LATER = ClassWorld.of(5000, 4, 99)
 
 

@@ -26,6 +26,8 @@ from label_dp.privacy import Epsilon
 from labels_party.mechanisms.rr_with_prior import rr_channel
 from tests.support.training import draws
 
+pytestmark = pytest.mark.extended
+
 FloatArray = npt.NDArray[np.float64]
 TRAININGS, ROWS = 20, 200
 TEN, BINARY = Domain.parse("0:10"), Domain.parse("0:1")

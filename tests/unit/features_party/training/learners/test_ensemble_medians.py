@@ -24,6 +24,8 @@ from tests.support.classes import k_ary
 from tests.support.messages import draw
 from tests.support.training import bare_card, fit_and_judge, quick_validation
 
+pytestmark = pytest.mark.extended
+
 FloatArray = npt.NDArray[np.float64]
 TEN = Domain.parse("0:10")
 

@@ -14,6 +14,8 @@ from features_party.training.learners.gaussian import Gaussian, Kernel, Sums, ch
 from features_party.training.learners.levels import learn_features
 from tests.support.training import draws
 
+pytestmark = pytest.mark.extended
+
 ROWS = 4000
 
 

@@ -22,6 +22,8 @@ from label_dp.privacy import Epsilon
 from labels_party.mechanisms.rr_with_prior import rr_channel
 from tests.support.training import draws
 
+pytestmark = pytest.mark.extended
+
 DOMAIN = Domain.parse("0:1")
 TRUE = np.array([-2.0, 1.5, 0.0])  # intercept, "a", "b"
 SIGMAS = 5.0

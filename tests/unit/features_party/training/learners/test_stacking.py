@@ -15,6 +15,8 @@ from features_party.training.learners.stacking import best_rounds, stacked
 from features_party.training.learners.trees import Trees
 from tests.support.training import fit_and_judge
 
+pytestmark = pytest.mark.extended
+
 FloatArray = npt.NDArray[np.float64]
 ROWS = 10_000
 NOTHING, ONES = np.zeros(ROWS), np.ones(ROWS)

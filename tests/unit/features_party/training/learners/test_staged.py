@@ -21,6 +21,8 @@ from features_party.training.learners.trees import LONGEST, Boosting, TreeInput,
 from label_dp.domain import Domain
 from tests.support.training import draws, fit_and_judge
 
+pytestmark = pytest.mark.extended
+
 FloatArray = npt.NDArray[np.float64]
 ROWS = 3000
 

@@ -18,6 +18,8 @@ from label_dp.domain import Domain
 from tests.support.messages import draw, one_bit, world
 from tests.support.training import draws, fit_and_judge
 
+pytestmark = pytest.mark.extended
+
 FloatArray = npt.NDArray[np.float64]
 TEN = Domain.parse("0:10")
 

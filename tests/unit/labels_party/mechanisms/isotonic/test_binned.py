@@ -25,6 +25,8 @@ from labels_party.mechanisms.isotonic.projection import rising
 from labels_party.mechanisms.isotonic.total_order import isotonic
 from tests.support.asked import calibration_wish
 
+pytestmark = pytest.mark.extended
+
 TENS = Domain.parse("0:10")
 ONE = Epsilon.parse("1")
 

@@ -21,6 +21,8 @@ from labels_party.mechanisms.isotonic.grid import UNITS
 from labels_party.mechanisms.isotonic.total_order import isotonic
 from labels_party.mechanisms.private_median.quantiles import rank_losses
 
+pytestmark = pytest.mark.extended
+
 TENS = Domain.parse("0:10")
 ONE, MUCH = Epsilon.parse("1"), Epsilon.parse("1000")
 

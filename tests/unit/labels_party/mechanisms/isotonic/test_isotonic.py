@@ -32,6 +32,8 @@ from labels_party.mechanisms.isotonic.prefix import recursive
 from labels_party.mechanisms.isotonic.total_order import Examples, Node, cut_scores, gaps, isotonic
 from tests.support.isotonic import brute_scores, choosing, root
 
+pytestmark = pytest.mark.extended
+
 ONE = Epsilon.parse("1")
 WIDE = 1 << 32
 DOMAINS = [Domain.parse("0:1"), Domain.parse("-3:4"), Domain.parse("0:60:0.5"), Domain.from_values([0, 1, 10, 100])]

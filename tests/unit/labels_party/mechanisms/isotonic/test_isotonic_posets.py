@@ -28,6 +28,8 @@ from tests.support import isotonic_baseline as baseline_module
 from tests.support.isotonic import choosing, scores_are_least_losses
 from tests.support.isotonic_baseline import baseline, baseline_poset, draw_monotone, row_weights, widest, width
 
+pytestmark = pytest.mark.extended
+
 ONE, HUGE = Epsilon.parse("1"), Epsilon.parse("1000000")
 TEN = Domain.parse("0:10")
 DIAMOND = Poset.of_pairs(4, [(0, 1), (0, 2), (1, 3), (2, 3)])

@@ -30,6 +30,8 @@ from labels_party.mechanisms.isotonic.shapes.pieces import Pieces
 from labels_party.mechanisms.isotonic.total_order import Examples
 from tests.support.isotonic import choosing, scores_are_least_losses
 
+pytestmark = pytest.mark.extended
+
 ONE = Epsilon.parse("1")
 TEN = Domain.parse("0:10")
 WIDE = 1 << 32

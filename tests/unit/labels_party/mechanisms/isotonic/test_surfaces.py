@@ -19,6 +19,8 @@ from labels_party.mechanisms.isotonic.cells import Cells
 from labels_party.mechanisms.isotonic.posets import Poset
 from labels_party.mechanisms.isotonic.surfaces import SurfacePlan, axis_cells
 
+pytestmark = pytest.mark.extended
+
 TEN = Domain.parse("0:10")
 ONE, HUGE = Epsilon.parse("1"), Epsilon.parse("1000000")
 

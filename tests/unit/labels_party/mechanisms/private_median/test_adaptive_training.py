@@ -25,6 +25,8 @@ from labels_party.mechanisms.private_median.adaptive_training import (
 )
 from labels_party.mechanisms.private_median.rectangles import Rectangle, RectanglePlan, private_rectangle
 
+pytestmark = pytest.mark.extended
+
 F = Fraction
 DELTA = F(1, 10**9)
 FEATURES = 3

@@ -29,6 +29,8 @@ from labels_party.mechanisms.private_median.interval_point import (
 )
 from labels_party.mechanisms.private_median.median import MedianPlan, private_median, rising
 
+pytestmark = pytest.mark.extended
+
 F = Fraction
 DELTA = F(1, 10**9)
 

@@ -29,6 +29,8 @@ from labels_party.mechanisms.private_median.quantiles import (
     recursion,
 )
 
+pytestmark = pytest.mark.extended
+
 E = Epsilon.parse
 Path = tuple[int, ...]
 THREE = ["0.25", "0.5", "0.75"]

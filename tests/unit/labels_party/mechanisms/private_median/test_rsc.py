@@ -20,6 +20,8 @@ from labels_party.mechanisms.entropy import Keystream
 from labels_party.mechanisms.private_median import rsc
 from labels_party.mechanisms.private_median.rsc import Drop, Plan, Rows, Session, geometric, permutation
 
+pytestmark = pytest.mark.extended
+
 F = Fraction
 FREE = Step(F(0))
 

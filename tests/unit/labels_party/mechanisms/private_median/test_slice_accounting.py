@@ -17,6 +17,8 @@ from label_dp.errors import InvalidEpsilon, InvalidMechanism
 from labels_party.mechanisms.private_median.accounting import largest_epsilon, noisy_slices
 from tests.support.slice_transcripts import Analyst, Element, History, excess, transcripts
 
+pytestmark = pytest.mark.extended
+
 F = Fraction
 N = 24
 

@@ -17,6 +17,8 @@ from labels_party.mechanisms.private_median.adaptive_training import RULES, Trai
 from labels_party.mechanisms.private_median.interval_point import IntervalPlan, interval_point
 from labels_party.mechanisms.private_median.rectangles import RectanglePlan
 
+pytestmark = pytest.mark.extended
+
 F = Fraction
 DELTA = F(1, 10**6)
 ALPHA = 1e-6

@@ -14,6 +14,8 @@ from label_dp.errors import InvalidEpsilon, InvalidMechanism
 from labels_party.mechanisms.private_prediction import GRID, UNIT, average, lattice, stable, votes, walk
 from labels_party.mechanisms.private_prediction.learners import LEARNERS, stacked
 
+pytestmark = pytest.mark.extended
+
 
 def zero(_: Fraction) -> int:
     return 0
