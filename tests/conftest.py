@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +34,17 @@ hypothesis.settings.load_profile("busy machines")
 # servers of packages or programs that `make test` does without
 OF_THE_FULL_SET = {"postgres_server", "s3_server"}
 COLLECTED = pytest.StashKey[list[pytest.Item]]()
+
+
+# a module that belongs to `make check` as a whole
+LATER = re.compile(r"^pytestmark = pytest\.mark\.(extended|processes)\b", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`make test` does not import what it leaves out: the packages may not be installed, and it takes a while."""
+    if "not extended" not in config.option.markexpr or not collection_path.match("test_*.py"):
+        return None
+    return LATER.search(collection_path.read_text(encoding="utf-8")) is not None or None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -54,6 +54,7 @@ def test_whatever_its_markers_a_test_belongs_to_one_target(marks: set[str]) -> N
     assert len(targets_of(marks)) == 1
 
 
+@pytest.mark.extended  # which collects everything
 def test_what_needs_the_network_is_where_its_target_looks(collected: list[pytest.Item]) -> None:
     trained = [item.nodeid for item in collected if targets_of({m.name for m in item.iter_markers()}) == ["test-torch"]]
     assert [name for name in trained if not name.startswith("tests/unit/")] == []

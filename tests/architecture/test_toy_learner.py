@@ -98,6 +98,7 @@ def _named(schemas: list[type[Learning]], names: Any) -> None:
     TrainingOut.model_rebuild(force=True)  # holds one of them
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("constant")
 def test_it_is_trained_saved_read_and_exported(tmp_path: Path) -> None:
     sender, w = Sender(), world(1200)

@@ -9,5 +9,8 @@ import pytest
 
 
 def cases(values: Iterable[Any], light: Callable[[Any], bool]) -> list[Any]:
-    """Values of a parameter; those that are not `light` are marked `extended`."""
-    return [value if light(value) else pytest.param(value, marks=pytest.mark.extended) for value in values]
+    """Values of a parameter, or tuples of several; those that are not `light` are marked `extended`."""
+    return [
+        pytest.param(*(each if isinstance(each, tuple) else (each,)), marks=() if light(each) else pytest.mark.extended)
+        for each in values
+    ]

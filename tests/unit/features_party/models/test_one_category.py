@@ -25,6 +25,8 @@ from label_dp.columnar.frames import as_table
 from label_dp.domain import Domain
 from label_dp.errors import InvalidInput
 
+pytestmark = pytest.mark.extended
+
 ROWS = 240
 COUNTRIES = ("NA", "null", "nan", "None", "DE")
 BERLIN = "Europe/Berlin"

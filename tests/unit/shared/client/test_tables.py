@@ -13,6 +13,7 @@ import pytest
 
 from label_dp import errors
 from label_dp.client.tables import as_arrow, as_parquet, as_row, as_rows, renamed
+from tests.support.cases import cases
 
 TABLE = pa.table({"click": ["a", "b"], "euro": [1.5, None], "more": [1, 2]})
 
@@ -23,7 +24,7 @@ def as_given(kind: str) -> Any:
     return pytest.importorskip(kind).DataFrame(TABLE.to_pydict())
 
 
-@pytest.mark.parametrize("kind", ["arrow", "pandas", "polars"])
+@pytest.mark.parametrize("kind", cases(["arrow", "pandas", "polars"], lambda kind: kind == "arrow"))
 def test_columns_go_under_the_names_of_the_wire(kind: str) -> None:
     table = renamed(as_given(kind), {"example_id": "click", "label": "euro", "unit": None})
     request = as_arrow("POST", "/v1/x", table, mode="upsert")
@@ -34,7 +35,7 @@ def test_columns_go_under_the_names_of_the_wire(kind: str) -> None:
     assert request.options()["params"] == {"mode": "upsert"}
 
 
-@pytest.mark.parametrize("kind", ["arrow", "pandas", "polars"])
+@pytest.mark.parametrize("kind", cases(["arrow", "pandas", "polars"], lambda kind: kind == "arrow"))
 def test_a_frame_goes_as_one_parquet_file(kind: str) -> None:
     request = as_parquet("PUT", "/v1/x", as_given(kind), id_column="click", name=None)
     assert pq.read_table(io.BytesIO(request.content)).column_names == ["click", "euro", "more"]

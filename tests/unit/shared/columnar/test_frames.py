@@ -13,6 +13,8 @@ import pytest
 from label_dp.columnar.frames import as_table
 from label_dp.errors import InvalidTable
 
+pytestmark = pytest.mark.extended
+
 SECRET = "73194.625"
 
 
