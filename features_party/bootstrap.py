@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from features_party.receive.following import Following
     from features_party.receive.messages import Messages
     from features_party.receive.receipts import Receipts
-    from features_party.steps import Steps
     from features_party.storage.home import Home
     from features_party.storage.kept import FileStore
     from features_party.tables.feature_tables import FeatureTables
-    from features_party.traces import Traces
+    from features_party.telemetry.steps import Steps
+    from features_party.telemetry.traces import Traces
     from label_dp.audit.heads import Heads
     from label_dp.audit.store import AuditStore, Clock
     from label_dp.documents.signing import VerifyingKey
@@ -68,7 +68,7 @@ class Services:
         """Where a collector is configured: spans of requests and of steps. Raises InvalidSettings."""
         if not self.settings.otlp_endpoint:
             return None
-        from features_party.traces import Traces
+        from features_party.telemetry.traces import Traces
         from label_dp.http.application import VERSION
 
         return Traces.to(self.settings.otlp_endpoint, VERSION, self.settings.revision)
@@ -115,10 +115,10 @@ def bootstrap(
     from features_party.receive.answers import Answers
     from features_party.receive.messages import Messages
     from features_party.receive.receipts import Receipts
-    from features_party.steps import Steps
     from features_party.storage import tables
     from features_party.storage.home import Home
     from features_party.tables.feature_tables import FeatureTables
+    from features_party.telemetry.steps import Steps
     from label_dp.audit.heads import Heads
     from label_dp.audit.judged import JudgedStore
     from label_dp.audit.store import utc_now

@@ -20,6 +20,7 @@ from label_dp.audit.judged import JudgedStore
 from label_dp.audit.store import AuditStore, utc_now
 from label_dp.documents.signing import SigningKey
 from label_dp.errors import InvalidSettings, NotFound, Unavailable
+from label_dp.named_modules import NamedModules, installed
 from label_dp.store.apikeys import ApiKeys
 from label_dp.store.database import Database
 from label_dp.store.faults import FaultHook, no_faults
@@ -28,10 +29,6 @@ from label_dp.store.migrations import prepare
 from label_dp.store.objects.folder import FolderObjects
 from label_dp.store.objects.port import Objects
 from label_dp.store.sessions import Sessions
-from labels_party.kinds.message.kind import MessageKind
-from labels_party.kinds.message.priors import PublishedPriors
-from labels_party.kinds.message.schedule import Schedule
-from labels_party.kinds.registry import KINDS
 from labels_party.labels.aside import SetAside
 from labels_party.labels.batch_keys import BatchKeys
 from labels_party.labels.batch_uses import WORKING
@@ -46,6 +43,9 @@ from labels_party.labels.unit_erasures import UnitErasures
 from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Populations
 from labels_party.ledger.store import Ledger
+from labels_party.message.kind import MessageKind
+from labels_party.message.priors import PublishedPriors
+from labels_party.message.schedule import Schedule
 from labels_party.notify.addresses import AddressRules
 from labels_party.notify.outbox import Outbox
 from labels_party.notify.sender import Sender
@@ -82,18 +82,13 @@ from labels_party.work.store import Works
 from labels_party.work.worker import Worker
 
 if TYPE_CHECKING:
-    from label_dp.spark.cluster import Cluster
-    from labels_party.kinds.answer import Parts
-    from labels_party.kinds.calibration.kind import CalibrationKind
-    from labels_party.kinds.feature_store import FeatureStore
-    from labels_party.kinds.message.engine import Engine
-    from labels_party.kinds.message.statement import Statements
-    from labels_party.kinds.prediction.predictors import Predictors
-    from labels_party.kinds.prediction.queries import Queries
+    from labels_party.message.engine import Engine
+    from labels_party.message.statement import Statements
     from labels_party.work.figures import Figures
 
 
 MIGRATIONS = Path(__file__).parent / "storage" / "migrations"
+ANSWER_KINDS: NamedModules[Any] = NamedModules("labels_party.companions.kinds")
 ROLES = ("owner", "ingest", "features", "auditor")
 
 
@@ -131,7 +126,7 @@ class Services:
     pipeline: Pipeline
     allowances: Allowances
     message: MessageKind
-    cluster: Cluster | None  # of the engine 'spark'
+    cluster: Any  # `label_dp.spark.cluster.Cluster` of the engine 'spark'; None of the local one
     outbox: Outbox
     webhooks: Webhooks
     sender: Sender
@@ -139,44 +134,17 @@ class Services:
     sessions: Sessions
     idempotency: IdempotencyKeys
 
-    @property
-    def calibration(self) -> CalibrationKind:
-        from labels_party.kinds.calibration.kind import CalibrationKind
-
-        kind = self.work.kinds[CalibrationKind.name]
-        assert isinstance(kind, CalibrationKind)
-        return kind
-
     @cached_property
     def statements(self) -> Statements:
-        from labels_party.kinds.message.statement import Statements
+        from labels_party.message.statement import Statements
 
         return Statements(self.work, self.own_keys.of)
 
     @cached_property
-    def features(self) -> FeatureStore:
-        from labels_party.kinds.feature_store import FeatureStore
-
-        return FeatureStore(self.database, self.batches, self.vault)
-
-    @cached_property
-    def parts(self) -> Parts:
-        from labels_party.kinds.answer import Parts
-
-        return Parts(self.key, self.features, self.work, self.vault, self.secrets)
-
-    @cached_property
-    def predictors(self) -> Predictors:
-        from labels_party.kinds.prediction.predictors import Predictors
-
-        held = (self.vault, self.secrets, self.leases, self.features)
-        return Predictors(self.database, self.batches, self.ledger, *held)
-
-    @cached_property
-    def queries(self) -> Queries:
-        from labels_party.kinds.prediction.queries import Queries
-
-        return Queries(self.predictors, self.work, self.home)
+    def companions(self) -> Any:
+        """`labels_party.companions.services.Companions`; None if that room is not installed."""
+        module = installed("labels_party.companions.services")
+        return None if module is None else module.Companions(self)
 
     @cached_property
     def figures(self) -> Figures:
@@ -189,7 +157,7 @@ class Services:
         return Worker(
             # erasures before draws, so that a release that was only charged leaves the erased labels out
             (self.schedule.run_due, self.erasures.finish),
-            (self.pipeline.run_due, self.predictors.run_due),
+            (self.pipeline.run_due, *(() if self.companions is None else (self.companions.predictors.run_due,))),
             (self.retention.run_due, self.sweep.run_daily),
             self.settings.poll_seconds,
         )
@@ -320,7 +288,7 @@ def bootstrap(
         sessions=Sessions(apikeys, sessions),
         idempotency=IdempotencyKeys(database, idempotency, partial(secrets.keyed, "idempotency")),
     )
-    work.kinds.register_later(KINDS, lambda kind: kind.made(services.parts))
+    work.kinds.register_later(ANSWER_KINDS, lambda kind: kind.made(services.companions.parts))
     return services
 
 
@@ -364,20 +332,18 @@ def _kept(
     return StoreObjects(store.below("labels"), home.spill, keyed), shelf
 
 
-def _engine(settings: Settings) -> tuple[Cluster | None, Engine]:
+def _engine(settings: Settings) -> tuple[Any, Engine]:
     """Raises InvalidSettings."""
     # imported here: numba, scipy and opendp behind it are needed by those who draw only
-    from labels_party.kinds.message.engine import LocalEngine
+    from labels_party.message.engine import LocalEngine
 
     if settings.engine == "local":
         return None, LocalEngine()
-    from label_dp.spark.cluster import Cluster
-    from label_dp.spark.parts import prepare_spark
-    from labels_party.spark.engine import STANDS, SparkEngine
-
-    prepare_spark()
-    cluster = Cluster("labels-party", settings.spark_master, STANDS, settings.home / "kernels")
-    return cluster, SparkEngine(cluster)
+    spark = installed("labels_party.spark.engine")
+    if spark is None:
+        raise InvalidSettings("The engine 'spark' is not installed; take the local engine.")
+    engine = spark.engine_of(settings)
+    return engine.cluster, engine
 
 
 def key_service(settings: Settings, home: Home) -> KeyService:

@@ -6,8 +6,8 @@ from typing import Any
 
 from label_dp.channels.lattice import LatticeChannel
 from label_dp.documents.heaps import Prior, heaps
-from label_dp.documents.kinds.registry import trusted_answer
 from label_dp.documents.manifest import Manifest
+from label_dp.documents.registry import KINDS, trusted_answer
 from label_dp.documents.signed import ChargedDocument
 from label_dp.documents.signing import VerifyingKey
 from label_dp.domain import Domain
@@ -79,8 +79,6 @@ def _output(domain: Domain, value: float) -> float | str:
 
 def of_answer(envelope: bytes, key: VerifyingKey) -> dict[str, Any]:
     """What a signed answer of any kind says, once it is verified. Raises the errors of `trusted_answer`."""
-    from label_dp.documents.kinds.calibration import CALIBRATION, open_calibration
-
     answer, digest = trusted_answer(envelope, key, None)
     said: dict[str, Any] = {
         "answer": answer.id,
@@ -93,6 +91,4 @@ def of_answer(envelope: bytes, key: VerifyingKey) -> dict[str, Any]:
         "adjacency": answer.adjacency,
         "facts": answer.mechanism.facts,
     }
-    if answer.kind == CALIBRATION:  # its map is long, and for programs
-        return said | {"pieces": open_calibration(envelope, key, None).pieces}
-    return said | answer.result
+    return said | KINDS[answer.kind].shown(answer)

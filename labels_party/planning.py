@@ -11,12 +11,12 @@ from label_dp.errors import InvalidInput, InvalidPrior, NotFound
 from label_dp.privacy import ZERO, Epsilon
 from label_dp.schemas.plan import Plan
 from labels_party.bootstrap import Services
-from labels_party.kinds.message.clipping import parse_clipping
-from labels_party.kinds.message.plan import GivenPrior
-from labels_party.kinds.message.preview import preview
-from labels_party.kinds.message.request import LATEST
 from labels_party.labels.batches import require_sealed
 from labels_party.ledger.populations import Population
+from labels_party.message.clipping import parse_clipping
+from labels_party.message.plan import GivenPrior
+from labels_party.message.preview import preview
+from labels_party.message.request import LATEST
 
 MOST_EPSILONS = 16
 

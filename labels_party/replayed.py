@@ -24,12 +24,12 @@ from label_dp.documents.receipt import Receipt, open_receipt
 from label_dp.documents.signing import named_key
 from label_dp.errors import Conflict
 from label_dp.problems import problem
-from labels_party.kinds.message.plan import ReleasePlan
-from labels_party.kinds.message.request import RELEASE
 from labels_party.labels.batch_uses import ACCEPTED, CHARGED, FAILED, PUBLISHED, RETIRED
 from labels_party.labels.batches import PUBLIC, PURGED, label_scope
 from labels_party.labels.lost import ASKED_BY, CHARGED_BY, ask_first
 from labels_party.ledger.populations import Population, Populations
+from labels_party.message.plan import ReleasePlan
+from labels_party.message.request import RELEASE
 from labels_party.storage.tables import (
     batch_keys,
     batches,

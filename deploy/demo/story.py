@@ -18,7 +18,7 @@ from deploy.demo.folder import typed
 from deploy.demo.services import Service, execute, secret
 from deploy.demo.telling import CODE, WIDTH, Teller
 from features_party.client import FeaturesPartyClient
-from features_party.labels_service import LabelsService
+from features_party.receive.labels_service import LabelsService
 from features_party.receive.pull import pull
 from features_party.training.fitting import Examples, Recipe, fit
 from label_dp.cli.layout import lines

@@ -11,12 +11,14 @@ from features_party.bootstrap import Services
 from features_party.models.event_stream import Streams
 from features_party.models.worker import Worker
 from features_party.pages import site as pages
-from features_party.traces import Admitted, Traced
+from features_party.telemetry.traces import Admitted, Traced
 from label_dp.http.application import application
+from label_dp.named_modules import installed
 
 
 def create_app(services: Services) -> FastAPI:
     """The REST service over `services`; its background worker starts and stops with it."""
+    companions = installed("features_party.companions.api")
     worker, traces = Worker(services.trainings), services.traces()
 
     def start() -> None:
@@ -34,6 +36,7 @@ def create_app(services: Services) -> FastAPI:
         services,
         [
             *(tables.router, received.messages, received.answers, trainings.router, models.router, audit.router),
+            *(() if companions is None else (companions.router,)),
             pinned.router,
             *pages.routers(),
         ],

@@ -12,7 +12,7 @@ from fastapi import Depends, Request
 from starlette.datastructures import UploadFile
 
 from features_party.bootstrap import Services
-from features_party.labels_service import LabelsService
+from features_party.receive.labels_service import LabelsService
 from features_party.receive.labels_url import permitted
 from label_dp.errors import InvalidInput, UnsupportedMediaType
 from label_dp.http.route_docs import require

@@ -11,8 +11,8 @@ from prometheus_client.registry import Collector
 from sqlalchemy.engine import Connection
 
 from features_party.models.jobs import ACCEPTED, STATES
-from features_party.steps import REFUSED_NOT, Steps
 from features_party.storage.tables import trainings as t
+from features_party.telemetry.steps import REFUSED_NOT, Steps
 from label_dp.audit.store import Clock
 from label_dp.http.observing import gauge, waited
 

@@ -6,12 +6,9 @@ from typing import Annotated, Any, Literal
 
 from fastapi import Query, Request, Response
 
-from features_party.api.context import Ctx, Reader, Trainer, labels_service
+from features_party.api.context import Ctx, Reader, Trainer
 from features_party.api.schemas_models import (
     MOST_ROWS,
-    AskCalibrationIn,
-    AskedOut,
-    CalibratedOut,
     Card,
     CardOut,
     Comparison,
@@ -22,22 +19,15 @@ from features_party.api.schemas_models import (
     SchemaColumn,
     SchemaOut,
 )
-from features_party.models.calibrating import calibrated, register_calibrated
 from features_party.models.card_reading import reading_card
 from features_party.models.card_text import card_markdown
 from features_party.models.compare import MOST, compare
-from features_party.models.evaluation import likeliest, model_scores, require_own_predictions
+from features_party.models.evaluation import likeliest
 from features_party.models.export import FORMATS, export
 from features_party.models.rows import read_rows
-from features_party.receive.asking import (
-    ask_calibration,
-    check_terms,
-    require_allowance,
-)
 from features_party.training.classes import class_names
 from features_party.training.column_cells import Holds
 from features_party.training.encoding import Column
-from label_dp.documents.answer import Answer
 from label_dp.http.calls import LARGE
 from label_dp.http.json_bodies import JsonRouter
 from label_dp.http.links import LINK_DOCS, PagedEitherWay, with_link
@@ -205,44 +195,6 @@ def export_model(
     data = export(ctx.models.open(model), form)
     _made, kind, ending = FORMATS[form]
     return Response(data, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{model}{ending}"'})
-
-
-@router.post("/{model}/calibrations", status_code=201, responses=problem_responses(409, 413), dependencies=[LARGE])
-def calibrate(
-    model: str,
-    body: dict[str, Any],
-    ctx: Ctx,
-    caller: Trainer,
-    interpolate: Annotated[bool, Query(description="Straight lines instead of the map's steps.")] = False,
-) -> CalibratedOut:
-    """Account for a signed calibration and make a model whose predictions go through its map; the first one stays.
-    The body is its envelope, or `{"answer": id}` for one that was accepted before (`POST /answers`). The same call
-    again: the same model, and no second entry in the audit store."""
-    kept = body["answer"] if set(body) == {"answer"} and isinstance(body["answer"], str) else None
-    signed_answer = ctx.answers.open(kept) if kept is not None else ctx.answers.verify(Answer.envelope_bytes(body))
-    calibration = signed_answer.calibration().interpolated(interpolate)
-    created = ctx.audit.now()
-    calibrated(ctx.models.open(model), calibration, created)  # whether it may be, before it is accounted for
-    if not signed_answer.kept:
-        ctx.answers.accept(signed_answer.envelope, actor=caller.actor)
-    new = register_calibrated(ctx.database, ctx.models, model, calibration, created)
-    return CalibratedOut(id=new, model=new, answer=calibration.answer.id, document_digest=calibration.digest)
-
-
-@router.post("/{model}/ask-calibration", status_code=202, responses=problem_responses(409, 413, 502, 503))
-def ask_for_calibration(model: str, body: AskCalibrationIn, ctx: Ctx, _: Trainer) -> AskedOut:
-    """Send what the model predicts for a feature table to a labels party, which charges the batch within its owner's
-    allowance and answers with a private map. The same call again: the same answer, charged once. Then fetch it
-    (`POST /answers`) and apply it (`POST /models/{m}/calibrations`)."""
-    check_terms(body, scores=1)
-    saved = ctx.models.open(model)
-    require_own_predictions(saved)
-    with labels_service(ctx, body.url, body.api_key) as service:
-        require_allowance(service, body.batch)
-        table = ctx.feature_tables.open(body.feature_table, None)
-        scored = model_scores(saved, table, threads=ctx.settings.threads)
-        asked = ask_calibration(service, body.batch, scored, body)
-    return AskedOut(**asked, batch=body.batch, scores=table.rows)
 
 
 @router.post(

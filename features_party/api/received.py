@@ -39,14 +39,14 @@ from features_party.api.schemas import (
     PullIn,
 )
 from features_party.bootstrap import Services
-from features_party.labels_service import LabelsService
 from features_party.receive.acceptances import ANSWER, MESSAGE
 from features_party.receive.accepted import AcceptedMessage
 from features_party.receive.answers import SignedAnswer
 from features_party.receive.arrivals import Arrivals
+from features_party.receive.labels_service import LabelsService
 from features_party.receive.pull_since import Patience, await_published
 from features_party.receive.uploads import arrange, untar
-from features_party.steps import PULL
+from features_party.telemetry.steps import PULL
 from label_dp.documents.answer import Answer
 from label_dp.errors import Unavailable
 from label_dp.http.calls import LARGE, UPLOAD

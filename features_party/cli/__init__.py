@@ -11,8 +11,6 @@ from features_party.cli import audit as audit
 from features_party.cli import budget as budget
 from features_party.cli import statement as statement
 from features_party.cli import answers as answers
-from features_party.cli import ask_calibration as ask_calibration
-from features_party.cli import calibrate as calibrate
 from features_party.cli import models as models
 from features_party.cli import rehearse as rehearse
 from features_party.cli import daily as daily
@@ -22,6 +20,9 @@ from features_party.cli import backups as backups
 
 from features_party.cli.app import app as app
 from label_dp.cli.startup import run
+from label_dp.named_modules import installed
+
+installed("features_party.companions.cli")
 
 
 def main() -> None:

@@ -34,7 +34,7 @@ def labels_party(url: str, api_key_file: Path | None) -> Iterator[Any]:
     """The labels party at `url`, as ourselves. Raises InvalidInput and NotFound for a URL that may not be called, and
     InvalidFile for a file of a key that others may read."""
     from features_party.bootstrap import reader
-    from features_party.labels_service import LabelsService
+    from features_party.receive.labels_service import LabelsService
     from features_party.receive.labels_url import labels_url, permitted
 
     settings, _ = reader()

@@ -130,7 +130,7 @@ def models_log(
     as_json: Json = False,
 ) -> None:
     """Log a model as a run of MLflow: its ε, messages, mechanism, gain with interval, card, and itself as a pyfunc."""
-    from features_party.tracking import Tracking, log_run, require_mlflow
+    from features_party.integrations.tracking import Tracking, log_run, require_mlflow
     from label_dp.cli.startup import allow_pandas
 
     require_mlflow()

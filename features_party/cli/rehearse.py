@@ -37,8 +37,8 @@ def rehearse(
     train, evaluate and verify take it with --labels-key, and no audit store counts it.
     """
     from features_party.bootstrap import reader
-    from features_party.rehearse import Rehearsing
-    from features_party.rehearse import rehearse as make
+    from features_party.files.rehearsal import Rehearsing
+    from features_party.files.rehearsal import rehearse as make
     from label_dp.domain import Domain
     from label_dp.privacy import Epsilon
 

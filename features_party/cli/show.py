@@ -137,12 +137,10 @@ def show_evaluation(data: dict[str, Any]) -> None:
 
 def show_answer(found: Any) -> None:
     """A signed answer of any kind."""
-    from label_dp.documents.kinds.calibration import CALIBRATION
+    from label_dp.documents.registry import KINDS
 
     data, facts = found.summary(), found.answer.mechanism.facts
-    eps, result = data["epsilon"], data["result"]
-    if data["kind"] == CALIBRATION:  # its map is long, and for programs
-        result = {"pieces": found.calibration().pieces}
+    eps, result = data["epsilon"], KINDS[data["kind"]].shown(found.answer)
     rows = [
         ["answer", f"{data['answer']}, a {data['kind']} of batch {data['batch']}"],
         ["population", f"{data['population_name']} ({data['label']}, domain {data['domain']})"],

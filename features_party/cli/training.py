@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,6 +30,7 @@ from label_dp.cli.numbers import real
 from label_dp.cli.output import echo, emit, progress, warn
 from label_dp.cli.party_commands import Force, Json
 from label_dp.errors import InvalidInput
+from label_dp.named_modules import installed
 
 if TYPE_CHECKING:
     from label_dp.schemas.training import Learning
@@ -60,12 +61,11 @@ def join(
     limits = Limits(warn_unmatched, refuse_unmatched)
     with progress("join", as_json) as report:
         if engine == "spark":
-            from features_party.on_spark import Errand, join_on_spark
-
-            errand = Errand(named, key, features, id_column, out, master, force, list_unmatched)
-            data = join_on_spark(services(), errand, correction, report, limits)
+            spark = _spark()
+            errand = spark.Errand(named, key, features, id_column, out, master, force, list_unmatched)
+            data = spark.join_on_spark(services(), errand, correction, report, limits)
         else:
-            from features_party.files import Files, join_files
+            from features_party.files.jobs import Files, join_files
 
             files = Files(named, key, Path(features), id_column, out, list_unmatched, force)
             data = join_files(services(), files, correction, report, limits)
@@ -98,12 +98,11 @@ def train(
     require_engine(engine, master)
     with progress("train", as_json) as report:
         if engine == "spark":
-            from features_party.on_spark import Errand, train_on_spark
-
-            errand = Errand(named, key, features, id_column, out, master, force, list_unmatched)
-            card = train_on_spark(services(), errand, learning, report)
+            spark = _spark()
+            errand = spark.Errand(named, key, features, id_column, out, master, force, list_unmatched)
+            card = spark.train_on_spark(services(), errand, learning, report)
         else:
-            from features_party.files import Files, train_files
+            from features_party.files.jobs import Files, train_files
             from features_party.models.trainer import check_learning
 
             check_learning(learning)
@@ -149,7 +148,7 @@ def evaluate(
     if (label_column is None) == (message is None):
         raise InvalidInput("Give --label-column for true labels in the file, or --message for privatized ones.")
     if message is not None:
-        from features_party.files import evaluate_files
+        from features_party.files.jobs import evaluate_files
 
         if id_column is None or clip:
             raise InvalidInput("--message needs --id-column, and true labels alone can be clipped with --clip.")
@@ -204,3 +203,11 @@ def predict(
         warn(unknown_text(column, cells, predicted.rows))
     told = {"predictions": str(out), "rows": predicted.rows, "unknown_categories": predicted.unknown_categories}
     emit(told, as_json, lambda: echo(f"{out}: {predicted.rows:,} predictions"))
+
+
+def _spark() -> Any:
+    """The room of Spark. Raises InvalidInput if it is not installed."""
+    spark = installed("features_party.spark.files")
+    if spark is None:
+        raise InvalidInput("The engine 'spark' is not installed; take the local engine.")
+    return spark

@@ -23,13 +23,13 @@ from features_party.bootstrap import Services
 from features_party.daily.comparison import Comparison, compare
 from features_party.daily.held_out import read_all, split
 from features_party.daily.pipeline import CURRENT, Pipeline
-from features_party.labels_service import LabelsService
+from features_party.integrations.tracking import log_run, require_mlflow
 from features_party.models.folder import SavedModel, load_model
 from features_party.models.trainer import check_learning
 from features_party.pages.report import model_report
 from features_party.receive.accepted import AcceptedMessage
+from features_party.receive.labels_service import LabelsService
 from features_party.receive.pull_since import Patience, pull_since
-from features_party.tracking import log_run, require_mlflow
 from features_party.training.progress import part
 from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import Conflict, InvalidFile, InvalidInput, Unavailable

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from features_party.files import read_for_training
+from features_party.files.jobs import read_for_training
 from features_party.settings import Settings
 from features_party.tables.buckets import IdHash
 from features_party.tables.feature_tables import FeatureTable, feature_table

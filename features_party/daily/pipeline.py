@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from features_party.tracking import Tracking
+from features_party.integrations.tracking import Tracking
 from label_dp.errors import InvalidFile, InvalidInput, InvalidRequest
 from label_dp.schemas.base import Ask
 from label_dp.schemas.training import Learning

@@ -14,7 +14,6 @@ import numpy.typing as npt
 from features_party.models.folder import SavedModel
 from features_party.models.trainer import check_one_label
 from features_party.receive.accepted import AcceptedMessage
-from features_party.receive.asking import Scored
 from features_party.tables.feature_files import FeatureFile, rows_from
 from features_party.tables.feature_tables import FeatureTable
 from features_party.tables.join import join
@@ -179,20 +178,6 @@ def finite(column: Any, name: str, what: str) -> FloatArray:
     if len(bad):
         raise InvalidRows([RowProblem(int(row), name, rule) for row in bad[: InvalidRows.shown]], len(bad))
     return found
-
-
-def model_scores(saved: SavedModel, table: FeatureTable, *, threads: int = 1) -> Scored:
-    """What the model predicts for the rows of a table, to ask for a calibration of it. Raises InvalidInput for a model
-    that has a map already."""
-    require_own_predictions(saved)
-    return Scored(table.ids, (np.asarray(saved.model.predict(table.features, threads=threads), np.float64),))
-
-
-def require_own_predictions(saved: SavedModel) -> None:
-    """Raises InvalidInput where a calibration could not be applied to the model afterwards."""
-    saved.model.require_number("a calibration")
-    if saved.model.calibration is not None:
-        raise InvalidInput("This model is calibrated already; ask with the one it was made from.")
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,12 @@ from features_party.models.losses import Losses
 from features_party.models.store import Models
 from features_party.models.trainer import Trainer, check_learning, check_one_label, default_loss, warm_of
 from features_party.receive.messages import Messages
-from features_party.steps import CANCELLED as CANCELLED_STEP
-from features_party.steps import STOPPED, TRAIN
 from features_party.storage import tables
 from features_party.storage.home import Home
 from features_party.storage.ids import MODEL_PREFIX, fresh_id
 from features_party.tables.feature_tables import FeatureTables
+from features_party.telemetry.steps import CANCELLED as CANCELLED_STEP
+from features_party.telemetry.steps import STOPPED, TRAIN
 from label_dp.audit.store import Clock
 from label_dp.errors import Conflict, LabelDPError, NotFound
 from label_dp.logs import event, log_internal

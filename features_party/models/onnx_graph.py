@@ -18,7 +18,6 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from features_party.models.folder import SavedModel
-from features_party.models.onnx_map import mapped
 from features_party.training.classes import class_names
 from features_party.training.crossings import Crossing
 from features_party.training.encoding import PARTS, Column
@@ -26,6 +25,7 @@ from features_party.training.learner import Ports
 from features_party.training.links import Link
 from features_party.training.model import TrainedModel
 from label_dp.domain import Domain
+from label_dp.named_modules import installed
 
 OPSET, ML_OPSET, IR_VERSION = 17, 3, 8
 MISSING_TIME = np.iinfo(np.int64).min
@@ -106,7 +106,7 @@ def onnx_model(saved: SavedModel) -> bytes:
         if model.bounds is not None:
             score = graph.clip(score, *model.bounds)
         if model.calibration is not None:
-            score = mapped(graph, score, model.calibration)
+            score = installed("features_party.companions.onnx_map").mapped(graph, score, model.calibration)
     kind = TensorProto.STRING if model.classes is not None and model.classes.names else TensorProto.FLOAT
     outputs.insert(0, _output(graph, "prediction", names, score, 1, kind))
     inputs = [

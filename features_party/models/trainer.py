@@ -15,10 +15,10 @@ from sqlalchemy.engine import Connection
 from features_party.models.card import Source, build_card
 from features_party.models.folder import SavedModel, save_model
 from features_party.receive.accepted import AcceptedMessage
-from features_party.steps import FIT, JOIN, Steps
 from features_party.tables.feature_tables import FeatureTable
 from features_party.tables.join import Joined, join
 from features_party.tables.unmatched import Limits
+from features_party.telemetry.steps import FIT, JOIN, Steps
 from features_party.training.cells import CellLikelihood
 from features_party.training.class_likelihood import ClassLikelihood
 from features_party.training.class_metrics import ClassMetrics, indicators_of, judge_classes, told_indicators

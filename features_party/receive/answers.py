@@ -11,10 +11,9 @@ from features_party.receive.pinned import PinnedKeys
 from features_party.receive.summaries import summary
 from features_party.storage.kept import FileStore
 from label_dp.documents.answer import Answer, read_answer
-from label_dp.documents.kinds.calibration import CALIBRATION, Calibration
-from label_dp.documents.kinds.registry import trusted_answer
+from label_dp.documents.registry import trusted_answer
 from label_dp.documents.signing import VerifyingKey
-from label_dp.errors import InvalidFile, LabelDPError, MalformedAnswer
+from label_dp.errors import InvalidFile, LabelDPError
 from label_dp.store.folders import write_durably
 
 
@@ -30,12 +29,6 @@ class SignedAnswer:
     envelope: bytes
     kept: bool = False
     fresh: bool = False
-
-    def calibration(self) -> Calibration:
-        """Raises MalformedAnswer for an answer of another kind."""
-        if self.answer.kind != CALIBRATION:
-            raise MalformedAnswer(f"Answer '{self.answer.id}' is a {self.answer.kind}; a {CALIBRATION} is needed.")
-        return Calibration(self.answer, self.digest, self.envelope)
 
     def summary(self) -> dict[str, Any]:
         """What a person or program wants to know of it; all public."""

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from features_party.labels_service import LabelsService
 from features_party.receive.accepted import AcceptedMessage
 from features_party.receive.answers import Answers, SignedAnswer
 from features_party.receive.following import Following
+from features_party.receive.labels_service import LabelsService
 from features_party.receive.messages import Messages
 from features_party.receive.offers import Offer, offered, pull_answer
 from features_party.receive.placing import Target
 from features_party.receive.pull import LocalMessage
 from features_party.receive.receipts import Delivery, Receipts, ReceiptService
-from features_party.steps import ACCOUNT, VERIFY
+from features_party.telemetry.steps import ACCOUNT, VERIFY
 from label_dp.documents.signing import VerifyingKey
 from label_dp.progress import Progress
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from features_party.labels_service import LabelsService
+from features_party.receive.labels_service import LabelsService
 from features_party.storage.home import INCOMING, Home
 from label_dp.documents.arriving import Arriving
 from label_dp.documents.manifest import FileEntry, Manifest

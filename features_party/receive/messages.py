@@ -7,16 +7,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from features_party.labels_service import LabelsService
 from features_party.receive.acceptances import MESSAGE, Acceptances, Item, kept_payload
 from features_party.receive.accepted import AcceptedMessage
 from features_party.receive.fetching import fetch_files, incoming
+from features_party.receive.labels_service import LabelsService
 from features_party.receive.message_paths import message_paths
 from features_party.receive.offers import Offer
 from features_party.receive.pinned import PinnedKeys
-from features_party.steps import ACCOUNT, FETCH, VERIFY, Steps
 from features_party.storage.home import INCOMING, Home
 from features_party.storage.kept import FileStore
+from features_party.telemetry.steps import ACCOUNT, FETCH, VERIFY, Steps
 from label_dp.documents.bundle import FOLDER_ENVELOPE, Bundle, VerifiedMessage, verify, verify_into
 from label_dp.documents.manifest import Manifest
 from label_dp.documents.rehearsal import Rehearsal

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from features_party.labels_service import LabelsService
-from label_dp.documents.kinds.registry import trusted_answer
+from features_party.receive.labels_service import LabelsService
 from label_dp.documents.manifest import Manifest
+from label_dp.documents.registry import trusted_answer
 from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import Conflict, MalformedAnswer, MalformedManifest
 

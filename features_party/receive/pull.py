@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from features_party.labels_service import LabelsService
 from features_party.receive.fetching import fetch_files
+from features_party.receive.labels_service import LabelsService
 from features_party.receive.offers import ChooseKey, offered
 from features_party.receive.placing import Target
 from label_dp.documents.manifest import Manifest

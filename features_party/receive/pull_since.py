@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from features_party.labels_service import LabelsService, ListedRelease
+from features_party.receive.labels_service import LabelsService, ListedRelease
 from features_party.receive.offers import ENDED, ChooseKey
 from features_party.receive.pull import LocalMessage
 from label_dp.documents.bundle import Bundle, verify

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from features_party.training.learners import learner
 from features_party.training.learners.class_trees import ClassTrees
 from label_dp.domain import Domain
 from label_dp.errors import InvalidFile, InvalidInput
-from label_dp.maps.score_maps import ScoreMap
+from label_dp.named_modules import installed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,6 +40,14 @@ def ends_of(level: float) -> tuple[float, float]:
     return (1.0 - level) / 2.0, (1.0 + level) / 2.0
 
 
+class OutputMap(Protocol):
+    """The map of a calibration: predictions float64[n] in, predictions float64[n] out."""
+
+    def apply(self, scores: FloatArray, /) -> FloatArray: ...
+
+    def as_json(self) -> dict[str, Any]: ...
+
+
 @dataclass(frozen=True)
 class TrainedModel:
     """`bounds` are the ends of the label domain (None without one); `mean` is the training mean of the labels.
@@ -58,7 +66,7 @@ class TrainedModel:
     mean: float
     capacity: Capacity
     notes: tuple[str, ...] = ()
-    calibration: ScoreMap | None = None
+    calibration: OutputMap | None = None
     classes: Domain | None = None
 
     def predict(self, features: pa.Table, *, threads: int = 1) -> FloatArray:
@@ -156,7 +164,7 @@ class TrainedModel:
                 mean=reading.number(data["mean"]),
                 capacity=Capacity.from_json(data["capacity"]),
                 notes=tuple(reading.text(note) for note in reading.listed(data["notes"])),
-                calibration=None if data["calibration"] is None else ScoreMap.from_json(data["calibration"]),
+                calibration=None if data["calibration"] is None else _output_map(data["calibration"]),
                 classes=classes,
             )
             model.check()
@@ -174,6 +182,14 @@ class TrainedModel:
             np.full((1, len(schema.sizes)), -1, dtype=np.int32),
         )
         self.predict_encoded(nothing)
+
+
+def _output_map(data: Any) -> OutputMap:
+    maps = installed("label_dp.companions.maps.score_maps")
+    if maps is None:
+        raise InvalidFile("The model goes through the map of a calibration, and the part for it is not installed.")
+    output_map: OutputMap = maps.ScoreMap.from_json(data)
+    return output_map
 
 
 def _classes(data: Any) -> Domain:

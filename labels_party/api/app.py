@@ -5,19 +5,8 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 from label_dp.http.application import application
-from labels_party.api import (
-    asking,
-    audit,
-    calibrations,
-    daily,
-    erasures,
-    given,
-    intake,
-    plans,
-    predictors,
-    webhooks,
-    work,
-)
+from label_dp.named_modules import installed
+from labels_party.api import asking, audit, daily, erasures, given, intake, plans, webhooks, work
 from labels_party.bootstrap import Services
 from labels_party.pages import site as pages
 from labels_party.pages.foresight import Foresight
@@ -34,9 +23,6 @@ DEPENDS_ON_LABELS = frozenset(
         # these are refused before the batch has sealed, or afterwards, and whether it sealed by itself tells of labels
         "/v1/batches/{batch}",
         "/v1/batches/{batch}/releases",
-        "/v1/batches/{batch}/calibrations",
-        "/v1/batches/{batch}/calibration-allowance",
-        "/v1/predictors",
         "/v1/populations/{population}/plan",
     }
 )
@@ -55,12 +41,14 @@ def create_app(services: Services) -> FastAPI:
         foresight.close()
         services.close()
 
-    parts = (intake, plans, work, given, calibrations, predictors, erasures, daily, webhooks, audit)
+    parts = (intake, plans, work, given, erasures, daily, webhooks, audit)
+    companions = installed("labels_party.companions.api")
     kinds = [kind for kind in services.work.kinds.values() if isinstance(kind, SchemaKind)]
     app = application(
         services,
         [
             *(part.router for part in parts),
+            *(() if companions is None else companions.ROUTERS),
             *map(work.router_of, FAMILIES),
             *map(asking.router_of, kinds),
             *pages.routers(),
@@ -72,7 +60,9 @@ def create_app(services: Services) -> FastAPI:
         workers=(services.worker, services.sender),
         look=services.figures.look,
         dead="The release worker is not running; restart the service.",
-        silent=DEPENDS_ON_LABELS | {f"/v1{path}" for kind in kinds for path in asking.paths_of(kind)},
+        silent=DEPENDS_ON_LABELS
+        | (frozenset() if companions is None else companions.DEPENDS_ON_LABELS)
+        | {f"/v1{path}" for kind in kinds for path in asking.paths_of(kind)},
     )
     app.state.site = pages.site(services)
     app.state.foresight = foresight

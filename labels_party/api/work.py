@@ -37,9 +37,9 @@ from labels_party.api.context import (
 )
 from labels_party.api.models import AnswerOut, DeclineIn, ReleaseOut, ReleaseState, WorkOut
 from labels_party.bootstrap import Services
-from labels_party.kinds.message.request import RELEASE
 from labels_party.labels.batch_uses import PUBLISHED
 from labels_party.mechanisms.auto import AUTO
+from labels_party.message.request import RELEASE
 from labels_party.work.kind import ANSWERS, RELEASES, Family, Work, WorkFile
 from labels_party.work.listing import PublicationFilter, published
 from labels_party.work.seen import allowed, shown

@@ -15,9 +15,6 @@ from labels_party.cli import statement as statement
 from labels_party.cli import report as report
 from labels_party.cli import lists as lists
 from labels_party.cli import erasures as erasures
-from labels_party.cli import work as work
-from labels_party.cli import predictors as predictors
-from labels_party.cli import answers as answers
 from labels_party.cli import approvals as approvals
 from labels_party.cli import daily as daily
 from labels_party.cli import set_aside as set_aside
@@ -27,7 +24,10 @@ from labels_party.cli import backups as backups
 # isort: on
 
 from label_dp.cli.startup import run
+from label_dp.named_modules import installed
 from labels_party.cli.app import app as app
+
+installed("labels_party.companions.cli")
 
 
 def main() -> None:

@@ -45,7 +45,7 @@ def _release(party: Any, connection: Any, name: str) -> str:
 
 
 def _predictor(party: Any, connection: Any, name: str) -> str:
-    party.predictors.get(connection, name)
+    party.companions.predictors.get(connection, name)
     return (
         f"It is a predictor:  labels-party predictor show {name}  says what it answers, and  labels-party answers "
         "--kind prediction  lists the answers that were given."

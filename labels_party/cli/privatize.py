@@ -12,6 +12,7 @@ from label_dp.cli.output import emit, progress, warn
 from label_dp.cli.panels import EXPERT_PANEL
 from label_dp.cli.party_commands import Json
 from label_dp.errors import InvalidFile
+from label_dp.named_modules import installed
 from labels_party.cli.app import app, services
 from labels_party.cli.names import told_apart
 from labels_party.cli.show import show_message, show_waiting
@@ -125,25 +126,25 @@ def inspect(
 
     if path.suffix in (".json", ".ndjson") and path.is_file():
         from label_dp.documents.answer import read_answers
-        from labels_party.cli.answers import show_answer
 
-        told = []
+        contents = []
         for envelope in read_answers(path):
             key, place = signer(envelope)
-            told.append(of_answer(envelope, key) | {"out": str(path), "labels_key": str(place), "verified": True})
+            contents.append(of_answer(envelope, key) | {"out": str(path), "labels_key": str(place), "verified": True})
 
         def human() -> None:
-            for one in told:
-                show_answer(one)
+            output = installed("labels_party.companions.cli.answers")
+            for content in contents:
+                output.show_answer(content)
 
-        emit(told if len(told) > 1 else told[0], as_json, human)
+        emit(contents if len(contents) > 1 else contents[0], as_json, human)
         return
     if not path.exists():
         raise InvalidFile(f"There is no message at '{path}'.")
     verified = verify(path, signer(Bundle(path).envelope())[0], None)
     prior = None
     if verified.prior_path is not None:
-        from labels_party.kinds.message.priors import read_prior
+        from labels_party.message.priors import read_prior
 
         prior = read_prior(verified.prior_path, verified.manifest.read_domain())
     result = of_message(verified.manifest, prior) | {"message": str(path), "verified": True}

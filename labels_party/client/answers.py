@@ -13,11 +13,11 @@ from label_dp.client.conversation import Conversation, Json, Request, ask, path,
 from label_dp.client.declared import call
 from label_dp.client.listings import linked
 from label_dp.client.tables import as_arrow, renamed
+from label_dp.companions.kinds.linear_model import LinearModel
+from label_dp.companions.kinds.median import Median
+from label_dp.companions.kinds.rectangle import Rectangle
 from label_dp.documents.kind import Kind
-from label_dp.documents.kinds.linear_model import LinearModel
-from label_dp.documents.kinds.median import Median
-from label_dp.documents.kinds.rectangle import Rectangle
-from label_dp.documents.kinds.registry import KINDS
+from label_dp.documents.registry import KINDS
 from label_dp.schemas.calibration import Allowance, Calibration
 
 if TYPE_CHECKING:

@@ -49,7 +49,7 @@ class PredictorCalls:
     @call
     def predict(self, predictor: str, query: Json) -> Conversation[bytes]:
         """The signed answer to one query; the same query is answered the same, at no charge. A refusal charges
-        nothing. `label_dp.documents.kinds.prediction.open_prediction` verifies it."""
+        nothing. `label_dp.companions.kinds.prediction.open_prediction` verifies it."""
         response: httpx.Response = yield Request("POST", path(at.PREDICT, predictor), body={"query": as_row(query)})
         return response.content
 

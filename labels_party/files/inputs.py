@@ -13,10 +13,10 @@ from label_dp.losses import LOSSES, load_matrix_loss
 from label_dp.schemas.population import Population as PopulationAsked
 from label_dp.schemas.release import LossMatrix, Release
 from labels_party.bootstrap import Services
-from labels_party.kinds.message.plan import CARRIED, GivenPrior, ReleaseRequest, loss_json
-from labels_party.kinds.message.priors import check_audiences, read_prior
-from labels_party.kinds.message.request import RULES, make_request
 from labels_party.ledger.populations import Population, declare
+from labels_party.message.plan import CARRIED, GivenPrior, ReleaseRequest, loss_json
+from labels_party.message.priors import check_audiences, read_prior
+from labels_party.message.request import RULES, make_request
 
 
 def population_of(asked: PopulationAsked) -> Population:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from label_dp.actors import with_names
 from label_dp.cli.output import warn
 from label_dp.errors import AlreadyReleased, BudgetExceeded, Conflict, InvalidInput
+from label_dp.named_modules import installed
 from label_dp.privacy import ZERO, EpsilonSplit
 from label_dp.progress import Progress
 from labels_party.bootstrap import Services
@@ -123,10 +124,7 @@ def _here(files: FileBatches, given: LabelsFile, errand: Errand) -> Seal:
 
 def _on_spark(services: Services, files: FileBatches, given: LabelsFile) -> Seal:
     """By tasks of its cluster, of Parquet on any store."""
-    from labels_party.spark.files import SparkBatches
-
-    assert services.cluster is not None
-    batches = SparkBatches(services.cluster, files)
+    batches = installed("labels_party.spark.files").SparkBatches(services.cluster, files)
     labels = (str(given.path), given.id_column, given.population.label)
     examples = None if given.examples is None else (str(given.examples), given.id_column)
     prefix = given.id_prefix

@@ -27,13 +27,13 @@ from labels_party.files.jobs import (
     still_unfinished,
     waits,
 )
-from labels_party.kinds.message.clipping import far_out
-from labels_party.kinds.message.plan import ReleaseRequest, make_plan
-from labels_party.kinds.message.priors import read_prior
-from labels_party.kinds.message.request import RELEASE
 from labels_party.labels.batch_uses import ACCEPTED
 from labels_party.labels.batches import Batch
 from labels_party.ledger.populations import Population
+from labels_party.message.clipping import far_out
+from labels_party.message.plan import ReleaseRequest, make_plan
+from labels_party.message.priors import read_prior
+from labels_party.message.request import RELEASE
 from labels_party.work.kind import RELEASES
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from label_dp.pages import pictures
 from label_dp.privacy import Epsilon
-from labels_party.kinds.message.preview import outline
+from labels_party.message.preview import outline
 from labels_party.planning import Question
 
 KEPT = 1_000  # answers; of each some kilobytes

@@ -23,7 +23,7 @@ from label_dp.pages.sliders import Slider
 from label_dp.privacy import Epsilon
 from label_dp.schemas.plan import Plan
 from labels_party.bootstrap import Services
-from labels_party.kinds.message.preview import outline
+from labels_party.message.preview import outline
 from labels_party.pages.context import Auditor, services
 from labels_party.pages.foresight import Foresight
 from labels_party.planning import Question, question

@@ -16,14 +16,16 @@ from label_dp.documents.rows import largest_encoding
 from label_dp.domain import Domain
 from label_dp.errors import InvalidInput, Unavailable
 from label_dp.spark.cluster import Cluster
+from label_dp.spark.parts import prepare_spark
 from label_dp.spark.staging import staging, take
 from label_dp.store.folders import fsync_folder, reserve
-from labels_party.kinds.message.clipping import ClippedLabels, candidates
-from labels_party.kinds.message.engine import Counts, DrawJob, Engine, MessageFile, file_name
-from labels_party.kinds.message.parts import bounds, cut
-from labels_party.kinds.message.plan import ESTIMATED, ReleasePlan
 from labels_party.labels.seal import SealedLabels
 from labels_party.labels.vault import LabelVault
+from labels_party.message.clipping import ClippedLabels, candidates
+from labels_party.message.engine import Counts, DrawJob, Engine, MessageFile, file_name
+from labels_party.message.parts import bounds, cut
+from labels_party.message.plan import ESTIMATED, ReleasePlan
+from labels_party.settings import Settings
 from labels_party.spark.executor.counting import Counting
 from labels_party.spark.executor.drawing import Drawing
 from labels_party.spark.executor.slices import Slice, SlicedLabels
@@ -32,6 +34,12 @@ MOST_CELLS = 1 << 14  # counts that one task returns
 FEWEST_ROWS = 1 << 20  # of a file: smaller ones are not worth a task
 BALLAST = "space"
 STANDS = "What was charged stays charged and is not charged again."
+
+
+def engine_of(settings: Settings) -> SparkEngine:
+    """The engine 'spark' of a party. Raises InvalidSettings if Spark cannot be started here."""
+    prepare_spark()
+    return SparkEngine(Cluster("labels-party", settings.spark_master, STANDS, settings.home / "kernels"))
 
 
 class SparkEngine(Engine):

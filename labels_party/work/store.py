@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 
 from label_dp.actors import with_names
 from label_dp.audit.events import REQUESTED
-from label_dp.documents.kinds.registry import KINDS
+from label_dp.documents.registry import KINDS
 from label_dp.errors import AlreadyReleased, Conflict, LabelDPError, NotFound, Unavailable
 from label_dp.schemas.base import Ask
 from label_dp.store.apikeys import names_of

@@ -5,22 +5,35 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Iterator, MutableMapping
 from importlib import import_module
-from types import ModuleType
-from typing import TypeVar
+from importlib.util import find_spec
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
+def installed(name: str) -> Any:
+    """The module `name` of a room that the core works without; None if the room is not installed."""
+    try:
+        return import_module(name) if find_spec(name) is not None else None
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        return None
+
+
 class NamedModules(MutableMapping[str, T]):
-    """The `KIND` of each module of `package` that has one, by its `name`, which is the module's with hyphens.
+    """The `KIND` of each module of `package` that has one, by its `name`, which is the module's with hyphens; none of a
+    package that is not installed.
 
     To go through all of them loads every module; a lookup loads one, and none that is not in the package.
     """
 
-    def __init__(self, package: ModuleType) -> None:
-        self._package = package.__name__
+    def __init__(self, package: str) -> None:
+        self._package = package
         self._found: dict[str, T] = {}
-        self._waiting = {found.name.replace("_", "-"): found.name for found in pkgutil.iter_modules(package.__path__)}
+        place = installed(package)
+        modules = () if place is None else pkgutil.iter_modules(place.__path__)
+        self._waiting = {module.name.replace("_", "-"): module.name for module in modules}
 
     def _load(self, name: str) -> None:
         module = self._waiting.get(name)

@@ -157,7 +157,7 @@ def test_every_name_in_backticks_is_that_of_something() -> None:
 
 
 def test_the_check_sees_what_is_gone() -> None:
-    found, where = names(tests=False), "labels_party/mechanisms/private_median/rectangles.py"
+    found, where = names(tests=False), "labels_party/companions/mechanisms/private_median/rectangles.py"
     assert all(found.has(name, where) for name in ("interval_point.py", "entropy.discrete_laplace", "plan.cost", "x"))
     gone = ("mechanisms/baseline.py", "slice_costs.in_order", "depth.gone", "vanish(x)", "gone_name", "deploy/gone.md")
     assert not any(found.has(name, where) for name in gone)

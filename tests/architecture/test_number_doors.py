@@ -33,9 +33,9 @@ ROOT = Path(__file__).parents[2]
 # Decimal and Fraction of a text; float and int of one are looked for where a text is most likely
 OWN_WAY = re.compile(r"InvalidOperation|Decimal\((?:str|repr)\(|Decimal\(value\)|Fraction\(str\(")
 ALLOWED = {
-    "shared/label_dp/maps/places.py": "writes a float",
+    "shared/label_dp/companions/maps/places.py": "writes a float",
     "features_party/models/card.py": "of an Epsilon",
-    "labels_party/kinds/prediction/asked.py": "of a text that decimal_of made",
+    "labels_party/companions/kinds/prediction/asked.py": "of a text that decimal_of made",
 }
 
 

@@ -31,13 +31,13 @@ HEAVY = {
 }
 # the rooms of what was not asked for
 OTHERS = (
-    "labels_party.kinds.calibration",
-    "labels_party.kinds.prediction",
-    "labels_party.kinds.feature_store",
-    "labels_party.mechanisms.isotonic",
-    "labels_party.mechanisms.private_prediction",
-    "label_dp.documents.kinds.calibration",
-    "label_dp.documents.kinds.median",
+    "labels_party.companions.kinds.calibration",
+    "labels_party.companions.kinds.prediction",
+    "labels_party.companions.kinds.feature_store",
+    "labels_party.companions.mechanisms.isotonic",
+    "labels_party.companions.mechanisms.private_prediction",
+    "label_dp.companions.kinds.calibration",
+    "label_dp.companions.kinds.median",
     "label_dp.documents.statement",
 )
 RUN = """

@@ -1,7 +1,7 @@
 """A new kind of answer is two files, and its proof in the standalone verifier.
 
-`shared/label_dp/documents/kinds/KIND.py`: what is asked for, its parameters, its result and its strict reader.
-`labels_party/kinds/KIND.py`: what it plans and computes.
+`shared/label_dp/companions/kinds/KIND.py`: what is asked for, its parameters, its result and its strict reader.
+`labels_party/companions/kinds/KIND.py`: what it plans and computes.
 `deploy/verify_standalone/KIND.py`: what it proves of an answer.
 """
 
@@ -21,26 +21,28 @@ import pytest
 from pydantic import Field
 
 from label_dp.cli.commands import help_of
-from label_dp.costs.slices import Cost
+from label_dp.companions.costs.charge import check_charge
+from label_dp.companions.costs.slices import Cost
+from label_dp.companions.maps.places import number_text
+from label_dp.documents import registry
 from label_dp.documents.adjacency import REPLACE_ONE
 from label_dp.documents.answer import Answer
-from label_dp.documents.kind import Facts, Kind, check_charge
-from label_dp.documents.kinds import registry
-from label_dp.documents.kinds.registry import trusted_answer
+from label_dp.documents.kind import Facts, Kind
 from label_dp.documents.members import Strict
+from label_dp.documents.registry import trusted_answer
 from label_dp.documents.signing import ANSWER_TYPE
 from label_dp.errors import InvalidRequest, MalformedAnswer, VerificationFailed
-from label_dp.maps.places import number_text
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
 from label_dp.schemas.base import Ask, whole
 from label_dp.schemas.numbers import Decimalish
-from labels_party.cli import app, work
+from labels_party import bootstrap as computed
+from labels_party.cli import app
 from labels_party.client import answers
-from labels_party.kinds import registry as computed
-from labels_party.kinds.answer import AnswerKind, Computed
+from labels_party.companions.cli import asking as work
+from labels_party.companions.kinds.answer import AnswerKind, Computed
+from labels_party.companions.mechanisms.private_prediction.lattice import laplace_noise, noisy
 from labels_party.labels.batches import Batch
 from labels_party.ledger.populations import Population
-from labels_party.mechanisms.private_prediction.lattice import laplace_noise, noisy
 from labels_party.work.kind import Job, PlannedWork, SchemaKind
 from tests.architecture.doors import awaited, blocking, shell
 from tests.support import shared_routes
@@ -125,7 +127,7 @@ READ = Kind(COUNT, CountParameters, CountResult, _rule, Count, facts=(CountFacts
 def count(monkeypatch: pytest.MonkeyPatch) -> None:
     """The two files, for the length of a test; and what modules make of all files once, when they are imported."""
     monkeypatch.setitem(registry.KINDS, COUNT, READ)
-    monkeypatch.setitem(computed.KINDS, COUNT, CountKind)
+    monkeypatch.setitem(computed.ANSWER_KINDS, COUNT, CountKind)
     monkeypatch.setattr(app, "registered_commands", [*app.registered_commands])
     work.declare(COUNT, help_of(Count))
     monkeypatch.setattr(answers.AnswerCalls, COUNT, None, raising=False)  # taken away at the end

@@ -17,8 +17,8 @@ BESIDE = {  # what the trusted files import besides each other, and why a fault 
     "errors, names and schemas: no labels reach them": (
         "label_dp.errors label_dp.problems label_dp.actors label_dp.class_names label_dp.losses label_dp.moments "
         "label_dp.installing label_dp.schemas.release label_dp.schemas.base label_dp.channels label_dp.ahead "
-        "label_dp.documents.kinds.registry labels_party.work.registered labels_party.kinds.message.request "
-        "labels_party.kinds.message.classes"
+        "label_dp.documents.registry labels_party.work.registered labels_party.message.request "
+        "labels_party.message.classes"
     ),
     "designs of channels, which are proved after them": (
         "labels_party.mechanisms.auto labels_party.mechanisms.balanced labels_party.mechanisms.bins "
@@ -35,7 +35,7 @@ BESIDE = {  # what the trusted files import besides each other, and why a fault 
     ),
     "callers, repeats, notices and logs: they know ids of works and digests": (
         "label_dp.store.apikeys label_dp.store.idempotency label_dp.logs labels_party.notify.outbox "
-        "labels_party.work.identity labels_party.kinds.charged"
+        "labels_party.work.identity labels_party.work.charged"
     ),
     "the spelling of what was drawn": "label_dp.columnar.parquet_pages label_dp.columnar.thrift",
     "other signed documents and tables: public facts": (

@@ -94,7 +94,7 @@ timed(work)
 PULL = """
 from pathlib import Path
 from features_party.bootstrap import bootstrap
-from features_party.labels_service import LabelsService
+from features_party.receive.labels_service import LabelsService
 from features_party.settings import Settings
 url, out, key = sys.argv[1:]
 services = bootstrap(Settings(home=Path(out, "home")))

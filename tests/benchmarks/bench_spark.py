@@ -79,9 +79,9 @@ FEATURES = (
     CPU
     + """
 from contextlib import contextmanager
-from features_party import on_spark
+from features_party.spark import files as on_spark
 from features_party.bootstrap import bootstrap
-from features_party.files import Files, join_files, train_files
+from features_party.files.jobs import Files, join_files, train_files
 from features_party.models import trainer
 from features_party.settings import Settings
 from label_dp.documents.signing import VerifyingKey

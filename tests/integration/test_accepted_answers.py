@@ -15,15 +15,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from deploy.verify_standalone.audit import verify_audit
 from features_party.bootstrap import Services
-from features_party.labels_service import LabelsService
 from features_party.receive.acceptances import ANSWER
+from features_party.receive.labels_service import LabelsService
 from features_party.receive.offers import pull_answer
 from features_party.receive.population_accounts import received
 from label_dp import errors
 from label_dp.audit.events import ACCEPTED, ANSWER_ACCEPTED, RECEIVED, SECOND_REFUSED, Event
 from label_dp.audit.receipts import Receipts
 from label_dp.audit.show import sentence
-from label_dp.documents.kinds import registry
+from label_dp.documents import registry
 from label_dp.documents.receipt import Receipt, open_receipt
 from label_dp.privacy import Epsilon
 from tests.support.calibrations import charged, score_table, signed

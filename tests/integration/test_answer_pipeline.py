@@ -19,7 +19,7 @@ from label_dp.errors import (
     SecondPersonNeeded,
     Unavailable,
 )
-from labels_party.kinds.answer import Computed
+from labels_party.companions.kinds.answer import Computed
 from labels_party.work.kind import Job
 from tests.integration.test_release_pipeline import Crash, CrashAt
 from tests.support.calibrations import calibration, charged, score_table
@@ -114,7 +114,7 @@ def test_every_fault_point_of_an_answer_is_named_above(tmp_path: Path) -> None:
 
 def instead(party: LabelsParty, act: Callable[[Job], None]) -> None:
     """Calibrations `act` first when they are asked to compute."""
-    kind: Any = party.services.calibration
+    kind: Any = party.services.companions.calibration
     compute = kind.compute
 
     def both(job: Job) -> Computed:

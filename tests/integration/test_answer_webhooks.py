@@ -64,7 +64,7 @@ def test_a_failed_answer_is_told_without_its_reason_and_a_prediction_not_at_all(
     def broken(_: Any) -> Any:
         raise ValueError("label 7.5")
 
-    monkeypatch.setattr(lite.services.calibration, "compute", broken)
+    monkeypatch.setattr(lite.services.companions.calibration, "compute", broken)
     with pytest.raises(ValueError, match=r"7\.5"):
         lite.services.pipeline.run(answer)
     (body,) = bodies(lite, everything["id"])

@@ -136,7 +136,7 @@ def test_an_export_names_no_query_that_could_be_guessed(world: World) -> None:
     """Every query of a small grid, hashed in every form that this or an earlier version had, is sought in it."""
     envelope = world.ask(world.ours)
     codes = world.party.services.database.read(
-        "t", lambda c: world.party.services.predictors.get(c, world.predictor)
+        "t", lambda c: world.party.services.companions.predictors.get(c, world.predictor)
     ).plan.features.query(QUERY)
     text = exported(world).decode()
     (charge,) = events(world.party, "release-charged", world.batch)
@@ -222,7 +222,7 @@ def test_where_no_new_query_is_answered_guessing_anothers_queries_costs_nothing_
     """A guess that misses is charged. Where it cannot be, one that hits is refused as well, in the same words."""
     first = world.ask(world.ours)
     if end == "retired":
-        world.party.services.predictors.retire(world.predictor, "test")
+        world.party.services.companions.predictors.retire(world.predictor, "test")
     else:
         for x in range(3):  # the cap pays for four
             world.ask(world.ours, {"x": x, "sector": "c"})

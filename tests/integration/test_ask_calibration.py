@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
-from features_party.labels_service import LabelsService
-from features_party.receive.asking import Scored, query_of, require_asked
+from features_party.companions.asking import Scored, query_of, require_asked
+from features_party.receive.labels_service import LabelsService
 from label_dp import errors
 from label_dp.client.peer import RETRIES
 from label_dp.schemas.calibration import Calibration

@@ -16,8 +16,8 @@ from label_dp.documents.bundle import verify
 from label_dp.documents.manifest import Manifest
 from label_dp.documents.rows import read_message
 from label_dp.privacy import Epsilon
-from labels_party.kinds.message import engine
 from labels_party.mechanisms.catalogue import MECHANISMS
+from labels_party.message import engine
 from tests.support.labels import LabelsParty, label_table
 from tests.support.labels_cli import Run, arguments, refused
 from tests.support.pages import signed_in

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from label_dp.documents.kinds.calibration import load_calibration
+from label_dp.companions.kinds.calibration import load_calibration
 from label_dp.documents.signing import VerifyingKey
 from tests.support.calibrations import charged, score_table
 from tests.support.commands import command

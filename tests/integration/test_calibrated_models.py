@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from features_party.models.calibrating import WHY_NOT
+from features_party.companions.calibrated_models import WHY_NOT
 from features_party.models.folder import load_model
 from features_party.models.reliability import reliability
 from label_dp.audit.compare import Side, compare_parties
@@ -25,9 +25,9 @@ from label_dp.audit.events import (
     Event,
     Subject,
 )
-from label_dp.documents.kinds.calibration import open_calibration
+from label_dp.companions.kinds.calibration import open_calibration
+from label_dp.companions.maps.score_maps import ScoreMap
 from label_dp.errors import InvalidTable
-from label_dp.maps.score_maps import ScoreMap
 from label_dp.privacy import Epsilon, EpsilonSplit, PrivacyUnit
 from tests.support.calibrations import signed
 from tests.support.features_api import WORLD, Api, message_files, running

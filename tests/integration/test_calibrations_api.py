@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
 
-from label_dp.documents.kinds.calibration import open_calibration
+from label_dp.companions.kinds.calibration import open_calibration
 from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient
 from tests.support.calibrations import published, records, score_table
 from tests.support.labels import LabelsParty, label_table

@@ -14,7 +14,7 @@ from pyarrow import csv
 
 from features_party.api.schemas_models import Card, ClassEstimateOut
 from features_party.client import AsyncFeaturesPartyClient
-from features_party.sklearn import LabelDPClassifier, LabelDPRegressor
+from features_party.integrations.sklearn import LabelDPClassifier, LabelDPRegressor
 from features_party.training.class_metrics import NAMES
 from label_dp.domain import Domain
 from label_dp.errors import InvalidInput

@@ -24,9 +24,9 @@ from label_dp.errors import InvalidPrior, Unavailable
 from label_dp.privacy import Epsilon
 from labels_party.cli import privatize as cli_privatize
 from labels_party.client import LabelsPartyClient
-from labels_party.kinds.message import engine
-from labels_party.kinds.message.clipping import FAR_OUT
-from labels_party.kinds.message.plan import GivenPrior
+from labels_party.message import engine
+from labels_party.message.clipping import FAR_OUT
+from labels_party.message.plan import GivenPrior
 from labels_party.work.store import Works
 from tests.support.features_cli import Shell
 from tests.support.labels import FakeClock, LabelsParty, label_table

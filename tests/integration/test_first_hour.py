@@ -94,7 +94,9 @@ def test_a_day_that_is_none_is_not_taken_for_a_release() -> None:
 
 @pytest.mark.extended
 def test_a_cross_validation_without_true_labels_says_what_it_needs() -> None:
-    regressor = pytest.importorskip("features_party.sklearn", reason="scikit-learn is not installed").LabelDPRegressor
+    regressor = pytest.importorskip(
+        "features_party.integrations.sklearn", reason="scikit-learn is not installed"
+    ).LabelDPRegressor
     with pytest.raises(InvalidInput, match="A score needs true labels: pass y"):
         regressor().score(pa.table({"id": ["a"]}))
 

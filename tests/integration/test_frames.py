@@ -21,8 +21,8 @@ from sklearn.model_selection import cross_val_predict
 from sklearn.pipeline import make_pipeline
 
 from features_party.bootstrap import bootstrap
-from features_party.frames import labeled_frame
-from features_party.sklearn import LabelDPRegressor
+from features_party.integrations.frames import labeled_frame
+from features_party.integrations.sklearn import LabelDPRegressor
 from label_dp.errors import InvalidInput, InvalidTable, SignatureInvalid
 from tests.support.messages import Sender, laplace, one_bit, rr, world
 

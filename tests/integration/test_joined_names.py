@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from features_party.files import Files, join_files
-from features_party.frames import labeled_frame
+from features_party.files.jobs import Files, join_files
+from features_party.integrations.frames import labeled_frame
 from features_party.settings import Settings
 from features_party.tables.feature_tables import read_features
 from features_party.tables.join import join

@@ -16,7 +16,7 @@ import pytest
 from features_party.models.evaluation import true_labels
 from label_dp.domain import Domain
 from label_dp.losses import load_matrix_loss
-from labels_party.kinds.message.priors import read_prior
+from labels_party.message.priors import read_prior
 from labels_party.spark.executor.arriving import Rules
 from tests.integration.test_named_labels import stored
 from tests.support.desk import Desk

@@ -198,7 +198,7 @@ def test_a_failing_disk_is_a_refusal_that_can_be_repeated(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("labels_party.kinds.message.engine.reserve", full)
+        patch.setattr("labels_party.message.engine.reserve", full)
         refused(run(*arguments(labels, missing_label="0")), Unavailable.exit_code, "no space")
     assert run(*arguments(labels, missing_label="0"), "--json").json["epsilon_spent"] == "1"
 

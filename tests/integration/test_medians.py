@@ -18,8 +18,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from label_dp.audit.rules import check_rules
+from label_dp.companions.kinds.median import Median, VerifiedMedian, open_median
 from label_dp.documents.answer import Answer
-from label_dp.documents.kinds.median import Median, VerifiedMedian, open_median
 from label_dp.documents.signing import ANSWER_TYPE, SigningKey, open_envelope
 from label_dp.errors import (
     AlreadyReleased,
@@ -30,9 +30,9 @@ from label_dp.errors import (
     VerificationFailed,
 )
 from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient
-from labels_party.files.answers import AnswerErrand
+from labels_party.companions.files import AnswerErrand
+from labels_party.companions.kinds.median import MedianWish
 from labels_party.files.jobs import look
-from labels_party.kinds.median import MedianWish
 from tests.integration.test_release_pipeline import Crash, CrashAt
 from tests.support.asked import median_wish
 from tests.support.labels import LabelsParty

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from label_dp.domain import Domain
-from labels_party.kinds.message import engine, parts
 from labels_party.labels import vault
 from labels_party.labels.by_id import in_memory
 from labels_party.labels.digests import kernels
+from labels_party.message import engine, parts
 from tests.support.asking import population as parse_population
 from tests.support.labels import LabelsParty
 

@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from features_party.labels_service import LabelsService
+from features_party.receive.labels_service import LabelsService
 from features_party.receive.pull import pull
 from label_dp.audit import events
 from label_dp.documents.bundle import verify
 from label_dp.errors import DigestMismatch, InvalidSettings, LabelDPError, Refusal, Unavailable
 from label_dp.store.objects import bucket as requests
-from labels_party.kinds.message.engine import LocalEngine
+from labels_party.message.engine import LocalEngine
 from labels_party.work import store_shelf
 from tests.integration.test_release_pipeline import POINTS, Crash, CrashAt
 from tests.support.labels import LabelsParty, label_table

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 
 from label_dp.audit.rules import check_rules
-from label_dp.documents.kinds.linear_model import open_linear_model
-from label_dp.documents.kinds.rectangle import open_rectangle
+from label_dp.companions.kinds.linear_model import open_linear_model
+from label_dp.companions.kinds.rectangle import open_rectangle
 from label_dp.errors import Conflict, InvalidEpsilon, InvalidInput
 from label_dp.privacy import Epsilon, parse_delta
 from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient
-from labels_party.kinds.linear_model import LinearModelKind
-from labels_party.kinds.rectangle import RectangleKind
+from labels_party.companions.kinds.linear_model import LinearModelKind
+from labels_party.companions.kinds.rectangle import RectangleKind
 from tests.integration.test_release_pipeline import Crash, CrashAt
 from tests.support import real_data
 from tests.support.asked import feature_wish
@@ -113,7 +113,7 @@ def test_on_rentals_a_model_predicts_hours_it_never_saw(party: LabelsParty) -> N
         features += [{"name": "hum", "range": [0, 1]}, {"name": "hr", "values": list(range(24))}]
         features += [{"name": name, "values": [0, 1]} for name in ("workingday", "yr")]
     batch = sealed(party, task.labels().rename_columns(["example_id", "label"]), None, domain=task.domain)
-    party.services.features.put(batch, task.features(), real_data.ID)
+    party.services.companions.features.put(batch, task.features(), real_data.ID)
     owner = party.client()
     asked = post(owner, batch, "linear-model", features=features, epsilon="1")
     assert asked.status_code == 202, asked.text
@@ -310,7 +310,7 @@ def test_features_stay_while_an_answer_is_made_of_them_and_a_charge_sees_those_i
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with LabelsParty(tmp_path / "home", worker=False) as party:
-        batch, store = sealed(party, LABELS, TABLE), party.services.features
+        batch, store = sealed(party, LABELS, TABLE), party.services.companions.features
         wish, plan = feature_wish(RectangleKind, **RECTANGLE), RectangleKind.planned
 
         def replaced(wish: Any, domain: Any, n: int) -> Any:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from label_dp.documents.kinds.linear_model import open_linear_model
-from label_dp.documents.kinds.rectangle import open_rectangle
+from label_dp.companions.kinds.linear_model import open_linear_model
+from label_dp.companions.kinds.rectangle import open_rectangle
 from label_dp.documents.signing import VerifyingKey
 from tests.support.labels_cli import Run, refused
 from tests.support.own_features import tables
@@ -105,7 +105,7 @@ def test_what_is_wrong_with_features_is_said_before_a_batch_is_sealed(run: Run, 
 def test_an_interrupted_answer_is_taken_up_without_a_second_charge(
     run: Run, home: Path, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from labels_party.files import answers
+    from labels_party.companions import files as answers
 
     with monkeypatch.context() as patch:
         patch.setattr(answers, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))

@@ -21,10 +21,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder, StandardScaler
 
 from features_party.bootstrap import bootstrap
-from features_party.frames import labeled_frame, noise_weights
-from features_party.pyfunc_model import Predictor
-from features_party.scoring import PrivatizedScorer
-from features_party.sklearn import LabelDPClassifier, LabelDPRegressor
+from features_party.integrations.frames import labeled_frame, noise_weights
+from features_party.integrations.pyfunc_model import Predictor
+from features_party.integrations.scoring import PrivatizedScorer
+from features_party.integrations.sklearn import LabelDPClassifier, LabelDPRegressor
 from features_party.tables.feature_tables import feature_table
 from label_dp.documents.signing import SigningKey, VerifyingKey
 from label_dp.domain import Domain

@@ -153,7 +153,7 @@ def test_a_curve_of_a_long_domain_is_close_to_that_of_all_its_labels(
     lite.client("owner").post("/v1/populations", json=SHOP | {"name": "long", "domain": "0:3000"})
     wanted = question(lite.services, "long", Plan(epsilon=["1"], n=50_000))
     few = Foresight().least(wanted, [Epsilon.parse("0.5"), Epsilon.parse("2")])
-    monkeypatch.setattr("labels_party.kinds.message.preview.OUTLINED", 10_000)
+    monkeypatch.setattr("labels_party.message.preview.OUTLINED", 10_000)
     whole = Foresight().least(wanted, [Epsilon.parse("0.5"), Epsilon.parse("2")])
     np.testing.assert_allclose(list(few.values()), list(whole.values()), rtol=0.02)
 

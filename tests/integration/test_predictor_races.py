@@ -17,7 +17,7 @@ from label_dp.errors import (
     Unavailable,
 )
 from labels_party.bootstrap import bootstrap
-from labels_party.mechanisms.private_prediction import lattice
+from labels_party.companions.mechanisms.private_prediction import lattice
 from labels_party.settings import Settings
 from tests.support.labels import LabelsParty
 from tests.support.predicting import (
@@ -57,7 +57,7 @@ def test_a_cap_holds_against_many_at_once(ready: tuple[LabelsParty, str]) -> Non
 
 def _asks(home: Path, predictor: str, said: Any) -> None:
     services = bootstrap(Settings(home=home))
-    said.put([services.queries.predict(predictor, {"x": x}, "test").envelope for x in (1, 2, 1)])
+    said.put([services.companions.queries.predict(predictor, {"x": x}, "test").envelope for x in (1, 2, 1)])
     services.close()
 
 

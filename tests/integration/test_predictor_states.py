@@ -45,7 +45,7 @@ def test_what_was_learned_goes_with_the_labels(ready: tuple[LabelsParty, str]) -
     with pytest.raises(Conflict):
         ask(party, predictor, {"x": 1})
     with pytest.raises(Conflict, match="purged"):
-        party.services.features.put(batch, tables()[1])
+        party.services.companions.features.put(batch, tables()[1])
 
 
 def test_an_erased_label_is_forgotten_by_what_learned_it(lite: LabelsParty) -> None:
@@ -75,8 +75,8 @@ def test_training_on_labels_that_are_purged_meanwhile_counts_for_nothing(tmp_pat
     with LabelsParty(tmp_path / "home", worker=False, faults=fault) as party:
         batch = with_features(party, *tables(60))
         asked = parse_predictor(method="average", epsilon="0.5", epsilon_cap="1", features=FEATURES)
-        _, answer = party.services.predictors.create(batch, asked, "test")
-        assert party.services.predictors.train(answer["id"]) is False
+        _, answer = party.services.companions.predictors.create(batch, asked, "test")
+        assert party.services.companions.predictors.train(answer["id"]) is False
         assert learned(party, batch) == []
         assert described(party, answer["id"])["state"] == "retired"
 

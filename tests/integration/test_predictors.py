@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from label_dp.documents.canonical import canonical_bytes
-from label_dp.documents.kinds.registry import trusted_answer
+from label_dp.documents.registry import trusted_answer
 from label_dp.errors import (
     AlreadyReleased,
     BudgetExceeded,
@@ -136,7 +136,7 @@ def test_an_answer_outlives_its_predictor(ready: tuple[LabelsParty, str]) -> Non
     party, batch = ready
     predictor = made(party, batch)
     first = ask(party, predictor)
-    party.services.predictors.retire(predictor, "test")
+    party.services.companions.predictors.retire(predictor, "test")
     assert learned(party, batch) == []
     assert ask(party, predictor).envelope == first.envelope
     with pytest.raises(Conflict, match="retired"):
@@ -190,7 +190,7 @@ def test_four_eyes_and_states_are_respected(lite: LabelsParty) -> None:
     other = party.sealed_batch(label_table(10, prefix="z"))
     with pytest.raises(Conflict, match="no features"):
         made(party, other)
-    party.services.features.put(other, features)
+    party.services.companions.features.put(other, features)
     with pytest.raises(InvalidInput, match="No example"):
         made(party, other)
     with pytest.raises(NotFound):
@@ -288,7 +288,7 @@ def test_a_walk_needs_its_position(ready: tuple[LabelsParty, str]) -> None:
 
 def test_odd_tables_of_features_are_refused_or_read(ready: tuple[LabelsParty, str], tmp_path: Path) -> None:
     party, batch = ready
-    store = party.services.features
+    store = party.services.companions.features
     ids = ["c-00000", "c-00001"]
     for bad in (
         {"example_id": ["a", "a"], "x": [1, 2]},

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from label_dp.documents.kinds.registry import trusted_answer
+from label_dp.documents.registry import trusted_answer
 from label_dp.documents.signing import VerifyingKey
 from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient, RemoteProblem
-from labels_party.kinds.prediction.queries import Outlook, Queries
+from labels_party.companions.kinds.prediction.queries import Outlook, Queries
 from tests.support.labels import LabelsParty
 from tests.support.labels_cli import Run, refused
 from tests.support.predicting import FEATURES, tables

@@ -17,8 +17,8 @@ from typing import Any, cast
 import pytest
 
 from features_party.bootstrap import Services
-from features_party.labels_service import LabelsService
 from features_party.receive import fetching, placing
+from features_party.receive.labels_service import LabelsService
 from features_party.storage.home import INCOMING
 from label_dp import errors
 from label_dp.audit.events import ACCEPTED

@@ -20,10 +20,10 @@ import pytest
 
 from label_dp.channels.rr import RRChannel
 from label_dp.errors import EpsilonNotProved, RandomnessUnavailable, Unavailable
-from labels_party.kinds.message import engine
 from labels_party.mechanisms import entropy, sampling
 from labels_party.mechanisms import prior as prior_module
 from labels_party.mechanisms.entropy import Keystream, discrete_laplace
+from labels_party.message import engine
 from tests.support.labels import LabelsParty, label_table
 from tests.support.streams import (
     WIDE,

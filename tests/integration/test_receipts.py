@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
 from features_party.api.app import create_app
-from features_party.labels_service import LabelsService
+from features_party.receive.labels_service import LabelsService
 from label_dp import errors
 from label_dp.audit.events import RECEIVED, Event
 from label_dp.audit.receipts import Receipts

@@ -12,7 +12,7 @@ import pytest
 from label_dp.documents.bundle import verify
 from label_dp.documents.rows import read_message
 from label_dp.errors import AlreadyReleased, BudgetExceeded, Conflict, Unavailable
-from labels_party.kinds.message.engine import LocalEngine
+from labels_party.message.engine import LocalEngine
 from tests.support.labels import LabelsParty, label_table
 
 
@@ -163,7 +163,7 @@ def test_a_full_disk_refuses_and_is_retried_without_a_second_charge(
     def full(_path: Path, _size: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("labels_party.kinds.message.engine.reserve", full)
+    monkeypatch.setattr("labels_party.message.engine.reserve", full)
     with pytest.raises(Unavailable, match="no space is left"):
         party.services.pipeline.run(release)
     assert party.state(release).state == "drawing"

@@ -76,7 +76,7 @@ class RetiredPredictor(Cap):
     refusal = Conflict
 
     def after(self, party: LabelsParty, name: str) -> None:
-        party.services.predictors.retire(name, "test")
+        party.services.companions.predictors.retire(name, "test")
 
 
 class Allowance(Limit):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from label_dp.errors import Unavailable
-from labels_party.kinds.message import schedule as schedule_module
 from labels_party.labels.seal import Sealer
+from labels_party.message import schedule as schedule_module
 from tests.support.labels import FakeClock, LabelsParty
 from tests.support.schedule import listed, look, open_batch, population, send
 

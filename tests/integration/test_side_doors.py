@@ -27,7 +27,7 @@ from label_dp.errors import (
 from label_dp.losses import MatrixLoss
 from label_dp.privacy import Epsilon
 from labels_party.files.message import write_out
-from labels_party.kinds.message.engine import LocalEngine
+from labels_party.message.engine import LocalEngine
 from tests.support.asked import release_wish
 from tests.support.asking import population as parse_population
 from tests.support.asking import privatize
@@ -286,7 +286,7 @@ def test_space_is_reserved_for_every_file_before_anything_is_drawn(
 ) -> None:
     release = party.charge(party.sealed_batch(label_table(50)))
     reserved: list[str] = []
-    from labels_party.kinds.message import engine
+    from labels_party.message import engine
     from labels_party.work import pipeline
 
     def note(path: Path, size: int) -> None:

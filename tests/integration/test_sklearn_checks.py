@@ -19,7 +19,7 @@ import pytest
 from sklearn.utils import estimator_checks
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from features_party.sklearn import LabelDPClassifier, LabelDPRegressor
+from features_party.integrations.sklearn import LabelDPClassifier, LabelDPRegressor
 from label_dp.documents.signing import SigningKey
 from tests.support.messages import Sender, rr
 

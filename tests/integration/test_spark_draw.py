@@ -21,9 +21,9 @@ from label_dp.documents.bundle import VerifiedMessage, verify
 from label_dp.documents.rows import read_message
 from label_dp.errors import InvalidInput, LabelDPError, Unavailable
 from label_dp.spark.cluster import Cluster
-from labels_party.kinds.message.engine import LocalEngine
 from labels_party.labels import vault
 from labels_party.labels.key_service import FileKeys
+from labels_party.message.engine import LocalEngine
 from labels_party.spark import engine as engine_module
 from labels_party.spark.engine import SparkEngine
 from tests.support.labels import LabelsParty, label_table

@@ -17,9 +17,9 @@ from label_dp.documents.rows import read_message
 from label_dp.domain import Domain
 from label_dp.errors import AlreadyReleased, LabelDPError
 from label_dp.spark.cluster import Cluster
-from labels_party.kinds.message.engine import LocalEngine
 from labels_party.labels.batches import SEALED
 from labels_party.labels.seal import SealedLabels
+from labels_party.message.engine import LocalEngine
 from labels_party.spark import engine as engine_module
 from labels_party.spark import files as files_module
 from labels_party.spark.engine import SparkEngine

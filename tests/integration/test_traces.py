@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from features_party import bootstrap
 from features_party.api.app import create_app
 from features_party.settings import Settings
-from features_party.traces import Traces
+from features_party.telemetry.traces import Traces
 from label_dp.errors import InvalidSettings
 from tests.support.endpoint import Endpoint
 from tests.support.features_api import WORLD, Api, message_files, running
@@ -158,7 +158,7 @@ def test_a_collector_receives_them(tmp_path: Path) -> None:
 
 
 def test_without_the_extra_or_with_a_bad_address_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("features_party.traces.find_spec", lambda _: None)
+    monkeypatch.setattr("features_party.telemetry.traces.find_spec", lambda _: None)
     with pytest.raises(InvalidSettings, match=r"OTLP_ENDPOINT needs OpenTelemetry: pip install"):
         Traces.to("http://127.0.0.1:4318", "1", "")
     monkeypatch.setenv("FEATURES_PARTY_OTLP_ENDPOINT", "ftp://secret:word@host")

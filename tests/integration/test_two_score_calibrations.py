@@ -16,7 +16,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from label_dp.documents.kinds.calibration import Calibration, load_calibration, open_calibration
+from label_dp.companions.kinds.calibration import Calibration, load_calibration, open_calibration
 from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import RemoteProblem
 from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient

@@ -26,8 +26,8 @@ from label_dp.audit.verification import verify_file, verify_store
 from label_dp.documents.members import Unit
 from label_dp.documents.signing import SigningKey
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
-from labels_party.kinds.message.plan import ReleasePlan
 from labels_party.ledger.populations import Population
+from labels_party.message.plan import ReleasePlan
 from tests.support import chain_verdicts as verdicts
 from tests.support import honest_chains as chains
 from tests.support.calibrations import charged, score_table, signed
@@ -363,7 +363,7 @@ def recorded_day(party: LabelsParty) -> list[Event]:
     predictor = made(party, batch)
     ask(party, predictor)
     ask(party, predictor)
-    party.services.predictors.retire(predictor, "test")
+    party.services.companions.predictors.retire(predictor, "test")
     broken = party.charge(batch, "1", additional_release=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(party.services.message.engine, "draw", lambda _job: 1 / 0)

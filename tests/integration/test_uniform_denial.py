@@ -151,7 +151,7 @@ def world(tmp_path: Path) -> Iterator[tuple[LabelsParty, dict[str, str]]]:
         batch = party.sealed_batch(label_table(20), audiences=["features-party"])
         release = party.release(batch)
         table = label_table(20).set_column(1, "x", pa.array(range(20)))
-        party.services.features.put(batch, table)
+        party.services.companions.features.put(batch, table)
         predictor = made(party, batch, features=[{"name": "x", "range": [0, 20]}])
         table = score_table(label_table(20))
         calibration = charged(party, batch, table, additional_release=True)

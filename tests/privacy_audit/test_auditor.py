@@ -20,10 +20,9 @@ import numpy as np
 import pytest
 
 from label_dp.privacy import Epsilon
-from labels_party.mechanisms import one_bit, sampling
+from labels_party.mechanisms import one_bit, quantiles, sampling
 from labels_party.mechanisms import prior as prior_module
 from labels_party.mechanisms.catalogue import MECHANISMS
-from labels_party.mechanisms.private_median import quantiles
 from tests.support.auditor import audit, epsilon_bound, lower_bound, power, upper_bound
 from tests.support.exact_matrix import CASES
 from tests.support.pipeline_audit import by_functions, published

@@ -29,8 +29,6 @@ from label_dp.audit.judged import JudgedStore
 from label_dp.audit.store import AuditStore
 from label_dp.errors import AlreadyReleased, BudgetExceeded
 from label_dp.privacy import ZERO, EpsilonSplit
-from labels_party.kinds.message.plan import GivenPrior
-from labels_party.kinds.message.priors import PublishedPriors
 from labels_party.labels import batch_uses
 from labels_party.labels import batches as batches_module
 from labels_party.labels.batch_uses import PUBLISHED
@@ -40,6 +38,8 @@ from labels_party.labels.units import Units
 from labels_party.ledger.rules import Account, Granted, judge
 from labels_party.ledger.store import Ledger
 from labels_party.mechanisms import prior as prior_module
+from labels_party.message.plan import GivenPrior
+from labels_party.message.priors import PublishedPriors
 from labels_party.storage.tables import segments
 from labels_party.work import retention
 from labels_party.work.decisions import Decisions

@@ -15,9 +15,9 @@ import pytest
 
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
+from labels_party.companions.mechanisms.isotonic.binned_means import BinnedMeans
+from labels_party.companions.mechanisms.isotonic.cells import Cells
 from labels_party.mechanisms.entropy import LaplaceNoise, discrete_laplace
-from labels_party.mechanisms.isotonic.binned_means import BinnedMeans
-from labels_party.mechanisms.isotonic.cells import Cells
 from tests.support.auditor import audit
 
 pytestmark = pytest.mark.extended

@@ -19,12 +19,12 @@ import pytest
 from label_dp.domain import Domain
 from label_dp.errors import EpsilonNotProved, InvalidMechanism
 from label_dp.privacy import Epsilon
-from labels_party.kinds.message import engine as engine_module
-from labels_party.kinds.message.engine import LocalEngine
 from labels_party.mechanisms import prior as prior_module
+from labels_party.mechanisms import quantiles
 from labels_party.mechanisms.auto import AUTO
 from labels_party.mechanisms.catalogue import MECHANISMS
-from labels_party.mechanisms.private_median import quantiles
+from labels_party.message import engine as engine_module
+from labels_party.message.engine import LocalEngine
 from tests.support.asked import release_wish
 from tests.support.coupling import REFUSED, Pair, coupled
 from tests.support.exact_matrix import CASES, uncovered

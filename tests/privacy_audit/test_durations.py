@@ -29,24 +29,24 @@ from scipy.stats import wilcoxon
 
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
-from labels_party.kinds.prediction.methods import METHODS
+from labels_party.companions.kinds.prediction.methods import METHODS
+from labels_party.companions.mechanisms.isotonic.antichains import isotonic_poset
+from labels_party.companions.mechanisms.isotonic.binned_means import BinnedMeans
+from labels_party.companions.mechanisms.isotonic.binned_medians import BinnedMedians
+from labels_party.companions.mechanisms.isotonic.cells import Cells
+from labels_party.companions.mechanisms.isotonic.fit import constrained
+from labels_party.companions.mechanisms.isotonic.grid import loss_grid
+from labels_party.companions.mechanisms.isotonic.posets import Poset
+from labels_party.companions.mechanisms.isotonic.prefix import least_prefixes
+from labels_party.companions.mechanisms.isotonic.shape_options import ShapeOptions
+from labels_party.companions.mechanisms.isotonic.total_order import isotonic
+from labels_party.companions.mechanisms.private_median.adaptive_training import TrainingPlan, train
+from labels_party.companions.mechanisms.private_median.median import MedianPlan, private_median
+from labels_party.companions.mechanisms.private_median.rectangles import RectanglePlan, private_rectangle
 from labels_party.labels.ciphered import ciphered
 from labels_party.labels.parsing import positions_of
 from labels_party.mechanisms.catalogue import MECHANISMS
-from labels_party.mechanisms.isotonic.antichains import isotonic_poset
-from labels_party.mechanisms.isotonic.binned_means import BinnedMeans
-from labels_party.mechanisms.isotonic.binned_medians import BinnedMedians
-from labels_party.mechanisms.isotonic.cells import Cells
-from labels_party.mechanisms.isotonic.fit import constrained
-from labels_party.mechanisms.isotonic.grid import loss_grid
-from labels_party.mechanisms.isotonic.posets import Poset
-from labels_party.mechanisms.isotonic.prefix import least_prefixes
-from labels_party.mechanisms.isotonic.shape_options import ShapeOptions
-from labels_party.mechanisms.isotonic.total_order import isotonic
-from labels_party.mechanisms.private_median.adaptive_training import TrainingPlan, train
-from labels_party.mechanisms.private_median.median import MedianPlan, private_median
-from labels_party.mechanisms.private_median.quantiles import EACH, histogram_quantiles, plan_quantiles
-from labels_party.mechanisms.private_median.rectangles import RectanglePlan, private_rectangle
+from labels_party.mechanisms.quantiles import EACH, histogram_quantiles, plan_quantiles
 from labels_party.mechanisms.sampling import sample
 from tests.support.cases import cases
 from tests.support.predicting import plan_of

@@ -18,11 +18,11 @@ import pytest
 from label_dp.domain import Domain
 from label_dp.errors import InvalidInput
 from label_dp.privacy import Epsilon
-from labels_party.mechanisms.isotonic import total_order
-from labels_party.mechanisms.isotonic.fit import design
-from labels_party.mechanisms.isotonic.grid import AbsoluteGrid, LossGrid, SquaredGrid
-from labels_party.mechanisms.isotonic.shape_options import ShapeOptions
-from labels_party.mechanisms.isotonic.total_order import isotonic
+from labels_party.companions.mechanisms.isotonic import total_order
+from labels_party.companions.mechanisms.isotonic.fit import design
+from labels_party.companions.mechanisms.isotonic.grid import AbsoluteGrid, LossGrid, SquaredGrid
+from labels_party.companions.mechanisms.isotonic.shape_options import ShapeOptions
+from labels_party.companions.mechanisms.isotonic.total_order import isotonic
 from tests.support.isotonic import every_run
 from tests.support.isotonic import largest_quotient as largest_of
 

@@ -3,7 +3,7 @@ and a median that draws at more than it is paid for is found.
 
 The bound that must hold is wrong with probability at most ALPHA; that is how often this file fails by chance. δ is
 checked exactly, over all noise, in `test_interval_point.py`, and what slices cost together over all transcripts in
-`test_slice_accounting.py`, both of `tests/unit/labels_party/mechanisms/private_median`.
+`test_slice_accounting.py`, both of `tests/unit/labels_party/companions/mechanisms/private_median`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from label_dp.documents.signing import SigningKey
 from label_dp.domain import Domain
 from label_dp.errors import EpsilonNotProved
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
-from labels_party.kinds import median as medians_module
-from labels_party.kinds.median import SLICES, MedianKind, slices_plan
-from labels_party.mechanisms.private_median.median import MedianPlan, private_median
+from labels_party.companions.kinds import median as medians_module
+from labels_party.companions.kinds.median import SLICES, MedianKind, slices_plan
+from labels_party.companions.mechanisms.private_median.median import MedianPlan, private_median
 from tests.support.asking import population as parse_population
 from tests.support.auditor import audit
 from tests.support.coupling import Labels

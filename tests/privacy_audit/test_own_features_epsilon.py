@@ -3,7 +3,7 @@ on neighbouring examples, label *and* features replaced, show bounds ε from bel
 
 Each bound that must hold is wrong with probability at most ALPHA; that is how often a test here fails by chance.
 What adaptive slices cost over all transcripts is checked in
-`tests/unit/labels_party/mechanisms/private_median/test_slice_accounting.py`.
+`tests/unit/labels_party/companions/mechanisms/private_median/test_slice_accounting.py`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import pytest
 from label_dp.domain import Domain
 from label_dp.errors import EpsilonNotProved
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
-from labels_party.kinds.feature_store import FeatureStore
-from labels_party.kinds.linear_model import LinearModelKind
-from labels_party.kinds.own_features import Planned
-from labels_party.kinds.rectangle import RectangleKind
+from labels_party.companions.kinds.feature_store import FeatureStore
+from labels_party.companions.kinds.linear_model import LinearModelKind
+from labels_party.companions.kinds.own_features import Planned
+from labels_party.companions.kinds.rectangle import RectangleKind
 from tests.support.asked import planned as plan_of
 from tests.support.asking import population as parse_population
 from tests.support.auditor import audit

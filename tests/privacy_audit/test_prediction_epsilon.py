@@ -22,11 +22,20 @@ from hypothesis import strategies as st
 from label_dp.domain import Domain
 from label_dp.errors import EpsilonNotProved
 from label_dp.privacy import exp_bounds
-from labels_party.kinds.prediction import methods
-from labels_party.kinds.prediction.methods import METHODS, PredictorPlan
+from labels_party.companions.kinds.prediction import methods
+from labels_party.companions.kinds.prediction.methods import METHODS, PredictorPlan
+from labels_party.companions.mechanisms.private_prediction import (
+    GRID,
+    UNIT,
+    average,
+    lattice,
+    learners,
+    stable,
+    votes,
+    walk,
+)
 from labels_party.mechanisms.choice import weights
 from labels_party.mechanisms.entropy import LaplaceNoise
-from labels_party.mechanisms.private_prediction import GRID, UNIT, average, lattice, learners, stable, votes, walk
 from tests.support.predicting import plan_of
 
 pytestmark = pytest.mark.extended

@@ -19,16 +19,16 @@ import pytest
 
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
-from labels_party.kinds.calibration.shapes import Terms, fitted
-from labels_party.mechanisms.isotonic import antichains, constrained
-from labels_party.mechanisms.isotonic.antichains import isotonic_poset
-from labels_party.mechanisms.isotonic.cells import Cells
-from labels_party.mechanisms.isotonic.fit import Design
-from labels_party.mechanisms.isotonic.fit import constrained as fit_of
-from labels_party.mechanisms.isotonic.grid import LossGrid
-from labels_party.mechanisms.isotonic.posets import Poset
-from labels_party.mechanisms.isotonic.shape_options import ShapeOptions
-from labels_party.mechanisms.isotonic.surfaces import SurfacePlan, axis_cells
+from labels_party.companions.kinds.calibration.shapes import Terms, fitted
+from labels_party.companions.mechanisms.isotonic import antichains, constrained
+from labels_party.companions.mechanisms.isotonic.antichains import isotonic_poset
+from labels_party.companions.mechanisms.isotonic.cells import Cells
+from labels_party.companions.mechanisms.isotonic.fit import Design
+from labels_party.companions.mechanisms.isotonic.fit import constrained as fit_of
+from labels_party.companions.mechanisms.isotonic.grid import LossGrid
+from labels_party.companions.mechanisms.isotonic.posets import Poset
+from labels_party.companions.mechanisms.isotonic.shape_options import ShapeOptions
+from labels_party.companions.mechanisms.isotonic.surfaces import SurfacePlan, axis_cells
 from tests.support import isotonic_baseline as baseline_module
 from tests.support.isotonic import every_run
 from tests.support.isotonic import largest_quotient as largest_of

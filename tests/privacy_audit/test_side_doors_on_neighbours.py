@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 
 from label_dp.domain import Domain
-from labels_party.kinds.message.engine import LocalEngine
 from labels_party.labels.seal import SealedLabels
+from labels_party.message.engine import LocalEngine
 from tests.support.labels import LabelsParty
 from tests.support.recorded_day import Day, Entry, differences
 

@@ -18,17 +18,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from label_dp.costs.slices import SliceNoise
+from label_dp.companions.costs.slices import SliceNoise
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
-from labels_party.kinds.prediction.methods import METHODS
+from labels_party.companions.kinds.prediction.methods import METHODS
+from labels_party.companions.mechanisms.isotonic.total_order import isotonic
+from labels_party.companions.mechanisms.private_median.median import MedianPlan, private_median
+from labels_party.companions.mechanisms.private_median.rsc import geometric
+from labels_party.companions.mechanisms.private_prediction import votes, walk
+from labels_party.companions.mechanisms.private_prediction.lattice import laplace_noise, noisy
 from labels_party.mechanisms.entropy import Keystream
-from labels_party.mechanisms.isotonic.total_order import isotonic
-from labels_party.mechanisms.private_median.median import MedianPlan, private_median
-from labels_party.mechanisms.private_median.quantiles import EACH, histogram_quantiles, plan_quantiles
-from labels_party.mechanisms.private_median.rsc import geometric
-from labels_party.mechanisms.private_prediction import votes, walk
-from labels_party.mechanisms.private_prediction.lattice import laplace_noise, noisy
+from labels_party.mechanisms.quantiles import EACH, histogram_quantiles, plan_quantiles
 from tests.privacy_audit import test_binned_epsilon, test_median_cells_epsilon, test_prediction_epsilon
 from tests.privacy_audit import test_own_features_epsilon as own
 from tests.privacy_audit.test_median_epsilon import ONE, OTHER

@@ -17,10 +17,10 @@ from scipy.optimize import isotonic_regression
 
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
-from labels_party.mechanisms.isotonic import total_order
-from labels_party.mechanisms.isotonic.depth import default_levels, excess_bound
-from labels_party.mechanisms.isotonic.grid import loss_grid
-from labels_party.mechanisms.isotonic.total_order import isotonic
+from labels_party.companions.mechanisms.isotonic import total_order
+from labels_party.companions.mechanisms.isotonic.depth import default_levels, excess_bound
+from labels_party.companions.mechanisms.isotonic.grid import loss_grid
+from labels_party.companions.mechanisms.isotonic.total_order import isotonic
 from tests.statistical.test_sampler_frequencies import ALPHA, p_value
 from tests.support.isotonic import every_run
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from labels_party.companions.mechanisms.private_prediction import votes, walk
 from labels_party.mechanisms.choice import SLACK
-from labels_party.mechanisms.private_prediction import votes, walk
 
 pytestmark = pytest.mark.extended
 

@@ -12,7 +12,7 @@ import pytest
 
 from label_dp.privacy import Epsilon
 from labels_party.mechanisms.entropy import Keystream
-from labels_party.mechanisms.private_median.quantiles import (
+from labels_party.mechanisms.quantiles import (
     EACH,
     QuantilePlan,
     histogram_quantiles,

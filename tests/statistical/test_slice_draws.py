@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from label_dp.costs.slices import SliceNoise, Step
+from label_dp.companions.costs.slices import SliceNoise, Step
+from labels_party.companions.mechanisms.private_median.interval_point import IntervalPlan, interval_point
+from labels_party.companions.mechanisms.private_median.median import MedianPlan, private_median
+from labels_party.companions.mechanisms.private_median.rsc import Plan, Session, geometric, permutation
 from labels_party.mechanisms.entropy import Keystream, LaplaceNoise, discrete_laplace
-from labels_party.mechanisms.private_median.interval_point import IntervalPlan, interval_point
-from labels_party.mechanisms.private_median.median import MedianPlan, private_median
-from labels_party.mechanisms.private_median.rsc import Plan, Session, geometric, permutation
 from tests.statistical.test_sampler_frequencies import ALPHA, p_value
 
 pytestmark = pytest.mark.extended

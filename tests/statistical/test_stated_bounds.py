@@ -19,24 +19,24 @@ import pytest
 from scipy.optimize import isotonic_regression
 from scipy.stats import binom
 
-from label_dp.costs.slices import Cost
+from label_dp.companions.costs.slices import Cost
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
-from labels_party.kinds.message.clipping import candidates
-from labels_party.mechanisms.isotonic.antichains import poset_excess_bound, poset_grid
-from labels_party.mechanisms.isotonic.binned_means import BinnedMeans
-from labels_party.mechanisms.isotonic.binned_medians import BinnedMedians
-from labels_party.mechanisms.isotonic.binning import default_bins
-from labels_party.mechanisms.isotonic.cells import Cells
-from labels_party.mechanisms.isotonic.surfaces import SurfacePlan, axis_cells
-from labels_party.mechanisms.private_median.quantiles import EACH, parse_quantile, plan_quantiles, rank_losses
-from labels_party.mechanisms.private_median.rectangles import RectanglePlan, private_rectangle
+from labels_party.companions.mechanisms.isotonic.antichains import poset_excess_bound, poset_grid
+from labels_party.companions.mechanisms.isotonic.binned_means import BinnedMeans
+from labels_party.companions.mechanisms.isotonic.binned_medians import BinnedMedians
+from labels_party.companions.mechanisms.isotonic.binning import default_bins
+from labels_party.companions.mechanisms.isotonic.cells import Cells
+from labels_party.companions.mechanisms.isotonic.surfaces import SurfacePlan, axis_cells
+from labels_party.companions.mechanisms.private_median.rectangles import RectanglePlan, private_rectangle
+from labels_party.mechanisms.quantiles import EACH, parse_quantile, plan_quantiles, rank_losses
+from labels_party.message.clipping import candidates
 
 ROOT = Path(__file__).resolve().parents[2]
 FORMAT, MECHANISMS = "shared/label_dp/documents/FORMAT.md", "labels_party/mechanisms/README.md"
-ISOTONIC, TRAINING = "labels_party/mechanisms/isotonic/README.md", "features_party/training/README.md"
+ISOTONIC, TRAINING = "labels_party/companions/mechanisms/isotonic/README.md", "features_party/training/README.md"
 STATEMENT, WHICH = "shared/label_dp/documents/statement.html.jinja", "deploy/guides/which-release.md"
-HERE, MEDIANS = "statistical/test_stated_bounds.py", "unit/labels_party/mechanisms/private_median"
+HERE, MEDIANS = "statistical/test_stated_bounds.py", "unit/labels_party/companions/mechanisms/private_median"
 
 STATED = [
     # ε itself

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from label_dp.documents.kinds.median import Median
+from label_dp.companions.kinds.median import Median
 from label_dp.domain import Domain
 from label_dp.losses import MatrixLoss
 from label_dp.privacy import Epsilon
 from label_dp.schemas.calibration import Calibration
 from label_dp.schemas.release import LossMatrix, Release
 from label_dp.schemas.validation import as_model
-from labels_party.kinds.calibration.kind import CalibrationWish
-from labels_party.kinds.median import MedianWish
-from labels_party.kinds.message.plan import GivenPrior, ReleaseRequest, loss_json
-from labels_party.kinds.own_features import FeatureKind, Planned
+from labels_party.companions.kinds.calibration.kind import CalibrationWish
+from labels_party.companions.kinds.median import MedianWish
+from labels_party.companions.kinds.own_features import FeatureKind, Planned
+from labels_party.message.plan import GivenPrior, ReleaseRequest, loss_json
 
 
 def release_wish(

@@ -14,8 +14,8 @@ from labels_party.bootstrap import Services
 from labels_party.files.inputs import request_of
 from labels_party.files.jobs import ACTOR, LabelsFile, run
 from labels_party.files.message import Message
-from labels_party.kinds.message.plan import ReleaseRequest
 from labels_party.ledger.populations import Population, declare
+from labels_party.message.plan import ReleaseRequest
 
 
 def population(name: str, label: str, domain: Domain, lifetime: object, **rules: Any) -> Population:

@@ -10,15 +10,15 @@ import numpy.typing as npt
 import pyarrow as pa
 from fastapi.testclient import TestClient
 
+from label_dp.companions.kinds.calibration import Calibration, open_calibration
+from label_dp.companions.maps.monotone import MonotoneMap
+from label_dp.companions.maps.monotone_grid import MonotoneGrid
+from label_dp.companions.maps.scores import ScoreGrid
 from label_dp.documents.adjacency import REPLACE_ONE
 from label_dp.documents.answer import Answer, AnswerMechanism
-from label_dp.documents.kinds.calibration import Calibration, open_calibration
 from label_dp.documents.members import PopulationRef
 from label_dp.documents.signing import ANSWER_TYPE, SigningKey
 from label_dp.domain import Domain
-from label_dp.maps.monotone import MonotoneMap
-from label_dp.maps.monotone_grid import MonotoneGrid
-from label_dp.maps.scores import ScoreGrid
 from tests.support.asked import calibration_wish
 from tests.support.labels import LabelsParty
 
@@ -44,7 +44,7 @@ def records(table: pa.Table) -> dict[str, Any]:
 def charged(party: LabelsParty, batch: str, table: pa.Table, epsilon: str = "1", **options: Any) -> str:
     """Id of a charged, not yet computed calibration."""
     wish = calibration_wish(epsilon=epsilon, **options)
-    kind = party.services.calibration
+    kind = party.services.companions.calibration
     _, answer = party.services.work.ask(kind, batch, kind.scored(batch, wish, lambda _: [table]), "test")
     return str(answer["id"])
 

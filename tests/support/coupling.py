@@ -25,18 +25,18 @@ import pytest
 from label_dp.channels.base import Channel, smallest_unsigned
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
-from labels_party.kinds.charged import charged_members
-from labels_party.kinds.message import engine as engine_module
-from labels_party.kinds.message import kind as kind_module
-from labels_party.kinds.message.engine import DrawJob, LocalEngine
-from labels_party.kinds.message.manifest import build_manifest
-from labels_party.kinds.message.plan import ESTIMATED, ReleasePlan, ReleaseRequest, make_plan
 from labels_party.labels.batches import Batch
 from labels_party.ledger.rules import Account
 from labels_party.mechanisms import prior as prior_module
+from labels_party.mechanisms import quantiles
 from labels_party.mechanisms.choice import weights
 from labels_party.mechanisms.entropy import LaplaceNoise
-from labels_party.mechanisms.private_median import quantiles
+from labels_party.message import engine as engine_module
+from labels_party.message import kind as kind_module
+from labels_party.message.engine import DrawJob, LocalEngine
+from labels_party.message.manifest import build_manifest
+from labels_party.message.plan import ESTIMATED, ReleasePlan, ReleaseRequest, make_plan
+from labels_party.work.charged import charged_members
 from tests.support.asking import population as parse_population
 from tests.support.exact_matrix import columns, violations
 from tests.support.posterior import exp_below

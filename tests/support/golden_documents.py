@@ -11,23 +11,23 @@ import numpy as np
 
 from label_dp.channels.base import Channel, N
 from label_dp.channels.dense import DenseChannel
+from label_dp.companions.kinds.linear_model import members
+from label_dp.companions.kinds.prediction_methods import GRID, METHODS, AverageFacts, Stated
+from label_dp.companions.kinds.prediction_methods import top as upper_end
+from label_dp.companions.maps.monotone import MonotoneMap
+from label_dp.companions.maps.monotone_grid import MonotoneGrid
+from label_dp.companions.maps.places import number_text, place_text
+from label_dp.companions.maps.scores import ScoreGrid
 from label_dp.documents.adjacency import REPLACE_ONE, WHOLE_EXAMPLE
 from label_dp.documents.answer import Answer, AnswerMechanism
-from label_dp.documents.kinds.linear_model import members
-from label_dp.documents.kinds.prediction_methods import GRID, METHODS, AverageFacts, Stated
-from label_dp.documents.kinds.prediction_methods import top as upper_end
 from label_dp.documents.manifest import FileEntry, Manifest, Mechanism, PriorRef
 from label_dp.documents.members import PopulationRef, Unit
 from label_dp.documents.receipt import Receipt
 from label_dp.domain import Domain
-from label_dp.maps.monotone import MonotoneMap
-from label_dp.maps.monotone_grid import MonotoneGrid
-from label_dp.maps.places import number_text, place_text
-from label_dp.maps.scores import ScoreGrid
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
-from labels_party.kinds.linear_model import LinearModelKind
-from labels_party.kinds.own_features import Planned
-from labels_party.kinds.rectangle import RectangleKind
+from labels_party.companions.kinds.linear_model import LinearModelKind
+from labels_party.companions.kinds.own_features import Planned
+from labels_party.companions.kinds.rectangle import RectangleKind
 from labels_party.mechanisms.catalogue import MECHANISMS
 from tests.support.asked import median_wish
 from tests.support.asked import planned as plan_of

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from labels_party.companions.mechanisms.isotonic import antichains, constrained, total_order
+from labels_party.companions.mechanisms.isotonic.grid import LossGrid
+from labels_party.companions.mechanisms.isotonic.total_order import Examples, Node
 from labels_party.mechanisms.choice import weights
-from labels_party.mechanisms.isotonic import antichains, constrained, total_order
-from labels_party.mechanisms.isotonic.grid import LossGrid
-from labels_party.mechanisms.isotonic.total_order import Examples, Node
 
 Labels = npt.NDArray[np.int64]
 Choice = Callable[[Labels, Fraction], int]

@@ -32,17 +32,17 @@ import numpy.typing as npt
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
+from label_dp.companions.maps.monotone import MonotoneMap
 from label_dp.domain import Domain
 from label_dp.errors import InvalidEpsilon, InvalidMechanism
 from label_dp.losses import Loss
-from label_dp.maps.monotone import MonotoneMap
 from label_dp.privacy import Epsilon
+from labels_party.companions.mechanisms.isotonic.cells import Cells, cell_losses
+from labels_party.companions.mechanisms.isotonic.grid import LossGrid, TableGrid, loss_grid
+from labels_party.companions.mechanisms.isotonic.posets import Poset, functions_bits
+from labels_party.companions.mechanisms.isotonic.total_order import AnyInts, Examples
 from labels_party.mechanisms.choice import rate_of, uniform_integer
 from labels_party.mechanisms.entropy import Keystream, Uint64Source
-from labels_party.mechanisms.isotonic.cells import Cells, cell_losses
-from labels_party.mechanisms.isotonic.grid import LossGrid, TableGrid, loss_grid
-from labels_party.mechanisms.isotonic.posets import Poset, functions_bits
-from labels_party.mechanisms.isotonic.total_order import AnyInts, Examples
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -52,7 +52,7 @@ def known_labels(party: LabelsParty) -> Known:
     party.services.pipeline.run(calibration)
     hooks = [owner.post("/v1/webhooks", json={"url": "https://example.org/hook"}).json()["id"] for _ in range(2)]
     table = label_table(20, prefix="b").set_column(1, "x", pa.array(range(20)))
-    party.services.features.put(sealed[1], table)
+    party.services.companions.features.put(sealed[1], table)
     asked = {"epsilon": "1", "features": [{"name": "x", "range": [0, 20]}], "additional_release": True}
     model = owner.post(f"/v1/batches/{sealed[1]}/linear-models", json=asked).json()["id"]
     asked |= {"threshold": 5, "slice": 2}

@@ -15,7 +15,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from label_dp.documents.bundle import Bundle, verify
-from label_dp.documents.kinds.registry import trusted_answer
+from label_dp.documents.registry import trusted_answer
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
 from label_dp.store.idempotency import IdempotentCall

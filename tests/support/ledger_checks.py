@@ -100,7 +100,7 @@ def check_finished(world: World) -> None:
         if found.state == PURGED:
             assert not [k for k in kept if any(part in k for part in LEARNED)]
             assert not [k for k in kept if k.endswith(".parquet") and "examples" not in k]
-        rows = [s.database.read("p", lambda c, p=p: s.predictors.get(c, p)) for p in found.predictors]
+        rows = [s.database.read("p", lambda c, p=p: s.companions.predictors.get(c, p)) for p in found.predictors]
         learned = {row.state_key for row in rows if row.state not in (RETIRED, TRAINING)}
         named = {row.state_key for row in rows} - learned
         assert learned <= set(kept), "a predictor lost what it learned"

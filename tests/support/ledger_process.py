@@ -187,7 +187,7 @@ def main(path: str) -> None:
     # so that a child has them at once
     import opendp.measurements  # noqa: F401  # loaded for them
 
-    import labels_party.kinds.message.engine  # noqa: F401  # loaded for them
+    import labels_party.message.engine  # noqa: F401  # loaded for them
     import tests.support.ledger_calls  # noqa: F401  # loaded for them
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children

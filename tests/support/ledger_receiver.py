@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from features_party.bootstrap import Services, bootstrap
-from features_party.files import Files, train_files
+from features_party.files.jobs import Files, train_files
 from features_party.settings import Settings
 from label_dp.audit import events
 from label_dp.documents.signing import VerifyingKey

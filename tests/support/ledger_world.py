@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from label_dp.audit.compare import compare_own
 from label_dp.audit.store import read_export
-from label_dp.documents.kinds.prediction import PREDICTION
+from label_dp.companions.kinds.prediction import PREDICTION
 from labels_party.bootstrap import Services
 from labels_party.labels.batch_uses import PUBLISHED, TRAINING, standing
 from tests.support import ledger_checks

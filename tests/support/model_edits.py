@@ -30,11 +30,11 @@ from features_party.training.cells import CellLikelihood
 from features_party.training.correction import correct
 from features_party.training.effects import Effects
 from features_party.training.model import TrainedModel
+from label_dp.companions.maps.monotone import MonotoneMap
+from label_dp.companions.maps.score_maps import ScoreMap
+from label_dp.companions.maps.scores import ScoreGrid
 from label_dp.domain import Domain
 from label_dp.errors import LabelDPError
-from label_dp.maps.monotone import MonotoneMap
-from label_dp.maps.score_maps import ScoreMap
-from label_dp.maps.scores import ScoreGrid
 from label_dp.strict_json import read_json
 from tests.support.classes import k_ary
 from tests.support.messages import draw, world

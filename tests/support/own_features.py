@@ -49,7 +49,7 @@ def sealed(party: LabelsParty, labels: pa.Table, features: pa.Table | None, **ru
     party.services.intake.add_labels(batch, labels, owner=True)
     party.services.sealer.seal(batch, "test")
     if features is not None:
-        party.services.features.put(batch, features)
+        party.services.companions.features.put(batch, features)
     return batch
 
 

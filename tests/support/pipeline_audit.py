@@ -20,11 +20,11 @@ from label_dp.documents.manifest import ENVELOPE_FILE, Manifest
 from label_dp.documents.signing import MANIFEST_TYPE, open_envelope
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
-from labels_party.kinds.message.engine import DrawJob, LocalEngine
-from labels_party.kinds.message.plan import ESTIMATED, make_plan, resolve
 from labels_party.mechanisms import prior as prior_module
 from labels_party.mechanisms.entropy import LaplaceNoise
 from labels_party.mechanisms.sampling import sample
+from labels_party.message.engine import DrawJob, LocalEngine
+from labels_party.message.plan import ESTIMATED, make_plan, resolve
 from tests.support.asked import release_wish
 from tests.support.asking import population as parse_population
 from tests.support.labels import LabelsParty

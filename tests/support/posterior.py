@@ -29,9 +29,9 @@ from label_dp.channels.rr import RRChannel
 from label_dp.channels.top_labels import TopLabelsChannel
 from label_dp.documents.manifest import Manifest
 from label_dp.documents.signing import MANIFEST_TYPE, VerifyingKey, open_envelope
-from labels_party.kinds.message.engine import DrawJob, LocalEngine
 from labels_party.mechanisms import prior as prior_module
 from labels_party.mechanisms.entropy import LaplaceNoise
+from labels_party.message.engine import DrawJob, LocalEngine
 
 
 @functools.cache

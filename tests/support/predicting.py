@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from label_dp.domain import Domain
-from labels_party.kinds.prediction.asked import make_plan
-from labels_party.kinds.prediction.methods import PredictorPlan
+from labels_party.companions.kinds.prediction.asked import make_plan
+from labels_party.companions.kinds.prediction.methods import PredictorPlan
 from tests.support.asking import predictor as parse_predictor
 from tests.support.labels import LabelsParty
 
@@ -49,7 +49,7 @@ def tables(n: int = 120, seed: int = 0) -> tuple[pa.Table, pa.Table]:
 def with_features(party: LabelsParty, labels: pa.Table, features: pa.Table, **rules: Any) -> str:
     """Id of a sealed batch whose features are stored."""
     batch = party.sealed_batch(labels, **rules)
-    party.services.features.put(batch, features)
+    party.services.companions.features.put(batch, features)
     return batch
 
 
@@ -59,16 +59,19 @@ def made(
     """Id of a trained predictor."""
     options = {"features": FEATURES} | METHODS.get(method, {}) | {"additional_release": True} | more
     asked = parse_predictor(method=method, epsilon=epsilon, epsilon_cap=cap, **options)
-    _, answer = party.services.predictors.create(batch, asked, "test")
+    _, answer = party.services.companions.predictors.create(batch, asked, "test")
     end = time.monotonic() + 120
-    while not party.services.predictors.train(answer["id"]) and described(party, answer["id"])["state"] != "ready":
+    while (
+        not party.services.companions.predictors.train(answer["id"])
+        and described(party, answer["id"])["state"] != "ready"
+    ):
         assert time.monotonic() < end, described(party, answer["id"])  # a worker was quicker, and is at it
         time.sleep(0.02)
     return str(answer["id"])
 
 
 def described(party: LabelsParty, predictor: str) -> dict[str, Any]:
-    found = party.services.database.read("test", lambda c: party.services.predictors.list(c, None))
+    found = party.services.database.read("test", lambda c: party.services.companions.predictors.list(c, None))
     return next(p for p in found if p["id"] == predictor)
 
 
@@ -94,7 +97,7 @@ def plan_of(method: str, n: int, domain: str = "0:1", epsilon: str = "1", **more
 
 def ask(party: LabelsParty, predictor: str, query: dict[str, Any] | None = None, audience: str | None = None) -> Any:
     """One query, by default the usual one."""
-    return party.services.queries.predict(predictor, QUERY if query is None else query, "test", audience)
+    return party.services.companions.queries.predict(predictor, QUERY if query is None else query, "test", audience)
 
 
 def events(party: LabelsParty, kind: str, batch: str) -> list[Any]:
@@ -103,4 +106,4 @@ def events(party: LabelsParty, kind: str, batch: str) -> list[Any]:
 
 def of_batch(party: LabelsParty, batch: str) -> list[dict[str, Any]]:
     """Its predictors, as they are listed."""
-    return party.services.database.read("t", lambda c: party.services.predictors.list(c, None, batch))
+    return party.services.database.read("t", lambda c: party.services.companions.predictors.list(c, None, batch))

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from features_party.bootstrap import Services, bootstrap
-from features_party.labels_service import LabelsService
 from features_party.receive.arrivals import Arrivals
+from features_party.receive.labels_service import LabelsService
 from features_party.receive.offers import pull_answer
 from features_party.receive.receipts import Delivery
 from features_party.settings import Settings

@@ -28,18 +28,18 @@ import pytest
 from fastapi.testclient import TestClient
 
 from label_dp.channels.base import Channel, smallest_unsigned
+from label_dp.companions.maps.monotone import MonotoneMap
 from label_dp.documents.kind import Facts
 from label_dp.domain import Domain
 from label_dp.errors import LabelDPError
-from label_dp.maps.monotone import MonotoneMap
 from labels_party import cli
-from labels_party.kinds import linear_model as linear_models
-from labels_party.kinds import median as medians
-from labels_party.kinds import rectangle as rectangles
-from labels_party.kinds.calibration import shapes
-from labels_party.kinds.message import engine
-from labels_party.kinds.prediction.methods import METHODS
-from labels_party.mechanisms.private_median.rectangles import Rectangle
+from labels_party.companions.kinds import linear_model as linear_models
+from labels_party.companions.kinds import median as medians
+from labels_party.companions.kinds import rectangle as rectangles
+from labels_party.companions.kinds.calibration import shapes
+from labels_party.companions.kinds.prediction.methods import METHODS
+from labels_party.companions.mechanisms.private_median.rectangles import Rectangle
+from labels_party.message import engine
 from labels_party.storage.tables import metadata
 from tests.support.asking import population as parse_population
 from tests.support.asking import privatize
@@ -317,7 +317,7 @@ class Day:
                 if not predictor.startswith("prd_"):
                     continue
                 self.call("POST", f"/v1/predictors/{predictor}/predict", self.receiver, json={"query": {"x": 3}})
-                self.note("predictor", "trained", self.party.services.predictors.train(predictor))
+                self.note("predictor", "trained", self.party.services.companions.predictors.train(predictor))
                 for client, x in (
                     (self.receiver, 3),
                     (self.owner, 3.0),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from label_dp.costs.slices import SliceNoise
+from label_dp.companions.costs.slices import SliceNoise
 
 Element = tuple[int, str]
 History = tuple[int, ...]

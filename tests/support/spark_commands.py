@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from features_party import on_spark
+from features_party.spark import files as on_spark
 from features_party.spark import joined
 from label_dp.spark.cluster import Cluster
 from tests.support.features_cli import Shell

@@ -169,7 +169,7 @@ def _labels(path: Path) -> None:
 
 
 def _features(path: Path) -> None:
-    from labels_party.kinds.feature_store import FeatureStore
+    from labels_party.companions.kinds.feature_store import FeatureStore
 
     with path.open("rb") as file:
         FeatureStore._table(file, ID, "the upload")

@@ -9,9 +9,9 @@ from deploy.verify_standalone.answer import open_answer
 from deploy.verify_standalone.message import open_manifest
 from deploy.verify_standalone.receipts import open_receipt
 from deploy.verify_standalone.refusal import MISSHAPEN, RefusedError
-from label_dp.documents.kinds.registry import trusted_answer
 from label_dp.documents.manifest import Manifest
 from label_dp.documents.receipt import open_receipt as product_receipt
+from label_dp.documents.registry import trusted_answer
 from label_dp.documents.signing import ANSWER_TYPE, MANIFEST_TYPE, RECEIPT_TYPE, SigningKey
 from label_dp.errors import VerificationFailed
 

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from label_dp.companions.kinds.calibration import open_calibration
+from label_dp.companions.kinds.median import open_median
+from label_dp.companions.maps.score_maps import ScoreMap
+from label_dp.companions.maps.scores import LARGEST
 from label_dp.documents.canonical import canonical_bytes
-from label_dp.documents.kinds.calibration import open_calibration
-from label_dp.documents.kinds.median import open_median
-from label_dp.documents.kinds.registry import KINDS, trusted_answer
+from label_dp.documents.registry import KINDS, trusted_answer
 from label_dp.documents.signing import ANSWER_TYPE, MANIFEST_TYPE, SigningKey
 from label_dp.errors import (
     AudienceMismatch,
@@ -22,8 +24,6 @@ from label_dp.errors import (
     UnsupportedVersion,
     VerificationFailed,
 )
-from label_dp.maps.score_maps import ScoreMap
-from label_dp.maps.scores import LARGEST
 from tests.support.calibrations import signed
 
 KEY = SigningKey.generate()

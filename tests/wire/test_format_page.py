@@ -17,17 +17,17 @@ from label_dp.audit.events import Event, Subject
 from label_dp.audit.rulebook import RULES
 from label_dp.channels.base import N
 from label_dp.channels.registry import KINDS as CHANNELS
+from label_dp.companions.kinds.linear_model import Weight
+from label_dp.companions.kinds.own_features import Category, Charging, Number
+from label_dp.companions.kinds.prediction_methods import METHODS
+from label_dp.companions.kinds.rectangle import Side
 from label_dp.documents.answer import Answer, AnswerMechanism
 from label_dp.documents.export import AuditExport
 from label_dp.documents.hand_over import HandOver
-from label_dp.documents.kinds.linear_model import Weight
-from label_dp.documents.kinds.own_features import Category, Charging, Number
-from label_dp.documents.kinds.prediction_methods import METHODS
-from label_dp.documents.kinds.rectangle import Side
-from label_dp.documents.kinds.registry import KINDS as ANSWERS
 from label_dp.documents.manifest import Clipping, FileEntry, Manifest, Mechanism, PriorRef
 from label_dp.documents.members import PopulationRef, Unit
 from label_dp.documents.receipt import Receipt
+from label_dp.documents.registry import KINDS as ANSWERS
 from label_dp.documents.rehearsal import Rehearsal
 from label_dp.documents.report import SignedReport
 from label_dp.documents.signed import ChargedDocument

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from label_dp.documents.kinds.linear_model import LINEAR_MODEL, open_linear_model
-from label_dp.documents.kinds.rectangle import RECTANGLE, open_rectangle
+from label_dp.companions.kinds.linear_model import LINEAR_MODEL, open_linear_model
+from label_dp.companions.kinds.rectangle import RECTANGLE, open_rectangle
 from label_dp.documents.signing import SigningKey
 from label_dp.errors import InvalidInput, MalformedAnswer
 from tests.support.own_features import signed

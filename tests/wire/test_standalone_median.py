@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from label_dp.documents.kinds.median import open_median
+from label_dp.companions.kinds.median import open_median
 from label_dp.documents.signing import SigningKey
 from label_dp.domain import Domain
 from label_dp.errors import MalformedAnswer

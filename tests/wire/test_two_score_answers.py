@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from deploy.verify_standalone.command import main
-from label_dp.documents.kinds.calibration import open_calibration
+from label_dp.companions.kinds.calibration import open_calibration
 from label_dp.documents.signing import ANSWER_TYPE, MANIFEST_TYPE, SigningKey
 from label_dp.errors import InvalidInput, MalformedAnswer, UnsupportedVersion, VerificationFailed
 from tests.support.calibrations import TWO_SCORES, grid_map, signed, signed_grid

@@ -33,8 +33,8 @@ class PublishedCalls:
 
     @call
     def answer_document(self, answer: str) -> Conversation[bytes]:
-        """The signed document, the same bytes for ever. `open_median`, `open_rectangle` … of `label_dp.documents.kinds`
-        verify and read it; a calibration is for `features-party calibrate --map`."""
+        """The signed document, the same bytes for ever. `open_median`, `open_rectangle` … of
+        `label_dp.companions.kinds` verify and read it; a calibration is for `features-party calibrate --map`."""
         return content(at.DOCUMENT, answer)
 
     @call

@@ -1,6 +1,6 @@
 """The signed result of one charged computation on a sealed batch: what was computed, what it cost, and the result.
 
-What parameters and result look like is for the answer's kind to say (`label_dp.documents.kinds`). A kind that nobody
+What parameters and result look like is for the answer's kind to say (`label_dp.companions.kinds`). A kind that nobody
 knows is refused, never guessed at.
 """
 

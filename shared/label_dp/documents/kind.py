@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from pydantic import ConfigDict, ValidationError
 
-from label_dp.costs.slices import Cost
 from label_dp.documents.members import Strict
 from label_dp.errors import LabelDPError, MalformedAnswer, UnsupportedVersion
 from label_dp.schemas.base import Ask
@@ -22,17 +21,6 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound=Strict)
 R = TypeVar("R", bound=Strict)
-
-
-def check_charge(answer: Answer, cost: Cost, adjacency: str) -> None:
-    """Whether an answer states what its public parameters cost, no more and no less, for the neighbours of its kind.
-
-    Raises MalformedAnswer.
-    """
-    if answer.split != cost.split():
-        raise MalformedAnswer("its ε and δ are not what its parameters cost.")
-    if answer.adjacency != adjacency:
-        raise MalformedAnswer("neighbouring data sets are others than those of its kind.")
 
 
 class Facts(Strict):
@@ -46,7 +34,8 @@ class Kind(Generic[P, R]):
     """A kind of answer: its public parameters, its result, and the rule that ties them to what was charged.
 
     `asks`: what is asked for of a batch, if it is, `beside` which other data, and by which `verb` if not its name.
-    `facts`: forms of what its mechanism states; a reader decides nothing by them, unless the rule does.
+    `facts`: forms of what its mechanism states; a reader decides nothing by them, unless the rule does. `brief`: the
+    result for people, if the whole is for programs.
     """
 
     name: str
@@ -57,11 +46,16 @@ class Kind(Generic[P, R]):
     beside: Literal["nothing", "scores", "features"] = "nothing"
     verb: str = ""
     facts: tuple[type[Facts], ...] = (Facts,)
+    brief: Callable[[Answer], dict[str, Any]] | None = None
 
     @property
     def command(self) -> str:
         """The command that asks for it; a client's method has the same name."""
         return self.verb or self.name
+
+    def shown(self, answer: Answer) -> dict[str, Any]:
+        """The result as people see it."""
+        return answer.result if self.brief is None else self.brief(answer)
 
     def check(self, answer: Answer) -> None:
         """Raises MalformedAnswer, or UnsupportedVersion for what a newer version may know."""

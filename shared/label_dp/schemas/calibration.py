@@ -10,7 +10,7 @@ from label_dp.errors import InvalidInput
 from label_dp.schemas.base import Ask, QueryAsk, Word, whole
 from label_dp.schemas.numbers import Decimalish, ShortDecimalish
 
-# `tests/unit/labels_party/kinds/calibration/test_calibration_shapes.py` holds it against the registry of shapes
+# `test_calibration_shapes.py` holds it against the registry of shapes
 OPTIONS = {
     "bins": "cells (such as cells=64, or cells=16x16 of two scores)",
     "monotone": "levels",

@@ -30,15 +30,15 @@ import pyarrow as pa
 from features_party.models.reliability import Reliability, reliability
 from features_party.training.correction import correct
 from features_party.training.model import TrainedModel
+from label_dp.companions.maps.monotone_grid import MonotoneGrid
+from label_dp.companions.maps.score_maps import PairMap, ScoreMap
+from label_dp.companions.maps.scores import ScoreGrid
 from label_dp.domain import Domain
-from label_dp.maps.monotone_grid import MonotoneGrid
-from label_dp.maps.score_maps import PairMap, ScoreMap
-from label_dp.maps.scores import ScoreGrid
 from label_dp.privacy import Epsilon
-from labels_party.kinds.calibration.shapes import SHAPES, Terms, fitted
-from labels_party.kinds.message.engine import DrawJob, LocalEngine
-from labels_party.kinds.message.plan import make_plan, resolve
+from labels_party.companions.kinds.calibration.shapes import SHAPES, Terms, fitted
 from labels_party.mechanisms.sampling import sample
+from labels_party.message.engine import DrawJob, LocalEngine
+from labels_party.message.plan import make_plan, resolve
 from tests.support.asked import release_wish
 from tests.support.asking import population as parse_population
 from tests.support.pipeline_audit import Labels

@@ -28,9 +28,7 @@ import pyarrow as pa
 from features_party.training.correction import correct
 from label_dp.domain import Domain
 from label_dp.privacy import ZERO, Epsilon
-from labels_party.kinds.message.engine import DrawJob, LocalEngine
-from labels_party.kinds.message.plan import make_plan, resolve
-from labels_party.mechanisms.private_median.quantiles import (
+from labels_party.mechanisms.quantiles import (
     EACH,
     RECURSIVE,
     candidate_quantiles,
@@ -39,6 +37,8 @@ from labels_party.mechanisms.private_median.quantiles import (
     scale_grid,
 )
 from labels_party.mechanisms.sampling import sample
+from labels_party.message.engine import DrawJob, LocalEngine
+from labels_party.message.plan import make_plan, resolve
 from tests.support.asked import release_wish
 from tests.support.asking import population as parse_population
 from tests.support.pipeline_audit import Labels

@@ -22,14 +22,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import isotonic_regression
 
+from label_dp.companions.maps.shapes import MAX_LEVELS
 from label_dp.domain import Domain
-from label_dp.maps.shapes import MAX_LEVELS
 from label_dp.privacy import Epsilon
-from labels_party.mechanisms.isotonic.binned_means import BinnedMeans
-from labels_party.mechanisms.isotonic.binning import default_bins
-from labels_party.mechanisms.isotonic.depth import Cuts, excess_bound, planned
-from labels_party.mechanisms.isotonic.surfaces import axis_cells
-from labels_party.mechanisms.isotonic.total_order import isotonic
+from labels_party.companions.mechanisms.isotonic.binned_means import BinnedMeans
+from labels_party.companions.mechanisms.isotonic.binning import default_bins
+from labels_party.companions.mechanisms.isotonic.depth import Cuts, excess_bound, planned
+from labels_party.companions.mechanisms.isotonic.surfaces import axis_cells
+from labels_party.companions.mechanisms.isotonic.total_order import isotonic
 
 LABELS = 100
 DOMAIN = Domain.parse(f"0:{LABELS}")

@@ -19,10 +19,10 @@ import numpy.typing as npt
 
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
-from labels_party.mechanisms.isotonic.binned_medians import BinnedMedians
-from labels_party.mechanisms.isotonic.binning import default_bins
-from labels_party.mechanisms.isotonic.surfaces import axis_cells
-from labels_party.mechanisms.isotonic.total_order import isotonic
+from labels_party.companions.mechanisms.isotonic.binned_medians import BinnedMedians
+from labels_party.companions.mechanisms.isotonic.binning import default_bins
+from labels_party.companions.mechanisms.isotonic.surfaces import axis_cells
+from labels_party.companions.mechanisms.isotonic.total_order import isotonic
 from tests.benchmarks.around.isotonic import examples
 
 SIZE = 1 << 32

@@ -26,11 +26,11 @@ import numpy.typing as npt
 
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
-from labels_party.kinds.prediction.asked import ALPHA, NOISE, PER_PART
+from labels_party.companions.kinds.prediction.asked import ALPHA, NOISE, PER_PART
+from labels_party.companions.mechanisms.private_prediction import GRID, UNIT, average, stable, votes, walk
+from labels_party.companions.mechanisms.private_prediction.learners import LEARNERS, stacked
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.entropy import Keystream, LaplaceNoise, discrete_laplace
-from labels_party.mechanisms.private_prediction import GRID, UNIT, average, stable, votes, walk
-from labels_party.mechanisms.private_prediction.learners import LEARNERS, stacked
 from labels_party.mechanisms.sampling import sample
 
 Floats = npt.NDArray[np.float64]

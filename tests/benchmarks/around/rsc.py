@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from label_dp.costs.slices import SliceNoise, Step, advanced, in_order
+from label_dp.companions.costs.slices import SliceNoise, Step, advanced, in_order
 from label_dp.errors import LabelDPError
 from label_dp.privacy import Epsilon
-from labels_party.mechanisms.private_median.accounting import noisy_slices
-from labels_party.mechanisms.private_median.adaptive_training import TrainingPlan, train
-from labels_party.mechanisms.private_median.interval_point import IntervalPlan, interval_point
-from labels_party.mechanisms.private_median.median import MedianPlan, private_median
-from labels_party.mechanisms.private_median.quantiles import EACH, plan_quantiles, quantiles
-from labels_party.mechanisms.private_median.rectangles import RectanglePlan, private_rectangle
+from labels_party.companions.mechanisms.private_median.accounting import noisy_slices
+from labels_party.companions.mechanisms.private_median.adaptive_training import TrainingPlan, train
+from labels_party.companions.mechanisms.private_median.interval_point import IntervalPlan, interval_point
+from labels_party.companions.mechanisms.private_median.median import MedianPlan, private_median
+from labels_party.companions.mechanisms.private_median.rectangles import RectanglePlan, private_rectangle
+from labels_party.mechanisms.quantiles import EACH, plan_quantiles, quantiles
 
 DELTA = Fraction(1, 10**9)
 SHARE = 0.95

@@ -19,16 +19,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.companions.maps.monotone import MonotoneMap
 from label_dp.domain import Domain
-from label_dp.maps.monotone import MonotoneMap
 from label_dp.privacy import Epsilon
-from labels_party.mechanisms.isotonic.antichains import isotonic_poset, poset_excess_bound, poset_grid
-from labels_party.mechanisms.isotonic.depth import excess_bound, planned
-from labels_party.mechanisms.isotonic.fit import constrained, design
-from labels_party.mechanisms.isotonic.grid import loss_grid
-from labels_party.mechanisms.isotonic.posets import Poset
-from labels_party.mechanisms.isotonic.shape_options import ShapeOptions
-from labels_party.mechanisms.isotonic.total_order import isotonic
+from labels_party.companions.mechanisms.isotonic.antichains import isotonic_poset, poset_excess_bound, poset_grid
+from labels_party.companions.mechanisms.isotonic.depth import excess_bound, planned
+from labels_party.companions.mechanisms.isotonic.fit import constrained, design
+from labels_party.companions.mechanisms.isotonic.grid import loss_grid
+from labels_party.companions.mechanisms.isotonic.posets import Poset
+from labels_party.companions.mechanisms.isotonic.shape_options import ShapeOptions
+from labels_party.companions.mechanisms.isotonic.total_order import isotonic
 from tests.support.isotonic_baseline import CELLS, baseline, baseline_excess_bound, baseline_poset
 
 LABELS, SIZE = 100, 1 << 20

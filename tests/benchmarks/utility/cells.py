@@ -16,8 +16,8 @@ LABELS_ONLY = "none"  # the learner of cells without a model
 
 RANDOMIZING = (
     "labels_party/mechanisms/*.py",
-    "labels_party/kinds/message/plan.py",
-    "labels_party/kinds/message/engine.py",
+    "labels_party/message/plan.py",
+    "labels_party/message/engine.py",
     "shared/label_dp/*.py",
     "shared/label_dp/channels/*.py",
 )

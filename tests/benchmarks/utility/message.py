@@ -11,10 +11,18 @@ import numpy.typing as npt
 
 from label_dp.channels.base import Channel
 from label_dp.privacy import Epsilon
-from labels_party.kinds.message.plan import ESTIMATED, UNIFORM, ReleasePlan, ReleaseRequest, make_plan, resolve, uniform
 from labels_party.ledger.populations import Population
 from labels_party.mechanisms.prior import estimate_prior
 from labels_party.mechanisms.sampling import sample
+from labels_party.message.plan import (
+    ESTIMATED,
+    UNIFORM,
+    ReleasePlan,
+    ReleaseRequest,
+    make_plan,
+    resolve,
+    uniform,
+)
 from tests.benchmarks.utility.cells import Cell
 from tests.benchmarks.utility.sources import Split
 from tests.support.asked import release_wish

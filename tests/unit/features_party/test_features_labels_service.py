@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
-from features_party.labels_service import LabelsService
+from features_party.receive.labels_service import LabelsService
 from features_party.receive.labels_url import labels_url
 from features_party.receive.pull import pull
 from label_dp import errors

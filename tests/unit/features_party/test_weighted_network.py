@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from features_party.frames import noise_weights
+from features_party.integrations.frames import noise_weights
 
 GUIDE = Path(__file__).parents[3] / "deploy" / "guides" / "publisher.md"
 

@@ -9,10 +9,10 @@ from types import ModuleType
 
 import pytest
 
-from label_dp.documents.kinds.registry import KINDS as READ
+from label_dp.documents.registry import KINDS as READ
 from label_dp.named_modules import NamedModules
-from labels_party import kinds as computed
-from labels_party.kinds.registry import KINDS as COMPUTED
+from labels_party.bootstrap import ANSWER_KINDS as COMPUTED
+from labels_party.companions import kinds as computed
 
 ONE = "from types import SimpleNamespace\nKIND = SimpleNamespace(name='{}')\n"
 
@@ -29,7 +29,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_a_lookup_loads_its_module_alone(package: ModuleType) -> None:
-    kinds = NamedModules[object](package)
+    kinds = NamedModules[object](package.__name__)
     assert "last-one" in kinds
     assert [name for name in sys.modules if name.startswith(f"{package.__name__}.")] == [f"{package.__name__}.last_one"]
     for other in ("last_one", "helper", "os", "..first", "first.", ""):
@@ -42,7 +42,7 @@ def test_a_kind_has_the_name_of_its_module(package: ModuleType) -> None:
     (Path(str(package.__path__[0])) / "other.py").write_text(ONE.format("another"))
     importlib.invalidate_caches()
     with pytest.raises(AssertionError, match="another"):
-        list(NamedModules[object](package))
+        list(NamedModules[object](package.__name__))
 
 
 def test_what_is_computed_is_read() -> None:

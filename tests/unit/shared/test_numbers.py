@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from label_dp.companions.maps.scores import ScoreGrid
 from label_dp.domain import Domain
 from label_dp.errors import InvalidInput, InvalidRows, LabelDPError
-from label_dp.maps.scores import ScoreGrid
 from label_dp.numbers import BadSpelling, decimal_of, rounded_up, whole_of
 from label_dp.privacy import Epsilon, parse_delta
-from labels_party.kinds.feature_schema import Schema
-from labels_party.kinds.linear_model import LinearModelKind
+from labels_party.companions.kinds.feature_schema import Schema
+from labels_party.companions.kinds.linear_model import LinearModelKind
 from labels_party.labels.parsing import EMPTY as EMPTY_LABEL
 from labels_party.labels.parsing import floats_of
-from labels_party.mechanisms.private_median.quantiles import parse_quantile
+from labels_party.mechanisms.quantiles import parse_quantile
 from tests.support.asked import feature_wish
 from tests.support.number_doors import BAD_TEXTS
 

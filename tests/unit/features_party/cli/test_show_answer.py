@@ -12,8 +12,8 @@ from features_party.cli.show import clipping_text
 from features_party.cli.show import show_answer as show_received
 from features_party.receive.answers import SignedAnswer
 from label_dp.documents.answer import AnswerMechanism
-from label_dp.documents.kinds.registry import trusted_answer
-from labels_party.cli.answers import show_answer
+from label_dp.documents.registry import trusted_answer
+from labels_party.companions.cli.answers import show_answer
 from tests.support.calibrations import signed as signed_map
 from tests.support.own_features import signed
 from tests.wire.test_own_features_answers import KEY, M_GIVEN, M_RESULT, R_GIVEN, R_RESULT

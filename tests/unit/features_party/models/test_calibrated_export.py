@@ -13,10 +13,10 @@ import pytest
 
 from features_party.models.export import export
 from features_party.models.folder import SavedModel
+from label_dp.companions.maps.monotone import MonotoneMap
+from label_dp.companions.maps.score_maps import ScoreMap, cuts_of
+from label_dp.companions.maps.scores import ScoreGrid
 from label_dp.errors import InvalidInput
-from label_dp.maps.monotone import MonotoneMap
-from label_dp.maps.score_maps import ScoreMap, cuts_of
-from label_dp.maps.scores import ScoreGrid
 from tests.unit.features_party.models.test_model_export import CARD, FEWER, LATER, ports, trained
 
 pytestmark = pytest.mark.extended
@@ -55,8 +55,8 @@ def awkward(found: ScoreMap, seed: int = 1) -> FloatArray:
 def by_graph(found: ScoreMap, scores: FloatArray) -> FloatArray:
     """The map's nodes alone, on 64-bit scores."""
     onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    from features_party.companions.onnx_map import mapped
     from features_party.models.onnx_graph import IR_VERSION, OPSET, _Graph
-    from features_party.models.onnx_map import mapped
 
     graph = _Graph(["score"])
     port = onnx.helper.make_tensor_value_info("score", onnx.TensorProto.DOUBLE, ["n", 1])

@@ -11,7 +11,7 @@ import httpx
 import numpy as np
 import pytest
 
-from features_party.labels_service import LabelsService
+from features_party.receive.labels_service import LabelsService
 from features_party.receive.pull import LocalMessage
 from features_party.receive.pull import pull as pull_one
 from features_party.receive.pull_since import Patience, await_published, first_day, pull_since

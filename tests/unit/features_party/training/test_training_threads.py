@@ -45,7 +45,7 @@ print(openmp_threads(4))
 @pytest.mark.parametrize(
     ("imported", "policy", "threads"),
     [
-        ("features_party.sklearn", "", 4),
+        ("features_party.integrations.sklearn", "", 4),
         ("sklearn.ensemble", "", 1),  # its OpenMP spins by now
         ("sklearn.ensemble", "ACTIVE", 4),  # the user's own choice
     ],

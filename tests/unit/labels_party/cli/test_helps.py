@@ -17,8 +17,8 @@ import features_party.cli
 import labels_party.cli
 from label_dp.cli.commands import help_of
 from label_dp.cli.outline import commands_of
-from label_dp.documents.kinds.registry import KINDS
-from labels_party.cli.work import HELPS
+from label_dp.documents.registry import KINDS
+from labels_party.companions.cli.asking import HELPS
 
 PARTIES = {"labels-party": labels_party.cli.app, "features-party": features_party.cli.app}
 

@@ -10,11 +10,11 @@ from label_dp.domain import Domain
 from label_dp.errors import InvalidMechanism
 from label_dp.losses import MatrixLoss
 from label_dp.privacy import Epsilon
-from labels_party.kinds.message.plan import make_plan, resolve, uniform
 from labels_party.mechanisms import auto
 from labels_party.mechanisms.auto import CANDIDATES, Candidate, choose
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.model_error import model_error
+from labels_party.message.plan import make_plan, resolve, uniform
 from tests.support.asked import release_wish
 from tests.support.asking import population as declared
 

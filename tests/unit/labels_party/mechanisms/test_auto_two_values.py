@@ -12,10 +12,10 @@ from label_dp.domain import Domain
 from label_dp.errors import InvalidLoss
 from label_dp.losses import MatrixLoss
 from label_dp.privacy import ZERO, Epsilon
-from labels_party.kinds.message.plan import make_plan, resolve, uniform
 from labels_party.mechanisms.auto import choose, needs_no_prior
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.model_error import model_error
+from labels_party.message.plan import make_plan, resolve, uniform
 from tests.support.asked import release_wish
 from tests.support.asking import population as declared
 

@@ -18,13 +18,13 @@ from label_dp.domain import Domain
 from label_dp.errors import InvalidInput, InvalidLoss, InvalidMechanism
 from label_dp.losses import LOG
 from label_dp.privacy import ZERO, Epsilon
-from labels_party.kinds.message.plan import make_plan, resolve
-from labels_party.kinds.prediction.asked import make_plan as predictor_plan
+from labels_party.companions.kinds.prediction.asked import make_plan as predictor_plan
 from labels_party.ledger.populations import Population
 from labels_party.mechanisms.auto import choose
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.classes import buys_prior, class_prior, most_informative
 from labels_party.mechanisms.randomized_response import rr_weights
+from labels_party.message.plan import make_plan, resolve
 from tests.benchmarks.around.classes import measured
 from tests.support.asked import release_wish
 from tests.support.asking import population as declared

@@ -12,15 +12,15 @@ import pytest
 
 import features_party.client.paths
 from features_party.client import AsyncFeaturesPartyClient, FeaturesPartyClient
-from features_party.labels_service import LabelsService
+from features_party.receive.labels_service import LabelsService
 from label_dp import errors
 from label_dp.client import labels_paths
 from label_dp.client.asking import Asking
 from label_dp.client.declared import Feed, declared
-from label_dp.documents.kinds.linear_model import LinearModel
-from label_dp.documents.kinds.median import Median
-from label_dp.documents.kinds.rectangle import Rectangle
-from label_dp.documents.kinds.registry import KINDS
+from label_dp.companions.kinds.linear_model import LinearModel
+from label_dp.companions.kinds.median import Median
+from label_dp.companions.kinds.rectangle import Rectangle
+from label_dp.documents.registry import KINDS
 from label_dp.schemas.calibration import Calibration
 from label_dp.schemas.population import Batch, Population, Schedule
 from label_dp.schemas.predictor import Predictor

@@ -16,7 +16,7 @@ from features_party.tables.feature_files import FeatureFile, first_column
 from label_dp.columnar.claims import Claims
 from label_dp.columnar.tables import read_table
 from label_dp.errors import InvalidFile
-from labels_party.kinds.feature_store import FeatureStore
+from labels_party.companions.kinds.feature_store import FeatureStore
 from labels_party.labels.label_file import LabelFile
 
 READERS: list[Callable[[Path], Any]] = [

@@ -10,9 +10,9 @@ import pytest
 import typer
 
 import labels_party.cli
-from label_dp.documents.kinds.linear_model import LinearModel
-from label_dp.documents.kinds.median import Median
-from label_dp.documents.kinds.rectangle import Rectangle
+from label_dp.companions.kinds.linear_model import LinearModel
+from label_dp.companions.kinds.median import Median
+from label_dp.companions.kinds.rectangle import Rectangle
 from label_dp.domain import Domain
 from label_dp.schemas.base import NO_OPTION, Ask, QueryAsk, option_of, word_of
 from label_dp.schemas.calibration import Allowance, Calibration
@@ -23,8 +23,8 @@ from label_dp.schemas.reference import table
 from label_dp.schemas.release import Release
 from label_dp.schemas.training import Learning, Training
 from label_dp.schemas.webhook import Webhook
-from labels_party.kinds.linear_model import LinearModelKind
-from labels_party.kinds.rectangle import RectangleKind
+from labels_party.companions.kinds.linear_model import LinearModelKind
+from labels_party.companions.kinds.rectangle import RectangleKind
 from labels_party.ledger.populations import declare
 from tests.support.asked import calibration_wish, planned
 from tests.support.labels import LabelsParty
@@ -62,7 +62,7 @@ COSTS = {"epsilon", "delta", "additional_release"}  # of the ε split of every d
 
 def _schemas(base: type[Ask] = Ask) -> Iterator[type[Ask]]:
     for schema in base.__subclasses__():
-        if schema.__module__.startswith(("label_dp.schemas.", "label_dp.documents.kinds.")) and schema.model_fields:
+        if schema.__module__.startswith(("label_dp.schemas.", "label_dp.companions.kinds.")) and schema.model_fields:
             yield schema
         yield from _schemas(schema)
 

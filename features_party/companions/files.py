@@ -1,0 +1,264 @@
+"""Commands on files, with no service running: ask for a calibration, and apply one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from features_party.bootstrap import Services
+from features_party.companions.asking import (
+    Scored,
+    ask_calibration,
+    calibration_of,
+    check_terms,
+    model_scores,
+    require_allowance,
+    require_asked,
+    require_own_predictions,
+)
+from features_party.companions.calibrated_models import (
+    Labelled,
+    calibrated,
+    of_calibration,
+    read_scores,
+    register_calibrated,
+    save_calibrated,
+    score_columns,
+    with_messages,
+    with_true_labels,
+    write_scores,
+)
+from features_party.files.jobs import read_for_training
+from features_party.models.folder import SavedModel
+from features_party.models.plots import save_diagram
+from features_party.receive.acceptances import PLAIN
+from features_party.receive.answers import SignedAnswer
+from features_party.receive.labels_service import LabelsService
+from features_party.receive.offers import pull_answer
+from features_party.receive.pull_since import Patience, await_published
+from features_party.receive.receipts import Delivery
+from features_party.tables.feature_tables import read_features
+from label_dp.companions.kinds.calibration import Calibration
+from label_dp.documents.answer import read_answer
+from label_dp.documents.signing import VerifyingKey
+from label_dp.errors import Conflict, InvalidFile, InvalidInput, NotFound, Unavailable
+from label_dp.progress import Progress
+from label_dp.schemas.calibration import Calibration as Asking
+from label_dp.store.output_files import replacing
+
+
+@dataclass(frozen=True)
+class AskJob:
+    """`model`: a folder, or an id of the registry, that scores the examples of `file`; or else the columns of `file`
+    that hold one score or two. `wait` seconds for the publication; 0: not at all."""
+
+    batch: str
+    asked: Asking
+    file: Path
+    id_column: str
+    model: str | None = None
+    score_columns: tuple[str, ...] = ()
+    labels_key: VerifyingKey | None = None
+    wait: float = 0.0
+
+    def check(self) -> None:
+        """Raises InvalidInput where the parts do not go together."""
+        if (self.model is None) == (not self.score_columns):
+            raise InvalidInput("Name a model with --model, or a column of scores in the file with --score-column.")
+        check_terms(self.asked, len(self.score_columns) or 1)
+
+
+@dataclass(frozen=True)
+class CalibrationRun:
+    """A charged calibration, and where its publication was waited for, what came and how our receipts went."""
+
+    name: str
+    state: str
+    scores: int
+    found: SignedAnswer | None = None
+    delivery: Delivery | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        told: dict[str, Any] = {} if self.found is None else self.found.summary() | {"fresh": self.found.fresh}
+        if self.delivery is not None:
+            told["receipts"] = self.delivery.as_json()
+        return {"answer": self.name, "state": self.state, "scores": self.scores} | told
+
+
+def ask_and_pull(services: Services, service: LabelsService, job: AskJob, progress: Progress) -> CalibrationRun:
+    """Score, ask, wait, fetch, verify, account, acknowledge. `job.check` came before.
+
+    Raises what `ask_calibration` and `pull_answer` raise; once the calibration is charged a repeated run goes on with
+    it.
+    """
+    if job.labels_key is None:
+        services.pinned.required()  # nothing is charged that could not be verified
+    require_allowance(service, job.batch)
+    scored = _scored(services, job, progress)
+    asked = ask_calibration(service, job.batch, scored, job.asked, progress)
+    name, sent = asked["answer"], len(scored.ids)
+    if not job.wait:
+        return CalibrationRun(name, asked["state"], sent)
+    try:
+        await_published(service, name, Patience(job.wait), lambda what, _: progress(what, 0.7), noun="answer")
+    except Unavailable as error:
+        raise Unavailable(f"{error.detail} It is charged; the same command again goes on with it at no cost.") from None
+    except Conflict as error:
+        raise Conflict(f"{error.detail} A new one, with --additional-release or other terms, is charged too.") from None
+    progress("fetching", 0.9)
+    arrivals = services.arrivals(job.labels_key)
+    envelope = pull_answer(service, name, arrivals.choose_key, services.settings.name)
+    require_asked(services.answers.verify(envelope, job.labels_key), job.batch, job.asked)
+    signed_answer = arrivals.answer(envelope)
+    return CalibrationRun(name, "published", sent, signed_answer, arrivals.acknowledge(service))
+
+
+def _scored(services: Services, job: AskJob, progress: Progress) -> Scored:
+    """Raises NotFound, InvalidFile, InvalidTable, InvalidRows, InvalidInput."""
+    progress("reading", 0.05)
+    if job.model is None:
+        columns = score_columns(job.file, job.id_column, job.score_columns)
+        return Scored(columns.table.ids, tuple(columns.scores.values()))
+    saved = services.models.named(job.model)
+    require_own_predictions(saved)
+    table = read_features(job.file, job.id_column, text=None)
+    progress("predicting", 0.15)
+    return model_scores(saved, table, threads=services.settings.threads)
+
+
+@dataclass(frozen=True)
+class CalibrateJob:
+    """`score_map`: a file, or an accepted answer by its id or digest. `model` (a folder, or an id of the registry) or
+    `scores`; labels, for the diagrams, true or in messages."""
+
+    score_map: str
+    labels_key: VerifyingKey | None
+    model: str | None = None
+    scores: Path | None = None
+    id_column: str | None = None
+    score_column: str | None = None
+    examples: Path | None = None
+    label_column: str | None = None
+    messages: tuple[Path, ...] = ()
+    out: Path | None = None
+    plots: Path | None = None
+    clip: bool = False
+    interpolate: bool = False
+    force: bool = False
+    score_2_column: str | None = None
+
+    @property
+    def folder(self) -> Path | None:
+        """The model's, where it is named by its folder."""
+        return Path(self.model) if self.model is not None and Path(self.model).is_dir() else None
+
+    def check(self) -> None:
+        """Raises InvalidInput where the parts do not go together."""
+        if (self.model is None) == (self.scores is None):
+            raise InvalidInput("Name a model with --model, or a file of scores with --scores.")
+        if self.scores is not None and (self.id_column is None or self.score_column is None or self.out is None):
+            raise InvalidInput("--scores needs --id-column, --score-column and --out.")
+        if self.scores is None and (self.score_column is not None or self.score_2_column is not None):
+            raise InvalidInput("--score-column and --score-2-column go with --scores; a model makes its own.")
+        if self.scores is not None and (self.examples is not None or self.messages):
+            raise InvalidInput("The labels of --scores are in a column of that file: --label-column.")
+        if self.folder is not None and self.out is None:
+            raise InvalidInput("The folder of a model needs --out, the new folder.")
+        if self.plots is None:
+            if self.examples is not None or self.label_column is not None or self.messages or self.clip:
+                raise InvalidInput("Labels are for diagrams: say --plots FOLDER.")
+            return
+        if self.scores is not None and self.label_column is None:
+            raise InvalidInput("Diagrams need labels: --label-column.")
+        if self.model is not None:
+            labelled = (self.label_column is None) != (not self.messages)
+            if self.examples is None or not labelled:
+                raise InvalidInput("Diagrams need --examples with --label-column, or with --message and --id-column.")
+            if self.messages and self.clip:
+                raise InvalidInput("True labels alone can be clipped with --clip, not those of a --message.")
+            if self.messages and self.id_column is None:
+                raise InvalidInput("--message needs --id-column, that of --examples.")
+
+
+def apply_calibration(services: Services, job: CalibrateJob, progress: Progress) -> dict[str, Any]:
+    """What was applied to what. Everything that can be refused is refused before the answer is accounted for."""
+    signed_answer = _given(services, job)
+    calibration = calibration_of(signed_answer)
+    progress("reading", 0.1)
+    saved = None
+    if job.model is not None:
+        saved = services.models.named(job.model)
+        calibrated(saved, calibration, "")  # whether it may be
+    file = None
+    if job.scores is not None:
+        assert job.id_column is not None
+        assert job.score_column is not None
+        columns = [job.score_column, *([] if job.score_2_column is None else [job.score_2_column])]
+        file = read_scores(job.scores, job.id_column, columns, job.label_column, calibration)
+    fresh = not signed_answer.kept and services.answers.accept(signed_answer.envelope, job.labels_key).fresh
+    accepted = calibration.interpolated(job.interpolate)
+    result = of_calibration(accepted) | {"fresh": fresh}
+    labelled: Labelled | None = None
+    if saved is not None:
+        progress("applying", 0.3)
+        created = services.audit.now()
+        if job.out is not None:
+            with replacing(job.out, job.force) as temporary:
+                save_calibrated(saved, accepted, created, temporary)
+            result["model"] = str(job.out)
+        else:
+            assert job.model is not None
+            result["model"] = register_calibrated(services.database, services.models, job.model, accepted, created)
+        labelled = _labelled(services, job, saved, progress)
+    elif file is not None and job.out is not None:
+        result["rows"] = write_scores(file, accepted, job.out, force=job.force)
+        result["table"] = str(job.out)
+        labelled = file.labelled()
+    if labelled is not None and job.plots is not None:
+        progress("drawing", 0.8)
+        result |= _drawn(labelled.clipped(accepted) if job.clip else labelled, accepted, job.plots)
+        result["labels_clipped"] = job.clip
+    return result
+
+
+def _given(services: Services, job: CalibrateJob) -> SignedAnswer:
+    """The answer that --map names, verified; a file goes before an id. Raises InvalidFile, NotFound, Conflict too."""
+    path = Path(job.score_map)
+    if not path.exists() and PLAIN.fullmatch(job.score_map):
+        try:
+            return services.answers.open(job.score_map)
+        except NotFound:
+            if not path.suffix:
+                raise NotFound(
+                    f"'{job.score_map}' is no file, and no answer of this id was accepted here; fetch it with --url."
+                ) from None
+    return services.answers.verify(read_answer(path), job.labels_key)
+
+
+def _labelled(services: Services, job: CalibrateJob, saved: SavedModel, progress: Progress) -> Labelled | None:
+    if job.plots is None or job.examples is None:
+        return None
+    threads = services.settings.threads
+    if job.label_column is not None:
+        return with_true_labels(saved, job.examples, job.label_column, threads=threads)
+    progress("joining", 0.5)
+    table = read_for_training(services.settings, job.examples, str(job.id_column), None)
+    return with_messages(saved, services.messages.accept_all(job.messages, job.labels_key), table, threads=threads)
+
+
+def _drawn(labelled: Labelled, found: Calibration, folder: Path) -> dict[str, Any]:
+    label, diagrams = found.answer.population.label, labelled.diagrams(found)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidFile(f"The folder '{folder}' cannot be made ({error.strerror}).") from None
+    paths = []
+    for when, diagram in zip(("before", "after"), diagrams, strict=True):
+        paths.append(folder / f"{when}.png")
+        save_diagram(diagram, f"{when} calibration", label, paths[-1])
+    return {
+        "reliability": {when: d.as_json() for when, d in zip(("before", "after"), diagrams, strict=True)},
+        "errors": labelled.errors(found),
+        "plots": [str(path) for path in paths],
+    }

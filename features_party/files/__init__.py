@@ -1,0 +1,1 @@
+"""Commands on files, with no service running: join, train, evaluate, rehearse."""

@@ -1,0 +1,124 @@
+"""Commands on files, with no service running: join, train, evaluate, ask for a calibration and apply one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from features_party.bootstrap import Services
+from features_party.models.evaluation import evaluate_on_messages
+from features_party.models.folder import load_model
+from features_party.models.trainer import check_one_label
+from features_party.settings import Settings
+from features_party.tables.feature_files import FeatureFile, decoded_bytes
+from features_party.tables.feature_tables import FeatureTable, read_features
+from features_party.tables.join import NO_CORRECTION, check_correctable, join, list_unmatched
+from features_party.tables.join_spilled import SpilledJoin
+from features_party.tables.unmatched import WATCHED, Limits
+from features_party.training.correction import check_correction
+from label_dp.documents.signing import VerifyingKey
+from label_dp.errors import TooLarge
+from label_dp.progress import Progress
+from label_dp.schemas.training import Learning
+from label_dp.store.output_files import replacing, writable
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Files:
+    """Messages and features that meet, and where the result goes; `unmatched`: the ids that found no partner."""
+
+    messages: list[Path]
+    labels_key: VerifyingKey | None
+    features: Path
+    id_column: str
+    out: Path
+    unmatched: Path | None = None
+    force: bool = False
+
+    def check(self) -> None:
+        """Raises InvalidInput for a result that may not be written."""
+        for path in (self.out, self.unmatched):
+            if path is not None:
+                writable(path, self.force)
+
+
+def join_files(
+    services: Services, files: Files, correction: str, progress: Progress, limits: Limits = WATCHED
+) -> dict[str, Any]:
+    """Write features with labels to `out`, of any size; returns counts and corrections."""
+    check_correction(correction)
+    files.check()
+    progress("looking at the features", 0.0)
+    file = FeatureFile.open(files.features, files.id_column, typed=files.out.suffix.lower() != ".csv")
+    folder = services.home.incoming(services.home.spill)
+    with SpilledJoin.open(file, folder, progress, memory_mb=services.settings.memory_limit_mb) as work:
+        work.load_features()
+        progress("verifying", 0.0)
+        messages = services.messages.accept_all(files.messages, files.labels_key)
+        check_one_label(messages)
+        check_correctable(messages, correction)
+        work.load_messages(messages, correction)
+        joined_file = work.write(files.out, unmatched=files.unmatched, force=files.force, limits=limits)
+    return {
+        "table": str(files.out),
+        "counts": joined_file.counts.model_dump(),
+        "messages": [
+            {"release": m.release, "already_accepted": not m.fresh}
+            | (NO_CORRECTION if m.manifest.public_domain.nominal else c.as_json())
+            for m, c in zip(messages, joined_file.corrections, strict=True)
+        ],
+    }
+
+
+def evaluate_files(
+    services: Services,
+    model: Path,
+    named: list[Path],
+    key: VerifyingKey | None,
+    features: Path,
+    id_column: str,
+    progress: Progress,
+) -> dict[str, Any]:
+    """The error of a saved model on hold-out messages, which are accounted for like any other."""
+    saved = load_model(model)
+    progress("reading features", 0.0)
+    table = read_for_training(services.settings, features, id_column, None)
+    messages = services.messages.accept_all(named, key)
+    progress("joining and predicting", 0.5)
+    return evaluate_on_messages(saved, messages, table, threads=services.settings.threads)
+
+
+def read_for_training(
+    settings: Settings, features: Path, id_column: str, text: Sequence[str] | None, *, narrow: bool = False
+) -> FeatureTable:
+    """The whole table in memory; `text` and `narrow` as in `read_features`.
+
+    Raises TooLarge with a way out where it would take more than a training may.
+    """
+    size, limit = decoded_bytes(features) // MIB, settings.table_bytes // MIB
+    if size > limit:
+        raise TooLarge(
+            f"'{features}' takes at least {size:,} MiB in memory; a training may read {limit:,} MiB. Raise "
+            "FEATURES_PARTY_TRAINING_MEMORY_MB on a larger machine, train on fewer rows or columns, or write the table "
+            "with 'join', which needs no memory for it, and train with a library that reads it piece by piece."
+        )
+    return read_features(features, id_column, text=text, narrow=narrow)
+
+
+def train_files(services: Services, files: Files, learning: Learning, progress: Progress) -> dict[str, Any]:
+    """Train on files and save the model to the folder `out`; returns its card."""
+    files.check()
+    earlier = None if learning.warm_start is None else services.models.named(learning.warm_start)
+    progress("reading features", 0.0)
+    table = read_for_training(
+        services.settings, files.features, files.id_column, tuple(learning.categorical), narrow=True
+    )
+    messages = services.messages.accept_all(files.messages, files.labels_key)
+    if files.unmatched is not None:
+        list_unmatched(join(messages, table, "none"), files.unmatched, force=files.force)
+    with replacing(files.out, files.force) as temporary:
+        return services.trainer.train(messages, table, learning, temporary, progress, earlier=earlier)

@@ -1,0 +1,1 @@
+"""Libraries that a data scientist has: scikit-learn, frames, MLflow."""

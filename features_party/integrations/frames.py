@@ -1,0 +1,145 @@
+"""Labels for those who train in their own stack, in Python: feature frames in, frames with labels out.
+
+    from features_party.integrations.frames import labeled_frame
+
+    frame = labeled_frame(["day-1.parquet", "day-2.parquet"], features, id_column="click_id", as_="pandas")
+
+As on the command line, every message is verified and accounted for in this party's own audit store first; settings
+(`FEATURES_PARTY_HOME` ...) come from the environment.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from features_party.bootstrap import bootstrap
+from features_party.files.jobs import read_for_training
+from features_party.models.trainer import check_one_label
+from features_party.settings import Settings
+from features_party.tables.feature_tables import FeatureTable, feature_table
+from features_party.tables.join import check_correctable, join, refuse_taken
+from features_party.tables.unmatched import WATCHED
+from features_party.training.correction import check_correction
+from features_party.training.fitting import judged
+from label_dp.columnar.csv_types import exact_types, with_types
+from label_dp.columnar.frames import Frame, as_table
+from label_dp.columnar.tables import is_parquet, require_columns
+from label_dp.documents.signing import VerifyingKey
+from label_dp.errors import InvalidInput
+from label_dp.installing import pip_install
+
+PathLike: TypeAlias = str | os.PathLike[str]
+Messages: TypeAlias = PathLike | Iterable[PathLike]
+Kind = Literal["arrow", "pandas", "polars"]
+INDEX = "the index"
+
+
+def labeled_frame(
+    messages: Messages,
+    features: Frame | PathLike,
+    *,
+    id_column: str,
+    labels_key: PathLike | VerifyingKey | None = None,
+    correction: str = "auto",
+    as_: Kind = "arrow",
+    settings: Settings | None = None,
+) -> Any:
+    """The rows of `features` that have a label, in their order, with four more columns: `raw_label`, `corrected_label`
+    and `noise_variance` (float64; the variance of the corrected label, in squared label units) and `release`.
+    Labels that are classes have their names as `raw_label`; of more than two there are no corrected columns.
+
+    `messages` are paths as `--message` takes them, `features` an Arrow table, a pandas or polars frame or a path;
+    column types stay, an index does not. An example in several messages has a row for each. `labels_key` None: the
+    pinned key that a message names. Raises the errors of `join`: VerificationFailed, InvalidTable, InvalidRows ...
+    """
+    check_correction(correction)
+    to_kind = _converter(as_)
+    with closing(bootstrap(settings)) as party:
+        if isinstance(features, str | os.PathLike):
+            read = read_for_training(party.settings, Path(features), id_column, None)
+            table = read.whole
+            if not is_parquet(Path(features)):
+                table = with_types(table, exact_types([table], read.features.column_names))
+        else:
+            table = as_table(features)
+            read = feature_table(table, id_column)
+        refuse_taken(table.column_names)
+        accepted = party.messages.accept_all(paths_of(messages), key_of(labels_key))
+        check_one_label(accepted)
+        check_correctable(accepted, correction)
+        joined = join(accepted, read, correction, WATCHED)
+        if joined.counts.unmatched_warning is not None:
+            warnings.warn(joined.counts.unmatched_warning, stacklevel=2)
+        found = joined.labelled(table)
+    return to_kind(found)
+
+
+def noise_weights(frame: Frame) -> npt.NDArray[np.float64]:
+    """float64[n], of mean 1: how much each row of a `labeled_frame` says, for the `sample_weight` of any learner.
+
+    Inverse to the noise variance of a row's label and the variance of the labels without noise. Equal where all rows
+    have equal noise, as those of one message do. Raises InvalidTable where the columns of `labeled_frame` are missing.
+    """
+    table = as_table(frame)
+    require_columns(table.column_names, ["corrected_label", "noise_variance"], "the frame")
+    labels, noise = (np.asarray(table[name].to_numpy(), np.float64) for name in ("corrected_label", "noise_variance"))
+    weights = judged(labels, noise, math.inf)[1]
+    return np.ones(len(labels)) if weights is None else weights
+
+
+def identified(frame: Frame, id_column: str | None) -> FeatureTable:
+    """A frame as features; None: the index of a pandas frame has the ids. Raises InvalidInput, and InvalidTable and
+    InvalidRows as `read_features`."""
+    if id_column is not None:
+        return feature_table(as_table(frame), id_column, "X")
+    index = getattr(frame, "index", None)
+    if index is None or type(frame).__module__.split(".")[0] != "pandas":
+        raise InvalidInput("id_column=None takes the ids of the index of a pandas frame; name the column with ids.")
+    if index.nlevels > 1:
+        raise InvalidInput("The index of the frame has several levels (a MultiIndex); ids are one level, or a column.")
+    import pyarrow as pa
+
+    ids = pa.array(index.astype("string") if index.dtype == object else index)
+    return feature_table(as_table(frame).append_column(INDEX, ids), INDEX, "X")
+
+
+def paths_of(messages: Messages) -> list[Path]:
+    """Raises InvalidInput for none."""
+    named = [messages] if isinstance(messages, str | os.PathLike) else list(messages)
+    if not named:
+        raise InvalidInput("Name at least one message.")
+    return [Path(path) for path in named]
+
+
+def key_of(labels_key: PathLike | VerifyingKey | None) -> VerifyingKey | None:
+    """Raises InvalidFile."""
+    if labels_key is None or isinstance(labels_key, VerifyingKey):
+        return labels_key
+    return VerifyingKey.load(Path(labels_key))
+
+
+def _converter(kind: str) -> Any:
+    """A function from an Arrow table to that kind of frame. Raises InvalidInput where its library is missing."""
+    try:
+        if kind == "arrow":
+            return lambda table: table
+        if kind == "pandas":
+            import pandas  # noqa: F401 - Arrow converts; it must be there
+
+            return lambda table: table.to_pandas()
+        if kind == "polars":
+            import polars
+
+            return polars.from_arrow
+    except ImportError:
+        raise InvalidInput(f"{kind} is not installed: {pip_install(kind)}.") from None
+    raise InvalidInput(f"There is no frame '{kind}'; choose arrow, pandas or polars.")

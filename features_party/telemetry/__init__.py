@@ -1,0 +1,1 @@
+"""Steps of work as metrics and traces see them."""

@@ -1,0 +1,4 @@
+"""Answers that stand around the message: calibration, median, rectangle, linear model and prediction.
+
+The core finds them by name, and works without them.
+"""

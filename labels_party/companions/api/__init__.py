@@ -1,0 +1,10 @@
+"""Calls of the companions beside those that every kind of answer has."""
+
+from __future__ import annotations
+
+from labels_party.companions.api import calibrations, predictors
+
+ROUTERS = (calibrations.router, predictors.router)
+DEPENDS_ON_LABELS = frozenset(
+    {"/v1/batches/{batch}/calibrations", "/v1/batches/{batch}/calibration-allowance", "/v1/predictors"}
+)

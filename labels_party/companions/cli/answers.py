@@ -1,0 +1,97 @@
+"""`answers`, `answer`, and what people see of a signed answer of any kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from label_dp.cli.answers import answer_rows, budget_rows, headline, show_result
+from label_dp.cli.output import emit, say, table
+from label_dp.cli.panels import AROUND
+from label_dp.cli.party_commands import Force, Json
+from labels_party.cli.app import app, services
+from labels_party.cli.lists import (
+    GIVEN,
+    Audience,
+    Most,
+    PopulationName,
+    Since,
+    Until,
+    acknowledged,
+    everything_given,
+    fetched,
+    given_row,
+)
+from labels_party.cli.names import told_apart
+
+
+@app.command(rich_help_panel=AROUND)
+def answers(
+    population: PopulationName = None,
+    audience: Audience = None,
+    since: Since = None,
+    until: Until = None,
+    kind: Annotated[
+        str | None, typer.Option(help="Only calibration, median, rectangle, linear-model or prediction.")
+    ] = None,
+    limit: Most = 1000,
+    as_json: Json = False,
+) -> None:
+    """Every answer that was charged, oldest first: what it is, of which batch, for whom, at which ε, who asked."""
+    from labels_party.work.kind import ANSWERS
+
+    wanted = {"population": population, "audience": audience, "since": since, "until": until, "kind": kind}
+    found = everything_given(ANSWERS, limit, **wanted)
+
+    def human() -> None:
+        if not found:
+            say("No answer fits: calibrate, median, rectangle, linear-model and predict give some.")
+            return
+        rows = [[a["id"], a["kind"], *given_row(a), a["delta"], fetched(a), acknowledged(a)] for a in found]
+        heads = ["answer", "kind", *GIVEN, "δ", "last fetched", "acknowledged"]
+        table("Answers; `labels-party answer ANSWER --out FILE.json` writes one", heads, rows)
+
+    emit(found, as_json, human)
+
+
+@app.command(rich_help_panel=AROUND)
+def answer(
+    name: Annotated[str, typer.Argument(metavar="ANSWER", help="Id of a charged or published answer.")],
+    out: Annotated[Path, typer.Option(help="Where its signed document goes (.json).")],
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write the signed document of an answer once more, byte for byte; nothing is charged."""
+    from labels_party.companions.files import write_out
+    from labels_party.files.jobs import finish
+    from labels_party.work.kind import ANSWERS
+
+    party = services(existing=True)
+    with told_apart(party, name):
+        finish(party, name, ANSWERS)
+    result = write_out(party, name, out, force=force)
+    emit(result, as_json, lambda: show_answer(result))
+
+
+def show_answer(data: dict[str, Any]) -> None:
+    """What people see of a signed answer, or of one that waits for an approval."""
+    if "next" in data:
+        say(f"{data['answer']} is {data['state']}: {data['next']}")
+        return
+    eps = data["epsilon"]
+    rows = [
+        ["document", str(data["out"])],
+        ["answer", f"{data['answer']}, a {data['kind']} of batch {data['batch']}"],
+        ["population", f"{data['population']} ({data['label']}), {data['examples']:,} examples, all charged"],
+        ["audiences", ", ".join(data["audiences"])],
+        ["ε", f"{eps['total']}; δ = {eps['delta']}"],
+        *budget_rows(data),
+    ]
+    if data["delta_lifetime"] != "0":
+        rows += [["δ budget", f"{data['delta_spent']} of {data['delta_lifetime']} spent per example"]]
+    rows += answer_rows(data["parameters"], data, data["facts"])
+    rows += [["signed by", data["key_id"]], ["public key", str(data["labels_key"])]]
+    table(f"Signed answer{headline(data)}", ["", ""], rows)
+    show_result(data["parameters"], data)

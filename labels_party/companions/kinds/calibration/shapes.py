@@ -1,0 +1,241 @@
+"""Shapes of a calibration's map: one entry each; the service, REST and command line need no change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from label_dp.companions.kinds.calibration import (
+    BinsFacts,
+    GridFacts,
+    KnotsFacts,
+    MediansFacts,
+    MonotoneFacts,
+    PiecesFacts,
+)
+from label_dp.companions.maps.monotone import MonotoneMap
+from label_dp.companions.maps.monotone_grid import MonotoneGrid
+from label_dp.companions.maps.shapes import (
+    BINS,
+    FORMS,
+    GRID,
+    GRID_CELLS,
+    MAX_DIGITS,
+    ShapeForm,
+    bins_cells,
+    bins_option,
+    grid_cells,
+    is_lipschitz,
+)
+from label_dp.documents.kind import Facts
+from label_dp.domain import Domain
+from label_dp.errors import InvalidInput, InvalidMechanism
+from label_dp.numbers import rounded_up
+from label_dp.privacy import Epsilon
+from labels_party.companions.mechanisms.isotonic.binned_means import BinnedMeans
+from labels_party.companions.mechanisms.isotonic.binned_medians import BinnedMedians
+from labels_party.companions.mechanisms.isotonic.binning import default_bins
+from labels_party.companions.mechanisms.isotonic.cells import Cells
+from labels_party.companions.mechanisms.isotonic.depth import cut_places, default_levels, planned
+from labels_party.companions.mechanisms.isotonic.fit import Design, design
+from labels_party.companions.mechanisms.isotonic.shape_options import TAKES, ShapeOptions
+from labels_party.companions.mechanisms.isotonic.surfaces import SurfacePlan, axis_cells
+from labels_party.companions.mechanisms.isotonic.total_order import isotonic
+
+IntArray = npt.NDArray[np.int64]
+Options = Mapping[str, int | str]
+DECIMAL = "lipschitz"  # the one option that is no whole number
+AUTO, MONOTONE = "auto", "monotone"
+SOURCE = "Ghazi, Kamath, Kumar & Manurangsi 2022, Private Isotonic Regression"
+BINS_SOURCE = "Zadrozny & Elkan 2001 (bins), with noisy sums (Dwork, McSherry, Nissim & Smith 2006)"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a fit is before it sees a label: public, and known to whoever asks.
+
+    `n` counts the scores that were sent and `distinct` those of them that differ, both at most the batch: what a shape
+    makes of the size of the data is made of them, and where cuts and cells may lie of `sent` int64[s], the first scores
+    that were sent: no map says which ids were met, or how many. `cells`, of bins and grids: along each score.
+    """
+
+    domain: Domain
+    x_size: int
+    epsilon: Epsilon
+    loss: str
+    n: int
+    distinct: int
+    options: Options
+    sent: IntArray
+    cells: tuple[Cells, ...] = ()
+
+
+Axes = Callable[[Options, IntArray, Sequence[int], int, Epsilon, str], tuple[Cells, ...]]
+
+
+@dataclass(frozen=True)
+class ShapeEntry:
+    """`plan` says what a reader should know of the fit, and refuses, before anything is charged, all that `fit` could
+    refuse. `fit` gets x int[m] below `x_size` (of two scores int[2, m]) and label positions int[m], m ≥ 0, and is ε-DP
+    in the labels. `axes`: the cells along each score, from options, public numbers int64[scores, m] with m ≥ 1, of how
+    many there can be of each, n, ε and the loss."""
+
+    form: ShapeForm
+    plan: Callable[[Terms], Facts]
+    fit: Callable[[Terms, Any, Any], MonotoneMap | MonotoneGrid]
+    axes: Axes | None = None
+    source: str = SOURCE
+
+
+def fitted(shape: str, terms: Terms, x: IntArray, labels: IntArray) -> tuple[MonotoneMap | MonotoneGrid, Facts]:
+    """The private map of a shape, and the plan's facts; likewise where no example was met."""
+    entry = SHAPES[shape]
+    facts = entry.plan(terms)
+    return entry.fit(terms, x, labels), facts
+
+
+# --- monotone ---------------------------------------------------------------------------------------------
+
+
+def _levels(terms: Terms) -> int:
+    given = terms.options.get("levels")
+    if given is not None:
+        return int(given)
+    places = cut_places(terms.distinct, terms.x_size, "points")
+    return default_levels(terms.domain, terms.n, places, terms.epsilon, terms.loss)
+
+
+def _plan_monotone(terms: Terms) -> Facts:
+    levels = _levels(terms)
+    planned(terms.domain, terms.n, terms.distinct, terms.x_size, terms.epsilon, terms.loss, levels=levels)
+    return MonotoneFacts(algorithm="1", levels=levels, cuts="points")
+
+
+def _fit_monotone(terms: Terms, x: Any, labels: Any) -> MonotoneMap:
+    levels, given = _levels(terms), (terms.domain, terms.x_size, terms.epsilon, terms.loss)
+    return isotonic(x, labels, *given, levels=levels, places=terms.sent)
+
+
+# --- means and medians of public cells --------------------------------------------------------------------
+
+
+def _bins_axes(
+    options: Options, numbers: IntArray, sizes: Sequence[int], n: int, epsilon: Epsilon, loss: str
+) -> tuple[Cells, ...]:
+    most = bins_cells(options.get("cells", default_bins(n, epsilon, len(sizes), loss)), len(sizes))
+    return tuple(axis_cells(x, size, m) for x, size, m in zip(numbers, sizes, most, strict=True))
+
+
+def _binned(terms: Terms) -> BinnedMeans | BinnedMedians:
+    kind = BinnedMedians if terms.loss == "absolute" else BinnedMeans
+    return kind(terms.domain, terms.cells, terms.n, terms.epsilon)
+
+
+def _plan_bins(terms: Terms) -> Facts:
+    found = _binned(terms)
+    cells = "x".join(map(str, found.shape))
+    if isinstance(found, BinnedMedians):
+        return MediansFacts(algorithm="medians of cells", cells=cells, rank_error=f"{rounded_up(found.rank_error):.6g}")
+    return BinsFacts(algorithm="noisy sums of cells", cells=cells)
+
+
+def _fit_bins(terms: Terms, x: Any, labels: Any) -> MonotoneMap | MonotoneGrid:
+    return _binned(terms).fit(x, labels)
+
+
+# --- further constraints (the paper's Appendix C) ---------------------------------------------------------
+
+
+def _design(shape: str, terms: Terms) -> Design:
+    options: Any = dict(terms.options)
+    return design(shape, terms.domain, terms.x_size, terms.n, terms.epsilon, terms.loss, ShapeOptions(**options))
+
+
+def _constrained(shape: str) -> ShapeEntry:
+    def plan(terms: Terms) -> Facts:
+        found = _design(shape, terms)
+        if shape == "pieces":
+            return PiecesFacts(algorithm="appendix C", values=found.values, cells=found.cells)
+        return KnotsFacts(algorithm="appendix C", values=found.values, knots=found.knots, steps=found.steps)
+
+    def fit(terms: Terms, x: Any, labels: Any) -> MonotoneMap:
+        return _design(shape, terms).fit(x, labels, places=terms.sent)
+
+    return ShapeEntry(FORMS[shape], plan, fit)
+
+
+# --- two scores (the paper's Algorithm 3) -----------------------------------------------------------------
+
+
+def _grid_axes(options: Options, numbers: IntArray, sizes: Sequence[int], *_more: Any) -> Any:
+    most = grid_cells(str(options.get("cells", GRID_CELLS)))
+    return tuple(axis_cells(x, size, m) for x, size, m in zip(numbers, sizes, most, strict=True))
+
+
+def _surface(terms: Terms) -> SurfacePlan:
+    first, second = terms.cells
+    values: Any = terms.options.get("values")
+    return SurfacePlan(terms.domain, (first, second), terms.n, terms.epsilon, terms.loss, values)
+
+
+def _plan_grid(terms: Terms) -> Facts:
+    surface_plan = _surface(terms)
+    return GridFacts(algorithm="3", values=surface_plan.values, cells="x".join(map(str, surface_plan.shape)))
+
+
+def _fit_grid(terms: Terms, x: Any, labels: Any) -> MonotoneGrid:
+    return _surface(terms).fit(x, labels)
+
+
+SHAPES: dict[str, ShapeEntry] = {
+    BINS: ShapeEntry(FORMS[BINS], _plan_bins, _fit_bins, _bins_axes, BINS_SOURCE),
+    MONOTONE: ShapeEntry(FORMS[MONOTONE], _plan_monotone, _fit_monotone),
+    **{shape: _constrained(shape) for shape in TAKES},
+    GRID: ShapeEntry(FORMS[GRID], _plan_grid, _fit_grid, _grid_axes),
+}
+
+
+def _plain(text: str) -> str:
+    """A decimal in the one spelling that signed documents have. Raises InvalidInput."""
+    try:
+        short = text.isascii() and len(text) <= MAX_DIGITS
+        plain = format(Decimal(text).normalize(Context(prec=MAX_DIGITS)), "f") if short else ""
+    except ArithmeticError:
+        plain = ""
+    if not is_lipschitz(plain):
+        raise InvalidMechanism("'lipschitz' is a decimal number greater than zero, such as 0.05.")
+    return plain
+
+
+def parse_options(shape: str, options: Mapping[str, Any]) -> dict[str, int | str]:
+    """The options of a shape, whole numbers but for decimals, which stay text; `plan` says whether they are in range.
+
+    Raises InvalidInput, InvalidMechanism (the cells of a grid).
+    """
+    entry = SHAPES.get(shape)
+    if entry is None:
+        raise InvalidInput(f"There is no shape '{shape}'; choose one of {', '.join((AUTO, *SHAPES))}.")
+    found: dict[str, int | str] = {}
+    for name, value in options.items():
+        if name not in entry.form.options:
+            known = ", ".join(entry.form.options) or "none"
+            raise InvalidInput(f"The shape '{shape}' has no option '{name}'; its options: {known}.")
+        text = str(value)
+        if name == DECIMAL:
+            found[name] = _plain(text)
+        elif (shape, name) == (GRID, "cells"):
+            found[name] = "x".join(map(str, grid_cells(text)))
+        elif (shape, name) == (BINS, "cells"):
+            found[name] = bins_option(text)
+        elif text.isascii() and text.isdigit() and len(text) <= 9:
+            found[name] = int(text)
+        else:
+            raise InvalidInput(f"The option '{name}' of shape '{shape}' is a whole number.")
+    if entry.form.needs is not None and entry.form.needs not in found:
+        raise InvalidInput(f"The shape '{shape}' needs the option '{entry.form.needs}'.")
+    return found

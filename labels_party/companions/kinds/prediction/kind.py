@@ -1,0 +1,64 @@
+"""A prediction: one query of a predictor, and its answer. Its whole work is one transaction (`queries.py`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from label_dp.companions.kinds.prediction import PREDICTION
+from labels_party.companions.kinds.answer import Computed, DocumentKind
+from labels_party.companions.kinds.prediction.methods import METHODS, value_of
+from labels_party.companions.kinds.prediction.predictors import Predictor, split_of
+from labels_party.labels.batches import Batch
+from labels_party.ledger.populations import Population
+from labels_party.work.kind import AtOnceKind, ChargedWork, PlannedWork, SignedFiles, Work
+
+
+@dataclass(frozen=True)
+class Query:
+    """What is asked of a predictor by its `codes`; `digest` is the keyed one that it goes by. `fact` is what the model
+    says, which nobody sees. `by_audience`: who asks; None: the owner."""
+
+    predictor: Predictor
+    codes: tuple[int, ...]
+    digest: str
+    fact: int
+    by_audience: str | None
+
+
+class PredictionKind(DocumentKind[Query], AtOnceKind[Query]):
+    name = PREDICTION
+    handed_on = True
+
+    def asker(self, wish: Query) -> str | None:
+        return wish.by_audience
+
+    def plan(self, batch: Batch, population: Population, wish: Query) -> PlannedWork:
+        plan, by = wish.predictor.plan, wish.by_audience
+        parameters = {
+            "predictor": wish.predictor.id,
+            "method": plan.method,
+            "query": plan.features.shown(wish.codes),
+            "threshold": plan.threshold,
+        }
+        details = {"answer": PREDICTION, "predictor": wish.predictor.id, "query": wish.digest}
+        audiences = () if by is None else (by,)
+        return PlannedWork(PREDICTION, split_of(plan.epsilon), parameters, details, audiences=audiences, by_audience=by)
+
+    def draw(self, paid: ChargedWork, wish: Query) -> SignedFiles:
+        plan = wish.predictor.plan
+        method = METHODS[plan.method]
+        result = {"value": value_of(plan, paid.population.domain, method.draw(plan, wish.fact))}
+        computed = Computed(result, plan.method, method.source, method.facts(plan), method.adjacency)
+        return self.document(paid, paid.population.audiences, computed)
+
+    def seen(self, described: dict[str, Any], role: str, audience: str | None) -> dict[str, Any]:
+        """What was asked of a predictor is for who asked, and for the owner."""
+        if role == "features":
+            return described | {"audiences": [audience]}
+        if role == "auditor":
+            return described | {"parameters": {k: v for k, v in described["parameters"].items() if k != "query"}}
+        return described
+
+    def event(self, work: Work) -> dict[str, Any]:
+        return super().event(work) | {"predictor": work.plan["predictor"]}

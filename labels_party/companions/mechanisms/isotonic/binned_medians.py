@@ -1,0 +1,83 @@
+"""Calibration by private medians of public cells, for the absolute loss: see `binning.py`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from label_dp.companions.maps.monotone import MonotoneMap
+from label_dp.companions.maps.monotone_grid import MonotoneGrid
+from labels_party.companions.mechanisms.isotonic.binning import CellPlan, IntArray
+from labels_party.companions.mechanisms.isotonic.grid import UNITS, in_units
+from labels_party.companions.mechanisms.isotonic.total_order import AnyInts
+from labels_party.mechanisms.choice import choose, rate_of
+from labels_party.mechanisms.entropy import Keystream, Uint64Source
+from labels_party.mechanisms.quantiles import rank_losses, scale_grid
+
+LISTED = 1 << 10  # labels that are all candidates of a median
+SPREAD = 1 << 9  # candidates that are evenly spaced where they are not
+BETA = 20  # a stated rank error is exceeded once in so many fits
+MEDIAN = Fraction(1, 2)
+
+
+@dataclass(frozen=True)
+class BinnedMedians(CellPlan):
+    """Medians, for the absolute loss, each by the exponential mechanism on ranks (`private_median.quantiles`)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rate_of(self.epsilon.fraction, 1)
+
+    @property
+    def rate(self) -> Fraction:
+        """c of P[v] ∝ e^(−c·rank loss of v)."""
+        return rate_of(self.epsilon.fraction, 1)
+
+    @property
+    def candidates(self) -> IntArray:
+        """int64[V]: the positions that a median may take, public: every label of 1,024; of more, evenly spaced ones and
+        such as lie dense on a logarithmic scale around 0, where a domain was declared too wide."""
+        k = self.domain.k
+        if k <= LISTED:
+            return np.arange(k)
+        even = np.array([at * (k - 1) // (SPREAD - 1) for at in range(SPREAD)], np.int64)
+        return np.union1d(even, scale_grid(k, int(self.domain.index(np.zeros(1))[0][0])))
+
+    @property
+    def rank_error(self) -> float:
+        """By how many labels the median of a cell misses half of them at most, in all cells of 19 fits of 20, beside
+        what lies between two candidates."""
+        return math.log(self.candidates.size * self.count * BETA) / float(self.rate)
+
+    def fit(self, x: AnyInts, y_positions: AnyInts, source: Uint64Source | None = None) -> MonotoneMap | MonotoneGrid:
+        """As `CellPlan.fit`.
+
+        Guarantee. Of the m examples of a cell, a number that is public, replacing a label moves how many lie below a
+        candidate, or up to it, by 1 at most, hence its rank loss; the choice at rate (ε − SLACK)/2 is ε-DP with its
+        rounding (`choice.rate_of`). There is one choice a cell, whatever is in it; all else follows from what was
+        chosen, x and public numbers. Cells are disjoint, so they cost ε together (parallel composition).
+        """
+        below, upto, counts = self.ranks(x, y_positions)
+        stream, rate = Keystream() if source is None else source, self.rate / MEDIAN.denominator
+        chosen = [
+            choose(rank_losses(low, high, MEDIAN, int(m)), rate, stream)
+            for low, high, m in zip(below, upto, counts, strict=True)
+        ]
+        found = in_units(self.domain, self.candidates, UNITS)[chosen]
+        return self._map(np.where(counts == 0, 0, found).astype(np.float64), counts)
+
+    def ranks(self, x: AnyInts, y_positions: AnyInts) -> tuple[IntArray, IntArray, IntArray]:
+        """int64[M, V] twice and int64[M]: how many labels of each cell lie below each candidate, and up to it, which is
+        not private yet; and how many there are. Raises InvalidInput."""
+        at, labels = self._placed(x, y_positions)
+        candidates = self.candidates
+        wide = candidates.size + 1
+        tables = []
+        for side in ("right", "left"):
+            first = np.searchsorted(candidates, labels, side=side)
+            table = np.bincount(at * wide + first, minlength=self.count * wide).reshape(self.count, wide)
+            tables.append(np.cumsum(table[:, :-1], axis=1))
+        return tables[0], tables[1], np.bincount(at, minlength=self.count)

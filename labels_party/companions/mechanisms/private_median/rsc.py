@@ -1,0 +1,197 @@
+"""Reorder–Slice–Compute: a data set that private algorithms use up slice by slice (Cohen, Lyu, Nelson, Sarlós & Stemmer
+2023; "Differentially private median and more").
+
+A step chooses an ordering of what is left, a size and an algorithm, all of which may depend on what earlier steps
+showed and on nothing else; takes the first elements, shows what the algorithm makes of them, and drops them. What all
+steps cost together is decided beforehand by a `Plan`, from public facts; `label_dp.companions.costs.slices` proves it.
+A session that leaves its plan is refused before it reads another element.
+
+Neighbours differ in one element replaced, and n is public. Two things the proof needs are done here, not left to
+algorithms: they get the elements of a slice in a fresh uniform order, so that neighbouring slices differ in one place;
+and where sizes are noisy, an algorithm that is private for a fixed number of elements gets exactly that many, a uniform
+subset of its slice, filled up with `blank` where the data run out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from label_dp.companions.costs.slices import (
+    ADVANCED,
+    COMPOSITION,
+    NOISY,
+    Cost,
+    SliceNoise,
+    Step,
+    advanced,
+    cut_off,
+    in_order,
+)
+from label_dp.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
+from labels_party.companions.mechanisms.private_median.accounting import noisy_path, noisy_slices
+from labels_party.mechanisms.entropy import Keystream, Uint64Source
+
+Rows = npt.NDArray[Any]
+Keys = npt.NDArray[np.int64]
+Order = Callable[[Rows], Keys]
+T_co = TypeVar("T_co", covariant=True)
+T = TypeVar("T")
+
+BLOCK = 4096  # words at a time
+FREE = Step(Fraction(0))
+
+
+class Algorithm(Protocol[T_co]):
+    """`step` is what it costs; it is a promise of whoever wrote it, proved in its docstring."""
+
+    @property
+    def step(self) -> Step: ...
+
+    def __call__(self, rows: Rows) -> T_co: ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps of a session in order, none of which may cost more than planned, and what they cost together.
+
+    `noise` None: slices of exactly the size asked for. With noise, `delta` is what the bound of `noisy_slices` and of
+    `advanced` may spend beyond the steps' own. The cheapest bound that holds is charged; `rule` is its name.
+    """
+
+    steps: tuple[Step, ...]
+    n: int
+    noise: SliceNoise | None = None
+    delta: Fraction = Fraction(0)
+
+    def __post_init__(self) -> None:
+        if not self.steps or self.n < 1:
+            raise InvalidInput("A session needs at least one step and one element.")
+        if not 0 <= self.delta < 1:
+            raise InvalidEpsilon("δ lies between 0 and 1.")
+
+    @property
+    def bounds(self) -> dict[str, Cost]:
+        """Every bound that is proved for this plan, by name."""
+        found = {COMPOSITION: in_order(self.steps)}
+        if self.delta > 0:
+            found[ADVANCED] = advanced(self.steps, self.delta)
+            if self.noise is not None:
+                noisy = noisy_slices(self._worst, len(self.steps), self.noise, self.delta, self.n)
+                if noisy is not None:
+                    found[NOISY] = noisy
+        return found
+
+    @property
+    def _worst(self) -> Step:
+        added = max(s.epsilon if s.added is None else s.added for s in self.steps)
+        return Step(max(s.epsilon for s in self.steps), max(s.delta for s in self.steps), added=added)
+
+    @property
+    def rho(self) -> tuple[int, ...]:
+        """The numbers that prove what is charged, where it is the bound of noisy slices."""
+        if self.noise is None or self.rule != NOISY:
+            return ()
+        return noisy_path(self._worst, len(self.steps), self.noise, self.delta)
+
+    @property
+    def rule(self) -> str:
+        bounds = self.bounds
+        return min(bounds, key=lambda name: (bounds[name].epsilon, bounds[name].delta))
+
+    @property
+    def cost(self) -> Cost:
+        return self.bounds[self.rule]
+
+    @property
+    def most_noise(self) -> int:
+        """The most that a slice may exceed its size by."""
+        return 0 if self.noise is None else cut_off(self.noise, self.delta, len(self.steps), self.n)
+
+
+class Session:
+    """The elements that are left, and the steps that are. Not for several threads."""
+
+    def __init__(
+        self, rows: Rows, plan: Plan, *, blank: Sequence[int] | int = 0, source: Uint64Source | None = None
+    ) -> None:
+        """`rows`: n elements, [n] or [n, width] of whole numbers. Raises InvalidInput."""
+        if len(rows) != plan.n or not np.issubdtype(rows.dtype, np.integer):
+            raise InvalidInput("A session takes as many elements as planned, in whole numbers.")
+        self.plan, self.source = plan, Keystream() if source is None else source
+        self._rows, self._blank, self._taken = rows, np.asarray(blank, rows.dtype), 0
+
+    def step(self, algorithm: Algorithm[T], size: int, order: Order | None = None) -> T:
+        """What `algorithm` makes of the first about `size` elements by `order` (smallest key first; None: uniform).
+
+        `order` gives every element a key that depends on that element and on public things alone; of equal keys the
+        element that came earlier goes first. Raises InvalidMechanism where the step is not the planned one.
+        """
+        if self._taken >= len(self.plan.steps):
+            raise InvalidMechanism("All steps that were planned and paid for have been taken.")
+        planned, asked = self.plan.steps[self._taken], algorithm.step
+        if asked.epsilon > planned.epsilon or asked.delta > planned.delta or planned.shuffled != (order is None):
+            raise InvalidMechanism("This step costs more than planned, or orders its elements otherwise.")
+        added = asked.epsilon if asked.added is None else asked.added
+        if added > (planned.epsilon if planned.added is None else planned.added):
+            raise InvalidMechanism("This step costs more than planned where an element is added.")
+        if size < 0:
+            raise InvalidInput("The size of a slice must not be negative.")
+        self._taken += 1
+        many = size + (0 if self.plan.noise is None else geometric(self.plan.noise, self.plan.most_noise, self.source))
+        if order is None:
+            first = permutation(len(self._rows), self.source)
+        else:
+            keys = order(self._rows)
+            if keys.shape != (len(self._rows),):
+                raise InvalidInput("An order gives one key for each element.")
+            first = np.argsort(keys, kind="stable")
+        inside, left = self._rows[first[:many]], np.sort(first[many:])
+        self._rows = self._rows[left]
+        inside = inside[permutation(len(inside), self.source)]
+        if self.plan.noise is not None and asked.added is None:
+            inside = self._exactly(inside, size)
+        return algorithm(inside)
+
+    def _exactly(self, rows: Rows, size: int) -> Rows:
+        """The first `size` of rows in uniform order, blanks where there are fewer."""
+        missing = max(size - len(rows), 0)
+        if not missing:
+            return rows[:size]
+        blanks = np.broadcast_to(self._blank, (missing, *rows.shape[1:]))
+        filled = np.concatenate([rows, blanks])
+        return np.asarray(filled[permutation(size, self.source)])
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Shows nothing: costs nothing. For elements that the next steps shall not see."""
+
+    step: Step = FREE
+
+    def __call__(self, rows: Rows) -> None:
+        return None
+
+
+def permutation(n: int, source: Uint64Source) -> npt.NDArray[np.int64]:
+    """int64[n]: a uniform order of 0 … n − 1, exact for ideal bits: drawn again where two of its keys are equal."""
+    while True:
+        keys = source.uint64(n)
+        order = np.argsort(keys, kind="stable").astype(np.int64)
+        if not np.any(np.diff(keys[order]) == 0):
+            return order
+
+
+def geometric(noise: SliceNoise, most: int, source: Uint64Source) -> int:
+    """J with P[J ≥ j] = αʲ for j ≤ `most`, where it is cut off. Always takes `most` words, whatever J is."""
+    found = most
+    for start in reversed(range(0, most, BLOCK)):
+        words = source.uint64(min(BLOCK, most - start))
+        stops = np.flatnonzero(words < np.uint64(noise.stop))
+        found = start + int(stops[0]) if stops.size else found
+    return found

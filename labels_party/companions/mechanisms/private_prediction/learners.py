@@ -1,0 +1,140 @@
+"""Learners for disjoint parts: nothing is promised of them but that a part's model depends on its examples alone.
+
+All give numbers: a share of the label range, or, of thresholded labels, something that is at least ½ where the model
+would say 1. How long fitting and predicting take and how much room a model has depends on sizes, not on labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from labels_party.companions.mechanisms.private_prediction import UNIT
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+State = Mapping[str, npt.NDArray[Any]]
+
+PENALTY = 1.0  # of the squared weights, as of one more example
+NEWTON_STEPS = 12
+ROUNDS, DEPTH, CELLS, RATE = 24, 3, 16, 0.3
+
+
+@dataclass(frozen=True)
+class Learner:
+    """`fit` makes the state of one part from x int64[n, D] and y float64[n] in [0, 1], n ≥ 0; all parts' states are
+    stacked. `predict` gives float64[m] for x int64[D] and the stacked state of m parts."""
+
+    name: str
+    fit: Callable[[IntArray, FloatArray], dict[str, npt.NDArray[Any]]]
+    predict: Callable[[State, IntArray], FloatArray]
+
+
+def stacked(learner: Learner, x: IntArray, y: FloatArray, part: IntArray, parts: int) -> dict[str, npt.NDArray[Any]]:
+    """The states of all parts of int64[n] `part`, one after the other; a part without examples has a model as well."""
+    order = np.argsort(part, kind="stable")
+    ends = np.searchsorted(part[order], np.arange(parts + 1))
+    found = [learner.fit(x[rows], y[rows]) for rows in (order[a:b] for a, b in pairwise(ends))]
+    return {name: np.stack([one[name] for one in found]) for name in found[0]}
+
+
+# --- linear --------------------------------------------------------------------------------------------------
+
+
+def _fit_ridge(x: IntArray, y: FloatArray) -> dict[str, npt.NDArray[Any]]:
+    rows = x.astype(np.float64) / UNIT
+    penalised = rows.T @ rows + PENALTY * np.eye(rows.shape[1])
+    return {"weights": np.linalg.solve(penalised, rows.T @ (y - 0.5))}
+
+
+def _predict_ridge(state: State, x: IntArray) -> FloatArray:
+    return np.asarray(0.5 + state["weights"] @ (x.astype(np.float64) / UNIT), np.float64)
+
+
+def _fit_logistic(x: IntArray, y: FloatArray) -> dict[str, npt.NDArray[Any]]:
+    """A fixed number of Newton steps; also of what lies between 0 and 1."""
+    rows = x.astype(np.float64) / UNIT
+    weights = np.zeros(rows.shape[1])
+    for _ in range(NEWTON_STEPS):
+        p = _logistic(rows @ weights)
+        gradient = rows.T @ (p - y) + PENALTY * weights
+        # never less than a tenth of the largest curvature, so that steps cannot run away
+        curved = (rows * np.maximum(p * (1 - p), 0.025)[:, None]).T @ rows + PENALTY * np.eye(rows.shape[1])
+        weights = weights - np.linalg.solve(curved, gradient)
+    return {"weights": weights}
+
+
+def _predict_logistic(state: State, x: IntArray) -> FloatArray:
+    return _logistic(state["weights"] @ (x.astype(np.float64) / UNIT))
+
+
+def _logistic(score: FloatArray) -> FloatArray:
+    small = np.exp(-np.abs(score))
+    return np.asarray(np.where(score >= 0, 1.0, small) / (1.0 + small), np.float64)
+
+
+# --- trees ---------------------------------------------------------------------------------------------------
+
+
+def _cells(x: IntArray) -> IntArray:
+    """int64, the same shape: coordinates as 0 … CELLS − 1."""
+    return np.minimum((x + UNIT) * CELLS // (2 * UNIT), CELLS - 1)
+
+
+def _fit_trees(x: IntArray, y: FloatArray) -> dict[str, npt.NDArray[Any]]:
+    """Boosting for the squared loss with whole trees of depth DEPTH: every node splits, so all trees are one size."""
+    cells, (n, width) = _cells(x), x.shape
+    inner, leaves = (1 << DEPTH) - 1, 1 << DEPTH
+    columns, cuts = np.zeros((ROUNDS, inner), np.int16), np.zeros((ROUNDS, inner), np.int16)
+    values = np.zeros((ROUNDS, leaves))
+    base = (y.sum() + 0.5) / (n + 1.0)
+    rest = y - base
+    offsets = np.arange(width) * CELLS
+    for t in range(ROUNDS):
+        node = np.zeros(n, np.int64)  # among those of its level
+        for level in range(DEPTH):
+            nodes = 1 << level
+            place = ((node[:, None] * width * CELLS) + offsets + cells).ravel()
+            size = nodes * width * CELLS
+            counts = np.bincount(place, minlength=size).reshape(nodes, width, CELLS).cumsum(2)
+            sums = np.bincount(place, np.repeat(rest, width), size).reshape(nodes, width, CELLS).cumsum(2)
+            left, total = sums[:, :, :-1], sums[:, :, -1:]
+            n_left, n_all = counts[:, :, :-1], counts[:, :, -1:]
+            gain = left**2 / (n_left + PENALTY) + (total - left) ** 2 / (n_all - n_left + PENALTY)
+            best = gain.reshape(nodes, -1).argmax(1)
+            at = nodes - 1 + np.arange(nodes)
+            columns[t, at], cuts[t, at] = best // (CELLS - 1), best % (CELLS - 1)
+            goes_right = cells[np.arange(n), columns[t, at[node]]] > cuts[t, at[node]]
+            node = 2 * node + goes_right
+        counted = np.bincount(node, minlength=leaves)
+        values[t] = RATE * np.bincount(node, rest, leaves) / (counted + PENALTY)
+        rest = rest - values[t][node]
+    return {"columns": columns, "cuts": cuts, "values": values, "base": np.array(base)}
+
+
+def _predict_trees(state: State, x: IntArray) -> FloatArray:
+    """DEPTH steps in every tree, wherever they lead."""
+    cells = _cells(x)
+    columns, cuts, values = state["columns"], state["cuts"], state["values"]
+    node = np.zeros(columns.shape[:2], np.int64)
+    for level in range(DEPTH):
+        at = (1 << level) - 1 + node
+        column = np.take_along_axis(columns, at[..., None], 2)[..., 0]
+        cut = np.take_along_axis(cuts, at[..., None], 2)[..., 0]
+        node = 2 * node + (cells[column] > cut)
+    return np.asarray(state["base"] + np.take_along_axis(values, node[..., None], 2)[..., 0].sum(1), np.float64)
+
+
+LEARNERS: dict[str, Learner] = {
+    learner.name: learner
+    for learner in (
+        Learner("ridge", _fit_ridge, _predict_ridge),
+        Learner("logistic", _fit_logistic, _predict_logistic),
+        Learner("trees", _fit_trees, _predict_trees),
+    )
+}

@@ -1,5 +1,0 @@
-"""Calibrations: scores of examples in, a private monotone map from score to label out."""
-
-from labels_party.kinds.calibration.kind import CalibrationKind
-
-KIND = CalibrationKind

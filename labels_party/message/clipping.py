@@ -1,0 +1,193 @@
+"""A release whose range of labels is bought: quantiles under ε_clip, then the release lives on the domain between them.
+
+The bounds are drawn first, in the attempt whose folder, prior and channel they belong to: an attempt that is abandoned
+takes them with it unseen. What is drawn is private, so that clipping to it, and choosing prior, bins and mechanism on
+the smaller domain, cost nothing more: ε_clip + ε_prior + ε_randomize = ε by sequential composition.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from label_dp.documents.manifest import Clipping
+from label_dp.domain import Domain
+from label_dp.errors import InvalidDomain, InvalidEpsilon, InvalidInput, InvalidMechanism
+from label_dp.losses import Loss, MatrixLoss
+from label_dp.prior_cells import prior_cells
+from label_dp.privacy import ZERO, Epsilon
+from labels_party.mechanisms.quantiles import (
+    EACH,
+    PLACES,
+    candidate_quantiles,
+    parse_quantile,
+    plan_quantiles,
+    scale_grid,
+)
+
+FloatArray = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+Ends = tuple[int, int]
+
+
+FAR_OUT = (
+    "the bound may miss by more labels than lie beyond the quantile, and then falls anywhere outside: take a larger ε "
+    "for it, or a quantile farther inside"
+)
+
+
+class Indexed(Protocol):
+    """Labels as their positions in a domain, chunk by chunk, with ids or without."""
+
+    def chunks(self) -> Iterator[tuple[Any, npt.NDArray[Any]]]: ...
+
+    def positions(self) -> Iterator[npt.NDArray[Any]]: ...
+
+
+@dataclass(frozen=True)
+class ClippedLabels:
+    """The same labels as positions in the part `ends` of their domain, those outside at its nearer end."""
+
+    labels: Indexed
+    ends: Ends
+
+    def chunks(self) -> Iterator[tuple[Any, npt.NDArray[Any]]]:
+        for ids, index in self.labels.chunks():
+            yield ids, self._within(index)
+
+    def positions(self) -> Iterator[npt.NDArray[Any]]:
+        return map(self._within, self.labels.positions())
+
+    def _within(self, index: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        first, last = self.ends
+        clipped: npt.NDArray[Any] = np.clip(index, first, last) - first
+        return clipped
+
+
+def parse_clipping(
+    quantile: str | float | Sequence[Any] | None, epsilon: str | int | float | None
+) -> tuple[tuple[str, ...], Epsilon]:
+    """Quantiles in their one spelling, and ε_clip: `Q` (the upper bound), `LOW:HIGH`, or a list of one or two.
+
+    Both are given, or neither: then () and 0. Raises InvalidInput, InvalidEpsilon.
+    """
+    if quantile is None and epsilon is None:
+        return (), ZERO
+    if quantile is None or epsilon is None:
+        raise InvalidInput("Buying a clipping bound takes both: its quantile, and the ε that it may cost.")
+    listed = quantile.split(":") if isinstance(quantile, str) else quantile
+    exact = [parse_quantile(one) for one in (listed if isinstance(listed, Sequence) else [listed])]
+    if len(exact) not in (1, 2) or any(a >= b for a, b in itertools.pairwise(exact)):
+        raise InvalidInput("Clip quantiles are one, of the upper bound, or two, LOW:HIGH, the lower first.")
+    return tuple(_spelled(one) for one in exact), Epsilon.parse(epsilon, positive=True, name="ε for the clipping bound")
+
+
+def _spelled(quantile: Fraction) -> str:
+    return f"0.{int(quantile * 10**PLACES):0{PLACES}d}".rstrip("0")
+
+
+def check_clipping(
+    quantiles: Sequence[str], epsilon: Epsilon, total: Epsilon, options: Any, domain: Domain, n: int
+) -> None:
+    """Whatever can be refused without labels. Raises InvalidInput and its kinds."""
+    if not quantiles:
+        return
+    if domain.k < 2:
+        raise InvalidDomain("The domain has one value only: there is no clipping bound to buy.")
+    if options.get("clip", "auto") != "auto":
+        raise InvalidMechanism(
+            "Clipping ends of one bit are given (clip) or bought (clip_quantile), not both ('auto' goes with bought)."
+        )
+    if epsilon >= total:
+        raise InvalidEpsilon(
+            "ε for the clipping bound must be smaller than the total ε; nothing would be left for the labels."
+        )
+    rank_error(quantiles, epsilon, max(n, 1), domain)
+
+
+def candidates(domain: Domain) -> Counts:
+    """int64[m]: the positions that a bound may take, dense on a logarithmic scale around the value 0 (or the end of the
+    domain that is nearest to it): a bound is wanted to within a few percent, and domains are declared too wide."""
+    return scale_grid(domain.k, int(domain.index(np.zeros(1))[0][0]))
+
+
+def buy(counts: Counts, domain: Domain, quantiles: Sequence[str], epsilon: Epsilon) -> Ends:
+    """The positions (first, last) between which labels are clipped, first < last: ε-DP, from int64[k] counts, k ≥ 2.
+
+    The exponential mechanism on ranks among the domain's `candidates`. Where quantiles fall on one position the part is
+    widened to two, upwards if it can be; that reads no labels. The work depends on k alone. Raises InvalidInput,
+    RandomnessUnavailable.
+    """
+    grid, upto = candidates(domain), np.cumsum(counts)
+    n = int(upto[-1])
+    plan = plan_quantiles(quantiles, epsilon, n, grid.size, method=EACH)
+    found = grid[candidate_quantiles(upto[grid] - counts[grid], upto[grid], n, plan)].tolist()
+    return _apart(found, domain.k)
+
+
+def _apart(found: list[int], k: int) -> Ends:
+    first, last = found[0] if len(found) > 1 else 0, found[-1]
+    if first < last:
+        return first, last
+    return (first, first + 1) if first + 1 < k else (first - 1, first)
+
+
+def expected_ends(prior: FloatArray, quantiles: Sequence[str]) -> Ends:
+    """What `buy` would find if labels followed `prior` float64[k] and ε were large."""
+    reached = np.cumsum(prior)
+    found = [min(int(np.searchsorted(reached, float(q))), prior.size - 1) for q in quantiles]
+    return _apart(found, prior.size)
+
+
+def rank_error(quantiles: Sequence[str], epsilon: Epsilon, n: int, domain: Domain) -> float:
+    """By how many labels, at most, each bound misses its quantile, with probability 19/20, beyond what the best
+    candidate does; of public facts."""
+    return plan_quantiles(quantiles, epsilon, n, candidates(domain).size, method=EACH).rank_error
+
+
+def far_out(quantiles: Sequence[str], epsilon: Epsilon, n: int, domain: Domain) -> str | None:
+    """What to expect, and to do, where bounds may be useless at this ε; None where they are not. Of public facts."""
+    shares = [float(quantile) for quantile in quantiles]
+    beyond = n * min(1.0 - shares[-1], *(shares[:1] if len(shares) > 1 else ()), 1.0)
+    return None if rank_error(quantiles, epsilon, n, domain) < beyond else FAR_OUT
+
+
+def clip_prior(prior: FloatArray, ends: Ends) -> FloatArray:
+    """float64[last − first + 1]: a prior of labels as that of the labels clipped."""
+    first, last = ends
+    part = prior[first : last + 1].copy()
+    part[0] += prior[:first].sum()
+    part[-1] += prior[last + 1 :].sum()
+    return part
+
+
+def clip_cells(cells: npt.NDArray[np.int64] | None, part: Domain) -> npt.NDArray[np.int64] | None:
+    """As many cells of a prior as were planned, of the labels between the bounds; at most one for each."""
+    return None if cells is None else prior_cells(part.k, cells.size - 1, part.from_zero)
+
+
+def clip_loss(loss: str | Loss, ends: Ends) -> str | Loss:
+    """A loss given as a matrix, of the labels between the bounds."""
+    if not isinstance(loss, MatrixLoss):
+        return loss
+    kept = slice(ends[0], ends[1] + 1)
+    return MatrixLoss(loss.row_labels[kept], loss.outputs, loss.values[kept])
+
+
+def describe(quantiles: Sequence[str], epsilon: Epsilon, public: Domain, domain: Domain) -> Clipping | None:
+    """What the manifest says of the bounds that `domain` came from; None where none were bought."""
+    if not quantiles:
+        return None
+    ends = [format(domain.value(0), "f"), format(domain.value(domain.k - 1), "f")]
+    return Clipping(
+        quantiles=list(quantiles),
+        bounds=ends[-len(quantiles) :],
+        epsilon=str(epsilon),
+        public_domain=public.as_json(),
+    )

@@ -1,0 +1,43 @@
+"""The public description of a finished draw, made of plan, ledger and channel, never of labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from label_dp.documents.manifest import FileEntry, Manifest, Mechanism, PriorRef
+from label_dp.domain import Domain
+from labels_party.labels.batches import ID_LIST, Batch
+from labels_party.message.clipping import describe
+from labels_party.message.engine import MessageDraw
+from labels_party.message.plan import ReleasePlan
+
+
+def build_manifest(
+    plan: ReleasePlan,
+    drawn: MessageDraw,
+    entries: list[FileEntry],
+    batch: Batch,
+    public: Domain,
+    members: dict[str, Any],
+) -> Manifest:
+    """Not yet signed. `public` is the domain that the owner declared; `members`: those that every kind of document
+    has."""
+    clipping = describe(plan.clip_quantiles, plan.split.clip, public, drawn.domain)
+    return Manifest(
+        **members | {"domain": drawn.domain.as_json()},
+        domain_source="declared public by the owner" if clipping is None else "bought with ε_clip",
+        presence="id list given before labels counted" if batch.presence == ID_LIST else "declared public by the owner",
+        mechanism=Mechanism(name=drawn.mechanism, why=drawn.why),
+        loss=plan.loss_name,
+        channel=drawn.channel.as_json(),
+        expected_loss=None if drawn.expected_loss is None else repr(drawn.expected_loss),
+        prior=PriorRef(
+            source=plan.prior_source,  # type: ignore[arg-type]  # one of the plan's constants
+            method=plan.prior_method,
+            cells=None if plan.cells is None else min(len(plan.cells) - 1, drawn.domain.k),
+            release=plan.carried_from,
+        ),
+        clipping=clipping,
+        files=entries,
+        **plan.stated,
+    )

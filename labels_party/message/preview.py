@@ -1,0 +1,282 @@
+"""A preview of an ε before it is spent: from n, k, ε and a prior that is public or already private (invariant
+charge-for-labels).
+
+The recommendation is what `auto` (`labels_party.mechanisms.auto`) would choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from label_dp.channels.base import Channel
+from label_dp.channels.information import RULE as INFORMATION
+from label_dp.channels.information import share_of_information
+from label_dp.channels.model_error import RULE
+from label_dp.channels.rr import RRChannel
+from label_dp.domain import Domain
+from label_dp.errors import InvalidEpsilon, InvalidMechanism
+from label_dp.losses import Loss, get_loss
+from label_dp.numbers import rounded_up
+from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
+from label_dp.schemas.release import Release
+from labels_party.ledger.populations import Population
+from labels_party.mechanisms.auto import AUTO, CANDIDATES, WHY_TWO, Choice, choose, needs_no_prior
+from labels_party.mechanisms.catalogue import MECHANISMS
+from labels_party.mechanisms.model_error import model_error
+from labels_party.message.classes import loss_on
+from labels_party.message.clipping import clip_prior, expected_ends, far_out, rank_error
+from labels_party.message.plan import LISTED, GivenPrior, ReleaseRequest, split_epsilon, uniform
+from labels_party.message.request import LATEST
+from labels_party.message.two_values import ASSUMED, SHOWN, rates_of, worth
+
+FloatArray = npt.NDArray[np.float64]
+
+USED = frozenset(candidate.name for candidate in CANDIDATES)
+SLOW = frozenset(candidate.name for candidate in CANDIDATES if candidate.slow)
+SLOW_WORK = 10_000  # labels times ε values, up to which a plan solves linear programs
+OUTLINED = 400  # labels that an outline looks at
+USED_AT_LEAST = 0.9  # share of a charge that a channel proves; of less a plan says so
+LARGEST_K = 20_000  # labels above which a plan lists only what auto may choose
+
+
+def preview(
+    population: Population,
+    epsilons: list[Epsilon],
+    loss: str | None,
+    n: int,
+    given: GivenPrior | None,
+    spent: Epsilon,
+    *,
+    prior: str | None = None,
+    clipping: tuple[tuple[str, ...], Epsilon] = ((), ZERO),
+    assumed: list[str] | None = None,
+) -> dict[str, Any]:
+    """What each mechanism would give at each ε, and which one to take: what `auto` would choose under the prior
+    `given` (None: uniform). With `prior` "latest" it also takes the place of an estimated one, at no cost; with
+    "estimate" `auto` also pays for one that it does not need. `spent` is the batch's so far. Mechanisms that solve a
+    linear program are left out where that would take long, which it says. `clipping` are quantiles and what they cost
+    of every ε: all is then shown on the domain between where `given` has them. Of two values it says what can be
+    learnt, at the rates of the higher one that are `assumed`, or at some.
+
+    Reads n, k, ε and a public or already private prior; never labels.
+    """
+    wanted = str(loss_on(loss, population.domain))
+    question = _Question(population, wanted, n, given, prior, *clipping)
+    k = question.domain.k
+    slow = k * len(epsilons) <= SLOW_WORK
+    left_out = (set() if slow else set(SLOW)) | (set() if k <= LARGEST_K else set(MECHANISMS) - USED)
+    rule = INFORMATION if population.domain.nominal else RULE
+    rates = rates_of(assumed or [], population.domain.k)
+    rows, advice, two = [], [], []
+    for epsilon in epsilons:
+        choice, split = question.choice(epsilon, slow)
+        of_epsilon = question.rows(epsilon, choice, split, left_out)
+        rows += of_epsilon
+        advice.append(_advice(population, epsilon, choice, split, of_epsilon, spent))
+        if population.domain.k == 2 and isinstance(choice.channel, RRChannel):
+            two.append(worth(choice.channel, n, epsilon, split, rates, population.domain.text(1)))
+    source = "uniform, as there is no private or public one yet"
+    return {
+        "population": population.id,
+        "n": n,
+        "loss": wanted,
+        "prior": source if given is None else f"carried over from release {given.release}",
+        "clip": question.clip_json(),
+        "mechanisms": rows,
+        "left_out": _said(left_out, k),
+        "unused": _unused(rows),
+        "recommendations": advice,
+        "two_values": {"rates": ASSUMED if assumed else SHOWN, "worth": two} if two else None,
+        "model_error_rule": rule,
+    }
+
+
+@dataclass(frozen=True)
+class _Question:
+    population: Population
+    loss: str
+    n: int
+    given: GivenPrior | None
+    rule: str | None
+    clip_quantiles: tuple[str, ...] = ()
+    clip_epsilon: Epsilon = ZERO
+
+    @cached_property
+    def _whole(self) -> FloatArray:
+        return uniform(self.population.domain.k) if self.given is None else self.given.probabilities
+
+    @cached_property
+    def _ends(self) -> tuple[int, int]:
+        """Where the prior has the bounds, the domain's ends where none are bought."""
+        last = self.population.domain.k - 1
+        return expected_ends(self._whole, self.clip_quantiles) if self.clip_quantiles and last else (0, last)
+
+    @cached_property
+    def domain(self) -> Domain:
+        return self.population.domain.part(*self._ends)
+
+    @cached_property
+    def prior(self) -> FloatArray:
+        return clip_prior(self._whole, self._ends)
+
+    def clip_json(self) -> dict[str, Any] | None:
+        if not self.clip_quantiles:
+            return None
+        bought = (self.clip_quantiles, self.clip_epsilon, self.n, self.population.domain)
+        return {
+            "quantiles": list(self.clip_quantiles),
+            "epsilon": str(self.clip_epsilon),
+            "domain": self.domain.as_json(),
+            "rank_error": rounded_up(rank_error(*bought)),
+            "note": far_out(*bought),
+        }
+
+    def choice(self, epsilon: Epsilon, slow: bool) -> tuple[Choice, EpsilonSplit]:
+        split = split_epsilon(self.request(epsilon, AUTO, {}), self.population, self.n).split
+        return choose(self.domain, self.prior, split.randomize, self.loss, self.n, slow=slow), split
+
+    def rows(self, epsilon: Epsilon, choice: Choice, split: EpsilonSplit, left_out: set[str]) -> list[dict[str, Any]]:
+        """One per mechanism and options. Channels that `auto` has designed at the same split serve again."""
+        known = {(j.candidate.name, *j.candidate.options): j.channel for j in choice.ranking}
+        variants: list[tuple[str, Mapping[str, object]]]
+        variants = [(name, {}) for name in MECHANISMS] + [(c.name, c.options) for c in CANDIDATES if c.options]
+        found, judged = [], not needs_no_prior(self.domain, self.loss)  # of two labels `auto` designs no other
+        for name, options in variants:
+            if name in left_out or (judged and name in SLOW and (name,) not in known):
+                continue
+            try:
+                of_row = split_epsilon(self.request(epsilon, name, options), self.population, self.n).split
+                channel = known.get((name, *options)) if of_row == split else None
+                if channel is None:
+                    design = MECHANISMS[name].design
+                    ell = get_loss(self.loss)
+                    channel = design(self.domain, self.prior, of_row.randomize, ell, options, self.n)
+            except (InvalidMechanism, InvalidEpsilon):
+                continue  # not for this domain, such as additive noise on uneven values or on classes, or this ε
+            described = describe_channel(channel, self.prior, self.loss)
+            row = {"mechanism": name, "options": dict(options), "epsilon": of_row.as_json()}
+            row["epsilon_of_channel"] = str(channel.epsilon)
+            found.append(row | described | _worth(channel, self.prior, self.n))
+        return found
+
+    def request(self, epsilon: Epsilon, mechanism: str, options: Mapping[str, object]) -> ReleaseRequest:
+        uses = mechanism == AUTO or MECHANISMS[mechanism].needs_prior(options)
+        asked: dict[str, Any] = {"epsilon": str(epsilon), "mechanism": mechanism, "loss": self.loss, **options}
+        if self.clip_quantiles:
+            asked |= {"clip_quantile": list(self.clip_quantiles), "clip_epsilon": str(self.clip_epsilon)}
+        given_prior = self.given if self.rule == LATEST and uses else None
+        if uses and given_prior is None:
+            asked["prior"] = self.rule  # "latest" where there is none is "estimate"
+        return ReleaseRequest(Release(**asked), given_prior)
+
+
+def _unused(rows: list[dict[str, Any]]) -> list[str]:
+    """A sentence for each row that charges clearly more for labels than its channel proves."""
+    found = []
+    for row in rows:
+        charged, proved = row["epsilon"]["randomize"], row["epsilon_of_channel"]
+        if Epsilon.parse(proved).nano < USED_AT_LEAST * Epsilon.parse(charged).nano:
+            said = f"{row['mechanism']} at ε {row['epsilon']['total']} charges {charged} for every label"
+            tight = "; with --tight it uses all of it" if row["mechanism"] == "exponential" else ""
+            found.append(f"{said}, and its channel proves {proved}{tight}.")
+    return found
+
+
+def outline(population: Population, epsilons: list[Epsilon], n: int, given: GivenPrior | None) -> dict[Epsilon, float]:
+    """The expected model error at each ε of one bit a label with chosen bounds, which is designed in an instant: what
+    the best mechanism gives at least. A long domain is looked at on OUTLINED of its values. Nothing for domains of
+    names, and where one bit is not for the domain."""
+    if population.domain.nominal:
+        return {}
+    population, given = _outlined(population, given)
+    question, name, options = _Question(population, "squared", n, given, None), "one-bit", {"clip": "auto"}
+    found = {}
+    for epsilon in epsilons:
+        try:
+            split = split_epsilon(question.request(epsilon, name, options), population, n).split
+            design = MECHANISMS[name].design
+            channel = design(question.domain, question.prior, split.randomize, get_loss("squared"), options, n)
+        except (InvalidMechanism, InvalidEpsilon):
+            continue
+        found[epsilon] = float(model_error(channel, question.prior, n)["expected_model_error"])
+    return found
+
+
+def _outlined(population: Population, given: GivenPrior | None) -> tuple[Population, GivenPrior | None]:
+    """The population with the middle label of each of OUTLINED equal cells, which has the probability of all of it."""
+    domain = population.domain
+    if domain.k <= OUTLINED:
+        return population, given
+    edges = np.linspace(0, domain.k, OUTLINED + 1).astype(np.int64)
+    middles = [domain.value(int(place)) for place in (edges[:-1] + edges[1:]) // 2]
+    if given is not None:
+        given = GivenPrior(np.add.reduceat(given.probabilities, edges[:-1]), given.release)
+    return replace(population, domain=Domain.from_values(middles)), given
+
+
+def _said(left_out: set[str], k: int) -> str | None:
+    names = ", ".join(name for name in MECHANISMS if name in left_out)
+    return f"Left out, as they take long for {k:,} labels at so many ε: {names}" if names else None
+
+
+def _advice(
+    population: Population,
+    epsilon: Epsilon,
+    choice: Choice,
+    split: EpsilonSplit,
+    rows: list[dict[str, Any]],
+    spent: Epsilon,
+) -> dict[str, Any]:
+    left = population.lifetime - spent
+    allowed = epsilon <= left
+    best = choice.ranking[0].candidate
+    row = next((r for r in rows if r["mechanism"] == best.name and r["options"] == best.options), None)
+    why = choice.why.removeprefix("chosen by auto: ")
+    closest = min(rows, key=lambda r: r["expected_label_loss"], default=None)
+    numbers = not population.domain.nominal  # of classes the choice says what they are worth
+    if numbers and row is not None and closest is not None and closest is not row and choice.why != WHY_TWO:
+        why += (
+            f"; {closest['mechanism']} has the smaller label error, but a bias that no number of rows averages away"
+            if row["expected_bias_squared"] < closest["expected_bias_squared"]
+            else f"; {closest['mechanism']} has the smaller label error, but more is lost in training on it"
+        )
+    if not numbers and split.prior:
+        why += f"; it buys a prior for ε {split.prior} first, and then decides by that one"
+    if numbers and row is not None and not row["learns_something"]:
+        why += "; with so few rows or so small an ε a model is not expected to do better than a constant"
+    if not allowed:
+        why += "; the budget does not allow this ε"
+    return {
+        "epsilon": str(epsilon),
+        "epsilon_left": str(left - epsilon) if allowed else None,
+        "mechanism": best.name,
+        "options": dict(best.options),
+        "epsilon_split": split.as_json(),
+        "why": why,
+    }
+
+
+def _worth(channel: Channel, prior: FloatArray, n: int) -> dict[str, Any]:
+    """What n labels through `channel` are worth: by the error of a model of numbers, or in labels without noise."""
+    if not channel.domain.nominal:
+        return model_error(channel, prior, n)
+    share = share_of_information(channel, prior)
+    return {"share_of_information": share, "labels_without_noise": n * share}
+
+
+def describe_channel(channel: Channel, prior: FloatArray, loss: str | Loss) -> dict[str, Any]:
+    """Figures of a channel under a private prior, all of them expected ones (invariant public-domain)."""
+    return {
+        "outputs": len(channel.outputs),
+        "output_values": [float(v) for v in channel.outputs] if channel.m <= LISTED else None,
+        "boundaries": [int(b) for b in getattr(channel, "boundaries", [])] if channel.m <= LISTED else None,
+        "expected_label_loss": float(channel.expected_loss(prior, loss)),
+        "flip_probability": float(channel.flip_probability(prior)),
+        "unbiased": bool(channel.unbiased),
+    }

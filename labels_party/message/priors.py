@@ -1,0 +1,136 @@
+"""Priors that cost nothing more: those of our own published releases, which ε has paid for already (invariant
+charge-first)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from label_dp.audit import events
+from label_dp.columnar.tables import read_table, require_columns
+from label_dp.domain import Domain
+from label_dp.errors import InvalidPrior, InvalidRows, InvalidTable, NotFound
+from label_dp.label_values import value_positions
+from labels_party.labels.batch_uses import PUBLISHED
+from labels_party.labels.parsing import classes_of, floats_of
+from labels_party.ledger.populations import Population
+from labels_party.message.plan import CARRIED, ESTIMATED, GivenPrior
+from labels_party.storage.tables import audit_events, work_files
+from labels_party.work.kind import RELEASES, Work, WorkFile
+from labels_party.work.store import Works
+
+
+class PublishedPriors:
+    def __init__(self, works: Works) -> None:
+        self.works, self.database = works, works.database
+
+    def of(self, population: Population, release_id: str) -> GivenPrior:
+        """The prior of a published release over the same domain, for all these audiences. Raises InvalidPrior."""
+
+        def look(connection: Connection) -> tuple[Population, WorkFile | None, str]:
+            release = self.works.get(connection, release_id, RELEASES)
+            if release.plan.get("clip_quantiles"):
+                raise InvalidPrior(
+                    f"The prior of release '{release_id}' is over the range between the clipping bounds that it bought "
+                    "and says nothing outside of them; take that of a release without bought bounds, or estimate one."
+                )
+            _, owner = self.works.about(connection, release)
+            return owner, self._file(connection, release), self._paid_by(connection, release)[0]
+
+        try:
+            owner, file, paid_by = self.database.read("prior.look", look)
+        except NotFound:
+            raise InvalidPrior(f"There is no release '{release_id}' to take a prior from.") from None
+        if file is None or owner.domain != population.domain:
+            raise InvalidPrior("A prior is carried over from a published release over the same domain that has one.")
+        check_audiences(population, owner.audiences)
+        return GivenPrior(read_prior(self.works.shelf.local(file), population.domain), paid_by)
+
+    def latest(self, population: Population) -> GivenPrior | None:
+        """That of the population's newest published release whose prior was estimated, or carried over from one."""
+
+        def look(connection: Connection) -> tuple[WorkFile, str] | None:
+            # one that is only declared again has the name of the stored one, not its id
+            stored = self.works.batches.populations.find(connection, population.name)
+            if stored is None or stored.domain != population.domain:
+                return None
+            t, f = audit_events, work_files
+            # the order of the audit store, not of times: a clock may be set back
+            query = (
+                sa.select(t.c.work)
+                .join(f, (f.c.work == t.c.work) & (f.c.role == "prior"))  # most releases of a year may have none
+                .where(t.c.kind == events.PUBLISHED, t.c.population == stored.id)
+                .order_by(t.c.sequence.desc())
+            )
+            for (release_id,) in connection.execute(query).all():
+                release = self.works.get(connection, release_id, RELEASES)
+                paid_by, source = self._paid_by(connection, release)
+                whole = source == ESTIMATED and not release.plan.get("clip_quantiles")  # over the whole domain
+                file = self._file(connection, release) if whole else None
+                if file is not None:
+                    return file, paid_by
+            return None
+
+        found = self.database.read("prior.latest", look)
+        if found is None:
+            return None
+        return GivenPrior(read_prior(self.works.shelf.local(found[0]), population.domain), found[1])
+
+    def _file(self, connection: Connection, release: Work) -> WorkFile | None:
+        if release.state != PUBLISHED:
+            return None
+        return next((f for f in self.works.listed_files(connection, release.id) if f.role == "prior"), None)
+
+    def _paid_by(self, connection: Connection, release: Work) -> tuple[str, str]:
+        """(id, prior's source) of the release at the start of a chain of carried-over priors."""
+        seen = {release.id}
+        while release.plan["prior"] == CARRIED:
+            earlier = str(release.plan["carried_from"])
+            if earlier in seen:
+                break
+            try:
+                release = self.works.get(connection, earlier, RELEASES)
+            except NotFound:  # taken from a message file of another home with our key
+                return earlier, CARRIED
+            seen.add(earlier)
+        return release.id, str(release.plan["prior"])
+
+
+def check_audiences(population: Population, earlier: Collection[str]) -> None:
+    """A carried-over prior goes out with the message, to those who may see it anyway. Raises InvalidPrior."""
+    if not set(population.audiences) <= set(earlier):
+        raise InvalidPrior(
+            "The release of that prior was not for every audience of this population, who would get it with the "
+            "message; estimate one, or take the prior of a release that all of them received."
+        )
+
+
+def read_prior(path: Path, domain: Domain) -> npt.NDArray[np.float64]:
+    """float64[k] from a file with the columns `label` and `probability`, one row per label. Raises InvalidPrior."""
+    table = read_table(path, text_columns=["label"] if domain.names else (), columns=["label", "probability"])
+    require_columns(table.column_names, ["label", "probability"], str(path))
+    try:
+        probabilities = floats_of(table["probability"], "probability")
+        places = _places(table["label"], domain)
+    except (InvalidRows, InvalidTable):
+        held = "names of the domain" if domain.names else "numbers"
+        raise InvalidPrior(f"In '{path}' the column 'label' must hold {held} and 'probability' numbers.") from None
+    if not np.array_equal(places, np.arange(domain.k)):
+        raise InvalidPrior(f"'{path}' must have exactly one row per value of the domain, in its order.")
+    return probabilities
+
+
+def _places(column: Any, domain: Domain) -> npt.NDArray[np.int64]:
+    """Positions int64[n], −1 for no value of the domain; our own file of a prior speaks of classes by number, a file by
+    hand by name. Raises InvalidRows, InvalidTable."""
+    import pyarrow as pa
+
+    if domain.names and not pa.types.is_floating(column.type):
+        return classes_of(column, domain)
+    return value_positions(column, floats_of(column), domain)

@@ -1,0 +1,97 @@
+"""The release statement at the labels party: from the published manifest, with what the audit store recorded since."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sqlalchemy.engine import Connection
+
+from label_dp.actors import called
+from label_dp.audit import events
+from label_dp.audit.events import Event
+from label_dp.audit.show import counted
+from label_dp.documents.bundle import check_bytes
+from label_dp.documents.manifest import Manifest, Mechanism
+from label_dp.documents.signing import VerifyingKey
+from label_dp.documents.statement import Later, render_statement
+from label_dp.store.apikeys import names_of
+from labels_party.message.priors import read_prior
+from labels_party.storage.tables import api_keys
+from labels_party.work.kind import RELEASES, WorkFile
+from labels_party.work.store import Works
+
+
+class Statements:
+    """`key` is our own public key, of an envelope."""
+
+    def __init__(self, works: Works, key: Callable[[bytes], VerifyingKey]) -> None:
+        self.works, self.key = works, key
+
+    def page(self, release_id: str, *, since: bool) -> str:
+        """The HTML page of a published release; `since` adds what happened later, which is not for its audience.
+
+        Raises NotFound, Conflict (not published), VerificationFailed or InvalidFile (a file was changed or is lost).
+        """
+
+        def look(connection: Connection) -> tuple[list[WorkFile], Later | None]:
+            self.works.get(connection, release_id, RELEASES)
+            files = self.works.files(connection, release_id)
+            return files, self._later(connection, release_id) if since else None
+
+        files, later = self.works.database.read("statement.look", look)
+        manifest, digest = Manifest.trusted(envelope := self.works.read(files[0]), self.key(envelope), None)
+        prior = None
+        entry = manifest.prior_file
+        if entry is not None:
+            path = self.works.shelf.local(next(f for f in files if f.name == entry.name))
+            check_bytes(path, entry)
+            prior = read_prior(path, manifest.read_domain())
+        return render_statement(manifest, digest, prior, later)
+
+    def mechanism(self, release_id: str) -> Mechanism:
+        """What a published release was drawn with, and why; where `auto` chose. Raises as `page`."""
+        files = self.works.database.read("statement.files", lambda c: self.works.files(c, release_id))
+        envelope = self.works.read(files[0])
+        return Manifest.trusted(envelope, self.key(envelope), None)[0].mechanism
+
+    def _later(self, connection: Connection, release_id: str) -> Later:
+        audit = self.works.ledger.audit
+        (published,) = audit.events(connection, work=release_id, kind=events.PUBLISHED)
+        names = names_of(connection, api_keys)
+        since = audit.events(connection, after=published.sequence, batch=str(published.subject.batch))
+        last = audit.last(connection)
+        facts = [(e.time[:10], f"{told} By {called(e.actor, names)}.") for e in since if (told := _told(e, published))]
+        received = audit.events(connection, work=release_id, kind=events.RECEIVED)
+        facts += [(e.time[:10], _acknowledged(e)) for e in received]
+        facts = [(published.time[:10], self._who(connection, release_id, names)), *sorted(facts, key=lambda f: f[0])]
+        return Later(f"the audit store of the labels party as of its event {last}", facts)
+
+    def _who(self, connection: Connection, release_id: str, names: Mapping[str, str]) -> str:
+        release = self.works.get(connection, release_id, RELEASES)
+        approved = f", and approved by {called(release.approved_by, names)}" if release.approved_by else ""
+        return f"Asked for by {called(release.requested_by, names)}{approved}."
+
+
+def _acknowledged(event: Event) -> str:
+    return (
+        f"{', '.join(event.audiences)} acknowledged this release with its signed receipt {event.details['position']}."
+    )
+
+
+def _told(event: Event, published: Event) -> str:
+    audiences = ", ".join(published.audiences)
+    if event.kind == events.ERASED:
+        return (
+            f"Erased, {counted(event.details['examples'], 'example')} of this batch: the labels were deleted from what "
+            f"the labels party stores; later releases use the missing-label value. This release went to {audiences} "
+            "before and cannot be recalled; what it says of these examples stays bounded by its ε."
+        )
+    if event.kind == events.BATCH_PURGED:
+        return "The labels of this batch were deleted from what the labels party stores. This release stays as it is."
+    if event.kind == events.CHARGED:
+        return f"A further release of this batch, {event.subject.work}, was charged ε {event.split.total} on top."
+    if event.kind == events.RETURNED:
+        return f"The charge ε {event.split.total} of release {event.subject.work} was returned: nothing was drawn."
+    if event.kind == events.PUBLISHED:
+        return f"Release {event.subject.work} of this batch was published for {', '.join(event.audiences)}."
+    return ""

@@ -1,0 +1,22 @@
+"""A check that a signed answer states what its public parameters cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from label_dp.companions.costs.slices import Cost
+from label_dp.errors import MalformedAnswer
+
+if TYPE_CHECKING:
+    from label_dp.documents.answer import Answer
+
+
+def check_charge(answer: Answer, cost: Cost, adjacency: str) -> None:
+    """Whether an answer states what its public parameters cost, no more and no less, for the neighbours of its kind.
+
+    Raises MalformedAnswer.
+    """
+    if answer.split != cost.split():
+        raise MalformedAnswer("its ε and δ are not what its parameters cost.")
+    if answer.adjacency != adjacency:
+        raise MalformedAnswer("neighbouring data sets are others than those of its kind.")

@@ -1,0 +1,209 @@
+"""A calibration among the signed answers: a private monotone map from a model's score, or two scores, to the label.
+
+It is what a labels party answers with when it is sent scores of the examples of a batch; the scores stay out of the
+document. `parameters`: loss, shape and its options, and how scores are numbered; `result`: the map. Where `scores_2`
+says how a second score is numbered (`grid`, or `bins`), it has two; a reader that knows one score only refuses it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from label_dp.companions.costs.charge import check_charge
+from label_dp.companions.costs.slices import Cost
+from label_dp.companions.maps.shapes import FORMS, GRID, LOSSES, most_pieces
+from label_dp.documents.adjacency import REPLACE_ONE
+from label_dp.documents.kind import Facts, Kind
+from label_dp.documents.members import Strict
+from label_dp.errors import InvalidInput, MalformedAnswer, UnsupportedVersion
+from label_dp.schemas.calibration import Calibration as Asked
+
+if TYPE_CHECKING:
+    from label_dp.companions.maps.score_maps import FloatArray, PairMap, ScoreMap
+    from label_dp.companions.maps.scores import ScoreGrid
+    from label_dp.documents.answer import Answer
+    from label_dp.documents.signing import VerifyingKey
+
+CALIBRATION = "calibration"
+
+
+class CalibrationParameters(Strict):
+    """`scores`, `scores_2`: how either score is numbered; the latter null where there is one score."""
+
+    loss: str
+    shape: str
+    options: dict[str, Any]
+    scores: str
+    scores_2: str | None
+
+
+class CalibrationResult(Strict):
+    map: dict[str, Any]
+
+
+class MonotoneFacts(Facts):
+    """Of `levels` halvings, cuts lying at the scores that were sent."""
+
+    algorithm: Literal["1"]
+    levels: int
+    cuts: Literal["points"]
+
+
+class BinsFacts(Facts):
+    """Cells along each score. How far the map's loss is from the least follows from how many scores each cell has."""
+
+    algorithm: Literal["noisy sums of cells"]
+    cells: str
+
+
+class MediansFacts(Facts):
+    """Cells along each score; by how many labels the median of no cell misses half of them, before medians are made to
+    rise, 19 times in 20."""
+
+    algorithm: Literal["medians of cells"]
+    cells: str
+    rank_error: str
+
+
+class PiecesFacts(Facts):
+    """Of how many values and cells the pieces are chosen."""
+
+    algorithm: Literal["appendix C"]
+    values: int
+    cells: int
+
+
+class KnotsFacts(Facts):
+    """Of how many values, at how many knots, and how many steps of slope."""
+
+    algorithm: Literal["appendix C"]
+    values: int
+    knots: int
+    steps: int
+
+
+class GridFacts(Facts):
+    """Of two scores: as `BinsFacts`, and how many values a cell may have."""
+
+    algorithm: Literal["3"]
+    values: int
+    cells: str
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A verified answer of this kind; `digest` is the SHA-256 of its payload, `envelope` what was signed."""
+
+    answer: Answer
+    digest: str
+    envelope: bytes
+    interpolate: bool = False
+
+    @property
+    def map(self) -> ScoreMap:
+        """Of one score. Raises InvalidInput for a calibration of two."""
+        from label_dp.companions.maps.score_maps import ScoreMap
+
+        found = score_map(self.answer)
+        if not isinstance(found, ScoreMap):
+            raise InvalidInput(
+                "This calibration is a map of two scores: apply it to a file that has both, with --scores, "
+                "--score-column and --score-2-column."
+            )
+        return replace(found, interpolate=self.interpolate)
+
+    @property
+    def scores(self) -> int:
+        """How many scores the map has."""
+        return 1 if self.answer.parameters["scores_2"] is None else 2
+
+    @property
+    def pieces(self) -> int:
+        """How many values the map lists."""
+        return int(score_map(self.answer).map.values.size)
+
+    def apply(self, *scores: FloatArray) -> FloatArray:
+        """float64[n] of as many columns of finite scores float64[n] as the map has. Raises InvalidInput."""
+        found = replace(score_map(self.answer), interpolate=self.interpolate)
+        if len(scores) != self.scores:
+            raise InvalidInput(f"The map has {self.scores} score(s), and {len(scores)} column(s) were given.")
+        return found.apply(*scores)
+
+    def interpolated(self, wanted: bool) -> Calibration:
+        """The same, applied by straight lines (`ScoreMap`) if so wanted."""
+        return replace(self, interpolate=wanted)
+
+    @property
+    def loss(self) -> str:
+        return str(self.answer.parameters["loss"])
+
+    @property
+    def shape(self) -> str:
+        return str(self.answer.parameters["shape"])
+
+
+def score_map(answer: Answer) -> ScoreMap | PairMap:
+    """Raises InvalidInput, MalformedAnswer, KeyError or TypeError."""
+    from label_dp.companions.maps.monotone_grid import MonotoneGrid
+    from label_dp.companions.maps.score_maps import PairMap, ScoreMap
+    from label_dp.companions.maps.scores import ScoreGrid
+
+    parameters, found = answer.parameters, answer.result["map"]
+    if parameters["scores_2"] is None:
+        return ScoreMap.from_json({"scores": parameters["scores"], "map": found})
+    grids = ScoreGrid.parse(parameters["scores"]), ScoreGrid.parse(parameters["scores_2"])
+    grid = MonotoneGrid.from_json(found)
+    if grid.x_sizes != (grids[0].size, grids[1].size):
+        raise MalformedAnswer("The map is over another domain than that of the scores' numbers.")
+    return PairMap(grids, grid)
+
+
+def _rule(answer: Answer, given: CalibrationParameters, said: CalibrationResult) -> None:
+    from label_dp.companions.maps.score_maps import PairMap
+
+    kind = said.map.get("kind")
+    if isinstance(kind, str) and kind not in ("step", GRID):
+        raise UnsupportedVersion("This software does not know maps of this kind; a newer version may read it.")
+    found = score_map(answer)
+    grids = found.grids if isinstance(found, PairMap) else (found.grid,)
+    _check_shape(given, grids, found.map.values.shape)
+    check_charge(answer, Cost(answer.split.randomize.fraction), REPLACE_ONE)
+    values, ends = found.map.values.reshape(-1), answer.read_domain().ends
+    if not answer.split.randomize or values[0] < ends[0] or values[-1] > ends[1]:
+        raise MalformedAnswer("a value of the map lies outside the label domain, or cost nothing.")
+
+
+def _check_shape(given: CalibrationParameters, grids: tuple[ScoreGrid, ...], pieces: tuple[int, ...]) -> None:
+    form, most = FORMS.get(given.shape), most_pieces(given.shape, given.options, len(grids))
+    if form is None or given.loss not in LOSSES or (form.spaced and grids[0].steps is None):
+        raise MalformedAnswer("the loss or the shape of a calibration is not known, or it has other numbers of scores.")
+    if [str(grid) for grid in grids] != [given.scores, given.scores_2][: len(grids)]:
+        raise MalformedAnswer("how scores are numbered is not in its one spelling.")
+    if most is not None and any(have > limit for have, limit in zip(pieces, most, strict=True)):
+        raise MalformedAnswer("the map has more pieces than its shape.")
+
+
+FACTS = (MonotoneFacts, BinsFacts, MediansFacts, PiecesFacts, KnotsFacts, GridFacts)
+
+
+def _brief(answer: Answer) -> dict[str, Any]:
+    """The number of pieces: the map is long, and for programs."""
+    return {"pieces": Calibration(answer, "", b"").pieces}
+
+
+KIND = Kind(CALIBRATION, CalibrationParameters, CalibrationResult, _rule, Asked, "scores", "calibrate", FACTS, _brief)
+
+
+def open_calibration(envelope: bytes, key: VerifyingKey, audience: str | None) -> Calibration:
+    """A calibration from its envelope. Raises the VerificationFailed of the rule that was broken."""
+    answer, digest = KIND.trusted(envelope, key, audience)
+    return Calibration(answer, digest, envelope)
+
+
+def load_calibration(path: Path, key: VerifyingKey, audience: str | None) -> Calibration:
+    """As `open_calibration`, of a file. Raises InvalidFile too."""
+    from label_dp.documents.answer import read_answer
+
+    return open_calibration(read_answer(path), key, audience)

@@ -1,0 +1,102 @@
+"""The ways in which a prediction is drawn, as far as a reader can check one: a record of facts for each method.
+
+A method says whether it `classifies`, so that there is a threshold, and what neighbouring data sets are. Its facts are
+members of the mechanism, and of noise they say how wide it is: `step`, how far one label may move a prediction, as a
+share of the range, over ε.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final, Literal
+
+from pydantic import Field
+
+from label_dp.companions.kinds.own_features import FloatText
+from label_dp.companions.maps.places import number_text
+from label_dp.documents.adjacency import IN_PARTS, LABEL_ALONE, WALKED
+from label_dp.documents.kind import Facts
+from label_dp.errors import MalformedAnswer
+from label_dp.privacy import Epsilon
+
+GRID: Final = 1048576  # labels are whole numbers from 0 to GRID, their public range
+NOISE: Final = "discrete Laplace"
+
+
+class VoteFacts(Facts):
+    """Of models on `parts` of the examples, one is asked at random."""
+
+    parts: int = Field(ge=1, le=1 << 12)
+
+
+class WalkFacts(Facts):
+    """A walk to `bound` or −`bound`."""
+
+    bound: int = Field(ge=1, le=1 << 40)
+
+
+class Noise(Facts):
+    """Discrete Laplace noise on `grid` steps of the label's range, of a scale that ε asks for."""
+
+    noise: Literal["discrete Laplace"]
+    grid: Literal[1048576]
+    scale: FloatText
+
+    @property
+    @abstractmethod
+    def step(self) -> Fraction: ...
+
+    def wide(self, epsilon: Epsilon) -> bool:
+        return bool(epsilon) and self.scale == number_text(self.step / epsilon.fraction)
+
+
+class AverageFacts(Noise):
+    """The mean of models on `parts` of the examples, and noise."""
+
+    parts: int = Field(ge=1, le=1 << 12)
+
+    @property
+    def step(self) -> Fraction:
+        return Fraction(1, self.parts)
+
+
+class StableFacts(Noise):
+    """A model that one label moves by at most `stability`, a share of the range, and noise."""
+
+    stability: FloatText
+
+    @property
+    def step(self) -> Fraction:
+        share = Fraction(float(self.stability))  # a float holds it exactly, its shortest spelling need not
+        if share <= 0 or (share * GRID).denominator != 1:
+            raise MalformedAnswer("a label moves a prediction by a whole number of steps of the grid.")
+        return share
+
+
+Stated = VoteFacts | AverageFacts | StableFacts | WalkFacts
+FORMS = (VoteFacts, AverageFacts, StableFacts, WalkFacts)
+
+
+@dataclass(frozen=True)
+class ReadMethod:
+    facts: type[Stated]
+    classifies: bool
+    adjacency: str
+
+
+METHODS = {
+    "soft-majority": ReadMethod(VoteFacts, True, IN_PARTS),
+    "average": ReadMethod(AverageFacts, False, IN_PARTS),
+    "stable-ridge": ReadMethod(StableFacts, False, LABEL_ALONE),
+    "stable-logistic": ReadMethod(StableFacts, True, LABEL_ALONE),
+    "walk": ReadMethod(WalkFacts, True, WALKED),
+}
+
+
+def top(facts: Stated) -> int:
+    """The whole number that stands for the upper end of what the method may say, of which 0 is the lower."""
+    if isinstance(facts, AverageFacts):
+        return facts.parts * GRID
+    return GRID if isinstance(facts, StableFacts) else 1
