@@ -91,4 +91,4 @@ def of_answer(envelope: bytes, key: VerifyingKey) -> dict[str, Any]:
         "adjacency": answer.adjacency,
         "facts": answer.mechanism.facts,
     }
-    return said | KINDS[answer.kind].shown(answer)
+    return {**said, **KINDS[answer.kind].shown(answer)}

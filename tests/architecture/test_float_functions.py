@@ -22,7 +22,7 @@ PAID, PUBLIC, UTILITY = (
 DECIMALS = "of Python's decimals, which are correctly rounded; no part of the service"
 CHECKED = "of public numbers, only where to look: what is found is proved in whole numbers"
 
-# file below labels_party/mechanisms → what its functions are for
+# file below labels_party/mechanisms, or that of the companions → what its functions are for
 USES = {
     "bins.py": PAID,
     "bins_grid.py": PAID,
@@ -32,6 +32,7 @@ USES = {
     "clip.py": PAID,
     "knots.py": PAID,
     "laplace.py": CHECKED,
+    "quantiles.py": PUBLIC,
     "staircase.py": CHECKED,
     "unbiased.py": PAID,
     "isotonic/antichains.py": PUBLIC,
@@ -44,7 +45,6 @@ USES = {
     "isotonic/posets.py": PUBLIC,
     "private_median/accounting.py": CHECKED,
     "private_median/interval_point.py": PUBLIC,
-    "private_median/quantiles.py": PUBLIC,
     "private_prediction/learners.py": UTILITY,
     "private_prediction/stable.py": PUBLIC,
     "private_prediction/votes.py": PUBLIC,
@@ -64,8 +64,9 @@ def used(source: str) -> set[str]:
 
 
 def test_every_module_with_such_a_function_says_what_it_is_for() -> None:
-    rooms = ROOT / "labels_party" / "mechanisms"
-    found = {path.relative_to(rooms).as_posix() for path in rooms.rglob("*.py") if used(path.read_text("utf-8"))}
+    rooms = [ROOT / "labels_party" / room for room in ("mechanisms", "companions/mechanisms")]
+    files = [(path, room) for room in rooms for path in room.rglob("*.py")]
+    found = {path.relative_to(room).as_posix() for path, room in files if used(path.read_text("utf-8"))}
     assert found == set(USES)
 
 

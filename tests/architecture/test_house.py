@@ -18,7 +18,7 @@ LIMITS = {
     "modules under 70 lines with one importer": 80,
     "imports of our own modules inside functions": 280,
     "loose files of shared/label_dp": 21,
-    "loose files of features_party": 15,
+    "loose files of features_party": 4,
 }
 SLACK = 0.15  # by which a limit may lie above its figure: one that fell further gets a new limit
 

@@ -26,7 +26,9 @@ ADVERTISER, PUBLISHER, OFFICER = (GUIDES / f"{who}.md" for who in ("advertiser",
 SESSION = [ROOT / "README.md", ADVERTISER, PUBLISHER, OFFICER, GUIDES / "which-release.md"]
 ROOMS = [ROOT / room / "README.md" for room in ("labels_party", "features_party", "shared", "tests", "deploy")]
 MATHEMATICS = [
-    ROOT / "labels_party/companions/kinds/README.md",
+    ROOT / "features_party/companions/README.md",
+    ROOT / "labels_party/companions/README.md",
+    ROOT / "labels_party/companions/mechanisms/README.md",
     ROOT / "labels_party/mechanisms/README.md",
     ROOT / "labels_party/companions/mechanisms/isotonic/README.md",
     ROOT / "features_party/training/README.md",

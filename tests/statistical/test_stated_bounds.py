@@ -34,6 +34,7 @@ from labels_party.message.clipping import candidates
 
 ROOT = Path(__file__).resolve().parents[2]
 FORMAT, MECHANISMS = "shared/label_dp/documents/FORMAT.md", "labels_party/mechanisms/README.md"
+AROUND = "labels_party/companions/mechanisms/README.md"
 ISOTONIC, TRAINING = "labels_party/companions/mechanisms/isotonic/README.md", "features_party/training/README.md"
 STATEMENT, WHICH = "shared/label_dp/documents/statement.html.jinja", "deploy/guides/which-release.md"
 HERE, MEDIANS = "statistical/test_stated_bounds.py", "unit/labels_party/companions/mechanisms/private_median"
@@ -46,7 +47,7 @@ STATED = [
     (FORMAT, "what an example of the population has spent at most", "unit/shared/documents/test_unit_bound.py", None),
     (MECHANISMS, "N·e^((N−1)·ε)·δ", "integration/test_lifetime_delta.py", "test_per_unit_figures_of_both"),
     (
-        MECHANISMS,
+        AROUND,
         "the least of its bounds is charged",
         f"{MEDIANS}/test_slice_accounting.py",
         "test_noisy_slices_keep_their_bound_over_all_transcripts",
@@ -76,7 +77,7 @@ STATED = [
     (MECHANISMS, "2·ln(20·m)/ε_clip labels, 19 times in 20", HERE, "test_ranks_miss_by_no_more"),
     (FORMAT, "a third of the labels", "statistical/test_slice_draws.py", "test_medians_lie_between_the_thirds"),
     (FORMAT, "where each side lies within its slice", HERE, "test_sides_of_rectangles"),
-    (MECHANISMS, "no side is missed 19 times in 20", HERE, "test_sides_of_rectangles"),
+    (AROUND, "no side is missed 19 times in 20", HERE, "test_sides_of_rectangles"),
     # cards
     (
         TRAINING,

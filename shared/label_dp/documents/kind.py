@@ -5,7 +5,7 @@ Commands and clients are made of the kinds, so a module of one imports nothing h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
@@ -46,14 +46,14 @@ class Kind(Generic[P, R]):
     beside: Literal["nothing", "scores", "features"] = "nothing"
     verb: str = ""
     facts: tuple[type[Facts], ...] = (Facts,)
-    brief: Callable[[Answer], dict[str, Any]] | None = None
+    brief: Callable[[Answer], Mapping[str, Any]] | None = None
 
     @property
     def command(self) -> str:
         """The command that asks for it; a client's method has the same name."""
         return self.verb or self.name
 
-    def shown(self, answer: Answer) -> dict[str, Any]:
+    def shown(self, answer: Answer) -> Mapping[str, Any]:
         """The result as people see it."""
         return answer.result if self.brief is None else self.brief(answer)
 

@@ -7,6 +7,7 @@ says how a second score is numbered (`grid`, or `bins`), it has two; a reader th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -188,7 +189,7 @@ def _check_shape(given: CalibrationParameters, grids: tuple[ScoreGrid, ...], pie
 FACTS = (MonotoneFacts, BinsFacts, MediansFacts, PiecesFacts, KnotsFacts, GridFacts)
 
 
-def _brief(answer: Answer) -> dict[str, Any]:
+def _brief(answer: Answer) -> Mapping[str, Any]:
     """The number of pieces: the map is long, and for programs."""
     return {"pieces": Calibration(answer, "", b"").pieces}
 
