@@ -78,12 +78,12 @@ class Calls:
     def calibrate(self, once: IdempotentCall, batch: str, epsilon: str, additional: bool, ids: list[str]) -> Any:
         scores = pa.table({"example_id": ids, "score": [float(i) for i in range(len(ids))]})
         wish = calibration_wish(epsilon=epsilon, additional_release=additional)
-        scored = self.s.calibration.scored(batch, wish, lambda _fields: [scores])
-        return self.s.work.ask(self.s.calibration, batch, scored, "test", once)
+        scored = self.s.companions.calibration.scored(batch, wish, lambda _fields: [scores])
+        return self.s.work.ask(self.s.companions.calibration, batch, scored, "test", once)
 
     def features(self, once: IdempotentCall, batch: str, ids: list[str]) -> Any:
         table = pa.table({"example_id": ids, "x": [float(i % 10) for i in range(len(ids))]})
-        return self.s.features.put(batch, table, call=once)
+        return self.s.companions.features.put(batch, table, call=once)
 
     def predictor(self, once: IdempotentCall, batch: str, epsilon: str, cap: str, additional: bool) -> Any:
         asked = parse_predictor(
@@ -94,15 +94,15 @@ class Calls:
             threshold=THRESHOLD,
             additional_release=additional,
         )
-        return self.s.predictors.create(batch, asked, "test", once)
+        return self.s.companions.predictors.create(batch, asked, "test", once)
 
     def predict(self, _once: IdempotentCall, _batch: str, predictor: str, query: int) -> Any:
         """Needs no key: a query that was answered gets its answer again."""
-        found = self.s.queries.predict(predictor, {"x": query}, "test")
+        found = self.s.companions.queries.predict(predictor, {"x": query}, "test")
         return 200, {"id": found.answer, "sha256": hashlib.sha256(found.envelope).hexdigest()}
 
     def retire(self, _once: IdempotentCall, _batch: str, predictor: str) -> Any:
-        return 200, self.s.predictors.retire(predictor, "test")
+        return 200, self.s.companions.predictors.retire(predictor, "test")
 
     def purge(self, once: IdempotentCall, batch: str) -> Any:
         return self.s.retention.purge(batch, "test", once)

@@ -79,7 +79,7 @@ def show(name: PredictorId, as_json: Json = False) -> None:
 @predictor.command()
 def retire(name: PredictorId, as_json: Json = False) -> None:
     """Delete what a predictor learned; the answers that it gave stay."""
-    told = services(existing=True).predictors.retire(name, COMMAND_LINE)
+    told = companions_of(services(existing=True)).predictors.retire(name, COMMAND_LINE)
     emit(told, as_json, lambda: say(f"Predictor {name} is retired; what it learned is deleted."))
 
 
