@@ -80,7 +80,7 @@ def test_a_service_that_was_killed_and_lost_goes_on_from_its_backup(
         owner.seal(first)
         release = owner.wait(str(owner.release(first, "1", mechanism="rr-on-bins")["id"]))
         spent = owner.budget("shop")
-        sending = Sending(LabelsPartyClient(service.url, made["key"], http=http), opened)
+        sending = Sending(LabelsPartyClient(service.url, made["key"], retries=0, http=http), opened)
         sending.start()
         told = json.loads(service.run("backup", "--out", str(tmp_path / "b.zip"), "--json"))
         service.run("audit", "export", "--out", str(tmp_path / "own.json"))

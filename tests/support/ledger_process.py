@@ -162,7 +162,8 @@ def _serve(path: str, start: Start) -> None:
     say(os.getpid())
     if start.host:
         socket.gethostname = lambda: start.host
-    database.IDLE_SECONDS = start.idle_seconds
+    now, then = (f"'{seconds}s'" for seconds in (database.IDLE_SECONDS, start.idle_seconds))
+    database.READING, database.WRITING = (text.replace(now, then) for text in (database.READING, database.WRITING))
     where = {"home": start.home, "database_url": start.url, "objects": start.objects}
     settings = Settings(**where, lease_seconds=start.lease_seconds, worker=False)  # type: ignore[arg-type]  # pydantic converts
     try:
