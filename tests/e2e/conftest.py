@@ -1,16 +1,26 @@
-"""One demo, played once, for whoever looks at what it left."""
+"""One demo, played once, for whoever looks at what it left; the commands of documents."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import pickle
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.support.demo import Told, run
+from tests.support.demo import Told, played
+from tests.support.forked import forked_commands
 
 CLICKS = 4000
+
+
+@pytest.fixture(scope="session")
+def programs() -> Iterator[Path]:
+    """A folder of both console commands, quick to start, to be the first of PATH."""
+    with forked_commands() as folder:
+        yield folder
 
 
 @pytest.fixture(scope="session")
@@ -24,9 +34,6 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
         if kept.exists():
             found: Told = pickle.loads(kept.read_bytes())
             return found
-        where.mkdir()
-        done = run(where, "--clicks", str(CLICKS))
-        assert done.returncode == 0, done.stderr
-        made = Told(where, CLICKS, done)
+        made = played(where, CLICKS)
         kept.write_bytes(pickle.dumps(made))
         return made

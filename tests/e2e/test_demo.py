@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,6 @@ from label_dp.documents.bundle import verify
 from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import InvalidInput
 from labels_party.client import LabelsPartyClient
-from tests.support.both_parties import features_keys, labels_keys
 from tests.support.commands import command
 from tests.support.demo import Told, run, start
 
@@ -202,7 +200,7 @@ def test_every_command_of_the_story_works_afterwards(told: Told) -> None:
     assert [" ".join(line.split()).count("verify") for line in audits if line.startswith(("LABELS", "/", "."))] == [
         1
     ] * 4
-    suggested = text.split("Try next")[1]
+    suggested = text.split("Try next")[1].split("Both services stay")[0]
     commands = [line.strip() for line in suggested.splitlines() if line.strip() and not line.strip().startswith("#")]
     assert len(commands) == 3
     for line in [*(each for each in audits if "--" in each), *commands]:
@@ -248,56 +246,21 @@ def test_in_a_container_the_commands_to_try_are_those_of_a_visitor_outside(
     assert Path(sys.executable).parent.name + "/labels-party" not in told
 
 
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator[tuple[Service, Service, Path]]:
-    """Both services as somebody else would run them, and the folder of keys that the demo is given."""
-    keys = tmp_path / "keys"
-    keys.mkdir()
-    services = [
-        Service(name, prefix, tmp_path / name, tmp_path / f"{name}.log", tmp_path / "numba")
-        for name, prefix in (("labels-party", "LABELS_PARTY_"), ("features-party", "FEATURES_PARTY_"))
-    ]
-    labels, features = services
-    try:
-        made = labels_keys(labels.home, "owner", "ingest", "features")
-        features.environment["LABELS_API_KEY"] = made.pop("features")
-        made |= features_keys(features.home, labels.home / "keys" / "signing.pub", "trainer", "auditor")
-        for role, secret in made.items():
-            (keys / f"{role}.key").write_text(secret + "\n")
-        features.run("audit", "export", "--out", str(tmp_path / "first-audit.json"))
-        for service in services:
-            (keys / f"{service.command}.pub").write_bytes((service.home / "keys" / "signing.pub").read_bytes())
-            service.launch()
-            features.environment["LABELS_URLS"] = json.dumps([labels.url])  # known once the first one is launched
-        for service in services:
-            service.await_ready()
-        yield labels, features, keys
-    finally:
-        for service in services:
-            service.stop()
-
-
-def test_it_plays_against_running_services_more_than_once(
-    running: tuple[Service, Service, Path], tmp_path: Path
-) -> None:
-    labels, features, keys = running
-    there = ["--labels-url", labels.url, "--features-url", features.url, "--keys", str(keys), "--json"]
-    for out in ("one", "two"):
-        done = run(tmp_path, "--clicks", "1000", "--out", out, *there)
-        assert done.returncode == 0, done.stderr
-        results = json.loads(done.stdout)
-        assert [row["mechanism"] for row in results["table"]] == MECHANISMS
-        assert results["population"].startswith("shop-clicks-")
-        assert not (tmp_path / out / "labels-party").exists()
-    missing = keys / "owner.key"
-    missing.unlink()
+def test_it_plays_on_services_that_played_it_before(told: Told, tmp_path: Path) -> None:
+    assert told.again.returncode == 0, told.again.stderr
+    results = json.loads(told.again.stdout)
+    assert [row["mechanism"] for row in results["table"]] == MECHANISMS
+    assert results["population"].startswith("shop-clicks-")
+    assert not (told.where.with_name("told-plays") / "again" / "labels-party").exists()
+    (tmp_path / "keys").mkdir()
+    there = ("--labels-url", "http://127.0.0.1:1", "--features-url", "http://127.0.0.1:1", "--keys", "keys")
     refused = run(tmp_path, "--clicks", "1000", "--out", "one", *there)
     assert refused.returncode == 2
     assert "owner.key" in refused.stderr
 
 
 def test_stopped_midway_it_stops_both_services(tmp_path: Path) -> None:
-    process = start(tmp_path, "--clicks", "4000")
+    process = start(tmp_path, "--clicks", "500")
     try:
         assert process.stdout is not None
         seen = ""
@@ -318,27 +281,11 @@ def test_stopped_midway_it_stops_both_services(tmp_path: Path) -> None:
     assert (tmp_path / "demo-output" / "logs" / "labels-party.log").exists()
 
 
-def test_with_stay_the_pages_open_with_the_keys_that_it_names_until_it_is_stopped(tmp_path: Path) -> None:
-    process = start(tmp_path, "--clicks", "500", "--stay")
-    try:
-        assert process.stdout is not None
-        seen: list[str] = []
-        while sum("paste the API key" in line for line in seen) < 2:
-            seen.append(process.stdout.readline())
-            assert seen[-1], "the demo ended early"
-        for line in seen[-2:]:
-            _, url, *_, key = line.split()
-            secret = (tmp_path / key).read_text(encoding="utf-8").strip()
-            with httpx.Client(base_url=url, follow_redirects=True, trust_env=False) as person:
-                assert person.post("/sign-in", data={"key": secret}, headers={"Origin": url.rstrip("/")}).is_success
-                assert "Sign out" in person.get("/").text
-            assert secret not in "".join(seen)
-        process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert (process.returncode, err) == (0, "")
-    for url in (line.split()[1] for line in seen[-2:]):
+def test_with_stay_the_pages_open_with_the_keys_that_it_names_until_it_is_stopped(told: Told) -> None:
+    assert (told.done.returncode, told.done.stderr) == (0, "")
+    assert len(told.pages) == 2
+    for url, page in told.pages.items():
+        assert "Sign out" in page
         with pytest.raises(httpx.TransportError):
             httpx.get(url, trust_env=False)
 

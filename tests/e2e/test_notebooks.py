@@ -36,10 +36,10 @@ def test_there_is_a_word_of_each() -> None:
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_it_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_runs(name: str, tmp_path: Path, programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTEBOOK_ROWS", str(ROWS))
     monkeypatch.delenv("PYTHONPATH", raising=False)  # as a reader has it, who installed what the guides say
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     retail = DATA / "online_retail_lines.parquet"
     if retail.exists():

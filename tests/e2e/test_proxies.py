@@ -19,6 +19,7 @@ import pytest
 
 from deploy.demo.services import Service
 from features_party.client import FeaturesPartyClient
+from label_dp.client import peer
 from label_dp.http.calls import Calls
 from labels_party.client import LabelsPartyClient
 from tests.support.both_parties import features_keys, labels_keys
@@ -86,7 +87,7 @@ def curl(rig: Rig, url: str, *words: str) -> tuple[int, str]:
     return done.returncode, done.stdout.decode()
 
 
-def test_a_release_and_a_training_through_the_doors(rig: Rig) -> None:
+def test_a_release_and_a_training_through_the_doors(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(3)
     ids, x = [f"c{i:05}" for i in range(ROWS)], generator.normal(size=ROWS)
     labels = pa.table({"id": ids, "sales": np.clip(np.round(10 + 3 * x), 0, 20)})
@@ -117,6 +118,7 @@ def test_a_release_and_a_training_through_the_doors(rig: Rig) -> None:
     assert done.returncode == 0, done.stderr
     # a publisher who does not know the authority stops before it says its key
     del environment["FEATURES_PARTY_LABELS_AUTHORITY"], environment["FEATURES_PARTY_LABELS_CERTIFICATE"]
+    monkeypatch.setattr(peer, "LONGEST_PAUSE", 0.01)
     refused = command("features-party", *words, "--force", folder=rig.folder, environment=environment)
     assert refused.returncode != 0
 

@@ -78,9 +78,9 @@ def checkout(told: Told, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
 
 
 @pytest.mark.processes
-def test_every_shell_command_works_as_written(checkout: Path) -> None:
+def test_every_shell_command_works_as_written(checkout: Path, programs: Path) -> None:
     parts = [f"echo '=== {page.name}'\n" + "\n".join(blocks(page, "bash")) for page in SESSION]
-    script = "\n".join(parts).replace(". .venv/bin/activate\n", f'PATH="{BIN}:$PATH"\n')
+    script = "\n".join(parts).replace(". .venv/bin/activate\n", f'PATH="{programs}:{BIN}:$PATH"\n')
     assert script.count("labels-party") + script.count("features-party") >= 40
     assert script.count("curl") + script.count("owner ") + script.count("ingest ") + script.count("trainer ") >= 20
     # a command that fails must not leave services that hold the output open

@@ -64,7 +64,7 @@ def prepared(labels: Service, owner: str) -> None:
 
 
 @pytest.mark.processes
-def test_every_command_works_as_written(tmp_path: Path) -> None:
+def test_every_command_works_as_written(tmp_path: Path, programs: Path) -> None:
     kernels = Path(os.environ["NUMBA_CACHE_DIR"])
     labels = Service("labels-party", "LABELS_PARTY_", tmp_path / "lp", tmp_path / "lp.log", kernels)
     features = Service("features-party", "FEATURES_PARTY_", tmp_path / "fp", tmp_path / "fp.log", kernels)
@@ -97,7 +97,7 @@ def test_every_command_works_as_written(tmp_path: Path) -> None:
             assert written in script
             script = script.replace(written, here)
         homes = {"LABELS_PARTY_HOME": str(labels.home), "FEATURES_PARTY_HOME": str(features.home)}
-        environment = os.environ | homes | {"PATH": f"{BIN}:{os.environ['PATH']}", "no_proxy": "127.0.0.1"}
+        environment = os.environ | homes | {"PATH": f"{programs}:{BIN}:{os.environ['PATH']}", "no_proxy": "127.0.0.1"}
         command = ["bash", "-euo", "pipefail", "-c", script]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
