@@ -25,12 +25,13 @@ NAMES = {"labels-party": "labels_party.cli", "features-party": "features_party.c
 HEAVY = (
     "labels_party.bootstrap",
     "labels_party.files",
-    "labels_party.kinds.message.engine",
     "features_party.bootstrap",
     "features_party.files",
     "features_party.training.fitting",
     "alembic.command",
+    "highspy",
     "opendp.measurements",
+    "pyarrow.parquet",
     "xgboost",
 )
 PROGRAM = f"""#!{sys.executable} -IS
@@ -50,15 +51,15 @@ sys.exit(int(line.recv(8) or 70))
 @contextlib.contextmanager
 def forked_commands() -> Iterator[Path]:
     """The folder of the two programs; they end with it."""
-    with tempfile.TemporaryDirectory() as name, socket.socket(socket.AF_UNIX) as listener:
+    with tempfile.TemporaryDirectory() as name:
         for command in NAMES:
             (Path(name) / command).write_text(PROGRAM)
             (Path(name) / command).chmod(0o755)
-        listener.bind(f"{name}/socket")
-        listener.listen(64)
-        program = f"from tests.support.forked import main; main({listener.fileno()})"
-        words = [sys.executable, "-c", program]
-        process = subprocess.Popen(words, cwd=ROOT, stdin=subprocess.DEVNULL, pass_fds=[listener.fileno()])
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(f"{name}/socket")
+            listener.listen(64)
+            words = [sys.executable, "-c", f"from tests.support.forked import main; main({listener.fileno()})"]
+            process = subprocess.Popen(words, cwd=ROOT, stdin=subprocess.DEVNULL, pass_fds=[listener.fileno()])
         try:
             yield Path(name)
         finally:

@@ -25,7 +25,7 @@ MEDIAN = Fraction(1, 2)
 
 @dataclass(frozen=True)
 class BinnedMedians(CellPlan):
-    """Medians, for the absolute loss, each by the exponential mechanism on ranks: `labels_party.mechanisms.quantiles`."""
+    """Medians, for the absolute loss, by the exponential mechanism on ranks (`labels_party.mechanisms.quantiles`)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
