@@ -21,9 +21,9 @@ def _shared(document: ChargedDocument) -> dict[str, Any]:
         "label": document.population.label,
         "audiences": list(document.audiences),
         "examples": document.n,
-        "epsilon": dict(document.epsilon),
-        "epsilon_spent": document.epsilon_spent,
-        "epsilon_lifetime": document.epsilon_lifetime,
+        "epsilon": document.epsilon.as_signed(),
+        "epsilon_spent": str(document.epsilon_spent),
+        "epsilon_lifetime": str(document.epsilon_lifetime),
         "unit": document.unit_said,
         "key_id": document.key_id,
     }
@@ -32,7 +32,7 @@ def _shared(document: ChargedDocument) -> dict[str, Any]:
 def of_message(manifest: Manifest, prior: Prior | None = None) -> dict[str, Any]:
     """What a person wants to know of a message. `prior` float64[k]: that of its prior file, if there is one."""
     channel = manifest.read_channel()
-    domain = manifest.read_domain()
+    domain = manifest.domain
     data: dict[str, Any] = {
         "release": manifest.id,
         **_shared(manifest),
@@ -86,8 +86,8 @@ def of_answer(envelope: bytes, key: VerifyingKey) -> dict[str, Any]:
         **_shared(answer),
         "parameters": answer.parameters,
         "sha256": digest,
-        "delta_spent": answer.delta_spent,
-        "delta_lifetime": answer.delta_lifetime,
+        "delta_spent": str(answer.delta_spent),
+        "delta_lifetime": str(answer.delta_lifetime),
         "adjacency": answer.adjacency,
         "facts": answer.mechanism.facts,
     }

@@ -145,4 +145,4 @@ def pull_to(
 def line(found: Any) -> str:
     """An accepted answer in a few words."""
     known = "" if found.fresh else " (accounted for before)"
-    return f"{found.answer.kind} {found.answer.id}: ε {found.answer.split.total}{known}"
+    return f"{found.answer.kind} {found.answer.id}: ε {found.answer.epsilon.total}{known}"

@@ -136,13 +136,13 @@ def pull(
         "rows": got.manifest.n,
         "bytes": got.bytes,
         "manifest_digest": got.digest,
-        "epsilon": dict(got.manifest.epsilon),
+        "epsilon": got.manifest.epsilon.as_signed(),
         "fresh": got.fresh,
     } | said
     there = "" if got.fresh else " (it was there already)"
 
     def human() -> None:
-        echo(f"{got.path}: {got.manifest.n:,} rows, ε {got.manifest.split.total}{there}")
+        echo(f"{got.path}: {got.manifest.n:,} rows, ε {got.manifest.epsilon.total}{there}")
         tell()
 
     emit(data, as_json, human)
@@ -167,8 +167,7 @@ def verify(
     """Check signature, audience and every byte. Writes nothing."""
     from features_party.bootstrap import reader
     from features_party.receive.accepted import message_summary
-    from label_dp.documents.bundle import Bundle
-    from label_dp.documents.bundle import verify as check
+    from label_dp.documents.bundle import Bundle, open_message
 
     settings, pinned = reader()
     if path.suffix in (".json", ".ndjson") and path.is_file():
@@ -177,12 +176,8 @@ def verify(
         verify_answers(path, public_key(labels_key), as_json)
         return
     key = public_key(labels_key) or pinned.for_envelope(Bundle(path).envelope())
-    verified_message = pinned.unless_rehearsed(check(path, key, settings.name, rehearsals=True), key)
-    data = {
-        "verified": True,
-        "message": str(path),
-        **message_summary(verified_message.manifest, verified_message.digest),
-    }
+    message = pinned.unless_rehearsed(open_message(path, key, settings.name, rehearsals=True), key).check()
+    data = {"verified": True, "message": str(path), **message_summary(message.manifest, message.digest)}
 
     def human() -> None:
         from features_party.cli.show import show_message

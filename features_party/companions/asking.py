@@ -115,9 +115,9 @@ def _told_who_allows(batch: str) -> Iterator[None]:
 def require_asked(found: SignedAnswer, batch: str, asked: Asking) -> None:
     """Raises MalformedAnswer where a verified answer is not what was asked for; nothing of it is kept then."""
     answer, epsilon = found.answer, Epsilon.parse(str(asked.epsilon))
-    if (answer.kind, answer.batch, answer.split.total) != (CALIBRATION, batch, epsilon):
+    if (answer.kind, answer.batch, answer.epsilon.total) != (CALIBRATION, batch, epsilon):
         raise MalformedAnswer(
-            f"The labels party sent a {answer.kind} of batch '{answer.batch}' at ε {answer.split.total} under the id "
+            f"The labels party sent a {answer.kind} of batch '{answer.batch}' at ε {answer.epsilon.total} under the id "
             f"of the calibration that was asked for, of batch '{batch}' at ε {epsilon}; ask it why."
         )
 

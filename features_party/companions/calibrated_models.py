@@ -57,7 +57,7 @@ def calibrated(saved: SavedModel, calibration: Calibration, created: str) -> Sav
         "model_sha256": saved.card["model_sha256"],
     }
     notes = list(saved.card["notes"])
-    if answer.domain != saved.card["domain"]:
+    if answer.domain.as_json() != saved.card["domain"]:
         notes.append("the calibration is over another label domain than the messages that the model learned from")
     card = {name: value for name, value in saved.card.items() if name not in ("format", "version", "model_sha256")}
     card |= {
@@ -124,7 +124,7 @@ class Labelled:
 
     def clipped(self, calibration: Calibration) -> Labelled:
         """The same with true labels clipped to the domain of the map, as those that it was made from."""
-        values = calibration.answer.read_domain().values
+        values = calibration.answer.domain.values
         return replace(self, labels=np.clip(self.labels, values[0], values[-1]))
 
     def after(self, calibration: Calibration) -> FloatArray:

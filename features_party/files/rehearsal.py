@@ -144,7 +144,6 @@ def _cut(ids: pa.Array) -> list[pa.Array]:
 def _manifest(asked: Rehearsing, channel: Channel, file: Path, n: int, key_id: str, name: str) -> Rehearsal:
     with file.open("rb") as opened:
         sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
-    total = str(asked.epsilon)
     return Rehearsal(
         id=name,
         batch=name,
@@ -153,7 +152,7 @@ def _manifest(asked: Rehearsing, channel: Channel, file: Path, n: int, key_id: s
         key_id=key_id,
         created=f"{datetime.now(UTC):%Y-%m-%d}",
         n=n,
-        domain=asked.domain.as_json(),
+        domain=asked.domain,
         out_of_domain="clip",
         missing_label=None,
         presence="declared public by the owner",
@@ -162,9 +161,9 @@ def _manifest(asked: Rehearsing, channel: Channel, file: Path, n: int, key_id: s
         channel=channel.as_json(),
         expected_loss=None,
         prior=PriorRef(source=NOT_USED),
-        epsilon=EpsilonSplit(ZERO, ZERO, asked.epsilon).as_json(),
-        epsilon_spent=total,
-        epsilon_lifetime=total,
+        epsilon=EpsilonSplit(ZERO, ZERO, asked.epsilon),
+        epsilon_spent=asked.epsilon,
+        epsilon_lifetime=asked.epsilon,
         randomness=MADE_UP,
         files=[FileEntry(role="message", name="message.parquet", bytes=file.stat().st_size, rows=n, sha256=sha256)],
     )

@@ -114,7 +114,7 @@ def evaluate_on_messages(
     such a channel), InvalidTable (too few rows met).
     """
     check_one_label(messages)
-    population, domain = messages[0].manifest.population, messages[0].manifest.domain
+    population, domain = messages[0].manifest.population, messages[0].manifest.domain.as_json()
     card = saved.card
     if (population.label, domain) != (card["label"], card["domain"]):
         raise InvalidInput("The message has another label or label domain than the model was trained on.")

@@ -283,7 +283,7 @@ def _centred(joined: Joined) -> FloatArray:
         manifest, rows = message.manifest, joined.message == at
         if manifest.prior.source == "estimated" and int(rows.sum()) == manifest.n:
             values = manifest.read_channel().labels
-            epsilon, cells = float(str(manifest.split.prior)), manifest.prior.cells or len(values)
+            epsilon, cells = float(str(manifest.epsilon.prior)), manifest.prior.cells or len(values)
             labels[rows] = recentred(labels[rows], values, message.prior(), epsilon, cells)
     return labels
 
@@ -299,7 +299,7 @@ def check_one_label(messages: list[AcceptedMessage]) -> None:
 def common_domain(messages: list[AcceptedMessage]) -> Domain:
     """The messages' domain; of bounds that were bought for each message apart, the part that holds all of them."""
     public = messages[0].manifest.public_domain
-    ends = [public.place(message.manifest.read_domain()) for message in messages]
+    ends = [public.place(message.manifest.domain) for message in messages]
     return public.part(min(first for first, _ in ends), max(last for _, last in ends))
 
 
@@ -311,7 +311,7 @@ def default_loss(messages: list[AcceptedMessage]) -> str:
     named = {m.manifest.loss for m in messages}
     loss = named.pop() if len(named) == 1 else "squared"
     if loss in ("squared", LOG):
-        binary = all(m.manifest.read_domain().values.tolist() == [0.0, 1.0] for m in messages)
+        binary = all(m.manifest.domain.values.tolist() == [0.0, 1.0] for m in messages)
         return LOG if binary else "squared"
     return loss if loss in LOSSES else "squared"
 

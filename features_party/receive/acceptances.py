@@ -25,7 +25,6 @@ from label_dp.documents.answer import Answer
 from label_dp.documents.canonical import digest
 from label_dp.documents.manifest import Manifest
 from label_dp.errors import Conflict, LabelDPError, MalformedAnswer, MalformedManifest, NotFound, ReplayConflict
-from label_dp.privacy import Epsilon, delta_string, parse_delta
 from label_dp.store.database import Database
 from label_dp.store.paging import Listing, Page, all_rows, select_page
 
@@ -92,7 +91,7 @@ class Item:
         return Event(
             kind=sort.accepted,
             subject=Subject(population.id, population.name, population.label, body.batch, self.name),
-            split=body.split,
+            split=body.epsilon,
             unit=body.privacy_unit,
             audiences=tuple(body.audiences),
             actor=actor,
@@ -102,10 +101,10 @@ class Item:
                 "key_id": body.key_id,
                 "n": body.n,
                 "mechanism": body.mechanism.name,
-                "epsilon_spent": str(Epsilon.parse(body.epsilon_spent)),
-                "epsilon_lifetime": str(Epsilon.parse(body.epsilon_lifetime)),
-                "delta_spent": delta_string(parse_delta(body.delta_spent)),
-                "delta_lifetime": delta_string(parse_delta(body.delta_lifetime)),
+                "epsilon_spent": str(body.epsilon_spent),
+                "epsilon_lifetime": str(body.epsilon_lifetime),
+                "delta_spent": str(body.delta_spent),
+                "delta_lifetime": str(body.delta_lifetime),
             },
         )
 
@@ -159,7 +158,7 @@ class Acceptances:
             "batch": body.batch,
             "mechanism": body.mechanism.name,
             "n": body.n,
-            "epsilon": dict(body.epsilon),
+            "epsilon": body.epsilon.as_signed(),
             "accepted": placed.moment,
             "event": placed.sequence,
             "position": receipt.position,

@@ -81,7 +81,7 @@ class AcceptedMessage:
 
 
 def message_summary(manifest: Manifest, digest: str) -> dict[str, Any]:
-    channel, names = manifest.read_channel(), manifest.read_domain().names
+    channel, names = manifest.read_channel(), manifest.domain.names
     return (
         summary(manifest)
         | ({"names": list(names)} if names else {})
@@ -107,7 +107,7 @@ def read_prior(path: Path, manifest: Manifest) -> FloatArray:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    domain, entry = manifest.read_domain(), manifest.prior_file
+    domain, entry = manifest.domain, manifest.prior_file
     if entry is None or entry.rows > domain.k or entry.bytes > PRIOR_ROW_BYTES * entry.rows + PRIOR_SLACK:
         raise MalformedManifest("The prior of the message has more rows or bytes than its label domain calls for.")
     labels, probability, at = np.empty(entry.rows), np.empty(entry.rows), 0

@@ -17,7 +17,7 @@ from features_party.receive.pinned import PinnedKeys
 from features_party.storage.home import INCOMING, Home
 from features_party.storage.kept import FileStore
 from features_party.telemetry.steps import ACCOUNT, FETCH, VERIFY, Steps
-from label_dp.documents.bundle import FOLDER_ENVELOPE, Bundle, VerifiedMessage, verify, verify_into
+from label_dp.documents.bundle import FOLDER_ENVELOPE, Bundle, SignedMessage, VerifiedMessage, open_message
 from label_dp.documents.manifest import Manifest
 from label_dp.documents.rehearsal import Rehearsal
 from label_dp.documents.signing import VerifyingKey
@@ -40,29 +40,34 @@ class Messages:
     def verify(self, path: Path, labels_key: VerifyingKey | None = None) -> VerifiedMessage:
         """Check a message, or a rehearsal, without writing anything. Raises the VerificationFailed of the rule that was
         broken."""
-        key = self._key(path, labels_key)
-        return self.pinned.unless_rehearsed(verify(path, key, self.name, rehearsals=True), key)
+        return self._open(path, labels_key, rehearsals=True).check()
 
     def accept_all(self, named: Iterable[Path], labels_key: VerifyingKey | None) -> list[AcceptedMessage]:
         """The messages that paths, folders and patterns name: all are verified before the first is accounted for.
 
         A rehearsal is not accounted for. Raises InvalidInput where messages are among rehearsals.
         """
-        verified = [(path, self.verify(path, labels_key)) for path in message_paths(named)]
-        rehearsed = [isinstance(verified_message.manifest, Rehearsal) for _, verified_message in verified]
+        opened = [self._open(path, labels_key, rehearsals=True) for path in message_paths(named)]
+        verified = [message.check() for message in opened]
+        rehearsed = [isinstance(message.manifest, Rehearsal) for message in opened]
         if any(rehearsed):
             if not all(rehearsed):
                 raise InvalidInput("A rehearsal has made-up labels: name rehearsals or messages, not both.")
-            return [self._rehearsal(path, self._key(path, labels_key)) for path, _ in verified]
+            return [self._rehearsal(message) for message in opened]
         return [
-            self.kept(verified_message) or self._accept(path, labels_key, "cli") for path, verified_message in verified
+            self.kept(verified_message) or self._accept(message, "cli")
+            for message, verified_message in zip(opened, verified, strict=True)
         ]
 
-    def _rehearsal(self, path: Path, key: VerifyingKey) -> AcceptedMessage:
+    def _open(self, path: Path, labels_key: VerifyingKey | None, *, rehearsals: bool = False) -> SignedMessage:
+        key = labels_key or self.pinned.for_envelope(Bundle(path).envelope())
+        return self.pinned.unless_rehearsed(open_message(path, key, self.name, rehearsals=rehearsals), key)
+
+    def _rehearsal(self, message: SignedMessage) -> AcceptedMessage:
         """A copy of our own, swept after a day: no audit event, no receipt, no row."""
         self.home.sweep()
         folder = self.home.incoming(self.home.messages)
-        verified_message = verify_into(path, key, self.name, folder, rehearsals=True)
+        verified_message = message.copy(folder)
         place = self.home.messages / f"{INCOMING}{Item(verified_message.manifest, verified_message.digest).place}"
         shutil.rmtree(place, ignore_errors=True)
         place_folder(folder, place)
@@ -75,11 +80,9 @@ class Messages:
         release with the same manifest is already accepted: no second event, and it is verified where it lies. Raises
         VerificationFailed kinds (also those of `Acceptances.account`) and InvalidFile.
         """
-        envelope = Bundle(path).envelope()
-        key = labels_key or self.pinned.for_envelope(envelope)
-        accepted_message = self.known(*Manifest.trusted(envelope, key, self.name))
-        message = None if accepted_message is None else self.kept(verify(path, key, self.name))
-        return message or self._accept(path, labels_key, actor)
+        message = self._open(path, labels_key)
+        known = self.known(message.manifest, message.digest)
+        return (known and self.kept(message.check())) or self._accept(message, actor)
 
     def kept(self, verified: VerifiedMessage) -> AcceptedMessage | None:
         """What was accepted before, where our copy of it is whole."""
@@ -98,13 +101,12 @@ class Messages:
             return None
         return AcceptedMessage(manifest, digest, self.place.path(item.place), fresh=False)
 
-    def _accept(self, path: Path, labels_key: VerifyingKey | None, actor: str) -> AcceptedMessage:
-        key = self._key(path, labels_key)
+    def _accept(self, message: SignedMessage, actor: str) -> AcceptedMessage:
         self.home.sweep()
         temporary = self.home.incoming(self.home.messages)
         try:
             with self.steps.step(VERIFY):
-                verified = verify_into(path, key, self.name, temporary)
+                verified = message.copy(temporary)
             return self._take(verified.manifest, verified.digest, temporary, actor)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -150,9 +152,6 @@ class Messages:
         accepted_message = AcceptedMessage(_stored(folder, digest), digest, folder, fresh=False)
         accepted_message.check()
         return accepted_message
-
-    def _key(self, path: Path, labels_key: VerifyingKey | None) -> VerifyingKey:
-        return labels_key or self.pinned.for_envelope(Bundle(path).envelope())
 
 
 def _stored(folder: Path, digest: str) -> Manifest:

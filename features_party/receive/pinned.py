@@ -8,7 +8,7 @@ from typing import Any
 
 from features_party.receive.pins import Pin
 from label_dp.actors import require_name
-from label_dp.documents.bundle import VerifiedMessage
+from label_dp.documents.bundle import SignedMessage
 from label_dp.documents.rehearsal import Rehearsal
 from label_dp.documents.signing import VerifyingKey, is_rehearsal, named_key
 from label_dp.errors import InvalidInput, NotFound, SignatureInvalid
@@ -140,7 +140,7 @@ class PinnedKeys:
             raise InvalidInput("This is a rehearsal; give the key that lies beside it (.pub) with --labels-key.")
         raise SignatureInvalid("The document is signed with a key that is not pinned here; check it with its owner.")
 
-    def unless_rehearsed(self, found: VerifiedMessage, key: VerifyingKey) -> VerifiedMessage:
+    def unless_rehearsed(self, found: SignedMessage, key: VerifyingKey) -> SignedMessage:
         """The same. Raises SignatureInvalid for a rehearsal under a key that is pinned: what a labels party signs is
         always accounted for."""
         if isinstance(found.manifest, Rehearsal) and any(pinned.id == key.id for pinned in self.list()):

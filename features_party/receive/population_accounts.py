@@ -38,8 +38,7 @@ class PopulationAccount:
         self.batches[batch] += event.split.total
         self.deltas[batch] += event.split.delta_atto
         # what the labels party says it spent, which may be more: other audiences have their own releases
-        self.spent = max(self.spent, Epsilon.parse(event.details["epsilon_spent"]))
-        self.lifetime = Epsilon.parse(event.details["epsilon_lifetime"])
+        self.spent, self.lifetime = max(self.spent, event.account.spent), event.account.lifetime
 
     def as_json(self) -> dict[str, Any]:
         largest = max(self.batches.values())

@@ -161,7 +161,7 @@ def _result(entry: ListedRelease, pulled: LocalMessage) -> dict[str, Any]:
         "population": pulled.manifest.population.name,
         "rows": pulled.manifest.n,
         "bytes": pulled.bytes,
-        "epsilon": str(pulled.manifest.split.total),
+        "epsilon": str(pulled.manifest.epsilon.total),
         "message": str(pulled.path),
         "fresh": pulled.fresh,
     }

@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 from label_dp.audit.events import CHARGES, DOCUMENT_REFUSED, KEY_HANDED_OVER, NO_CHARGE, Event
 from label_dp.audit.hand_overs import families
 from label_dp.audit.receipts import signed_digest
-from label_dp.audit.received_rules import ReceivedRules, atto_of, nano_of
+from label_dp.audit.received_rules import ReceivedRules
 from label_dp.audit.rulebook import RuleBroken
 from label_dp.audit.store import PAGE, AuditStore
 from label_dp.errors import Contradicted
@@ -40,14 +40,14 @@ def contradiction(audit: AuditStore, connection: Connection, event: Event) -> Co
 
 def _needed(audit: AuditStore, connection: Connection, event: Event) -> list[Event]:
     """All acceptances of the batch where they could add up to too much; else one of it and one of the population."""
-    t, subject, details = audit.table, event.subject, event.details
+    t, subject = audit.table, event.subject
     batch, population = str(subject.batch), str(subject.population)
     sums = [sa.func.coalesce(sa.func.sum(amount), 0) for amount in (t.c.epsilon_nano, t.c.delta_atto)]
     row = connection.execute(sa.select(*sums).where(t.c.batch == batch, t.c.kind.in_(CHARGES))).one()
-    stated = nano_of(details["epsilon_spent"]), atto_of(details.get("delta_spent", "0"))
+    nano, atto = event.account.spent.nano, event.account.spent_delta.atto
     # no sum over fewer items is larger, and those that state less than this one are as they were
-    fits = int(row[0]) + event.split.total.nano <= stated[0] and int(row[1]) + event.split.delta_atto <= stated[1]
-    same = set(families(connection, audit).relatives(str(details["key_id"])))
+    fits = int(row[0]) + event.split.total.nano <= nano and int(row[1]) + event.split.delta_atto <= atto
+    same = set(families(connection, audit).relatives(str(event.details["key_id"])))
     events = _of_keys(audit, connection, same, first=fits, batch=batch)
     events += _of_keys(audit, connection, same, first=True, population=population)
     events += audit.events(connection, kind=KEY_HANDED_OVER)

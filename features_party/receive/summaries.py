@@ -19,10 +19,10 @@ def described(body: Manifest | Answer) -> dict[str, Any]:
         "key_id": body.key_id,
         "created": body.created,
         "n": body.n,
-        "epsilon": dict(body.epsilon),
+        "epsilon": body.epsilon.as_signed(),
         # by the labels party's ledger when it signed this; later work adds to it
-        "epsilon_spent": body.epsilon_spent,
-        "epsilon_lifetime": body.epsilon_lifetime,
+        "epsilon_spent": str(body.epsilon_spent),
+        "epsilon_lifetime": str(body.epsilon_lifetime),
     }
 
 
@@ -30,7 +30,7 @@ def summary(body: Manifest | Answer) -> dict[str, Any]:
     """The same, with whom and what it is for."""
     return described(body) | {
         "audiences": list(body.audiences),
-        "domain": str(body.read_domain()),
+        "domain": str(body.domain),
         "mechanism": body.mechanism.name,
         "unit": body.unit_said,
     }

@@ -153,7 +153,7 @@ class ClusterFit:
                 mean = float(np.average(values[own], weights=rows))
                 variance = float(np.average((values[own] - mean) ** 2, weights=rows))
                 domain = manifest.read_channel().labels
-                epsilon, cells = float(str(manifest.split.prior)), manifest.prior.cells or len(domain)
+                epsilon, cells = float(str(manifest.epsilon.prior)), manifest.prior.cells or len(domain)
                 values[own] += move(manifest.n, mean, variance, domain, message.prior(), epsilon, cells)
         return Looks(tuple(map(str, self.parts.paths)), values, labels.noise_variance)
 

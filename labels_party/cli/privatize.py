@@ -146,6 +146,6 @@ def inspect(
     if verified.prior_path is not None:
         from labels_party.message.priors import read_prior
 
-        prior = read_prior(verified.prior_path, verified.manifest.read_domain())
+        prior = read_prior(verified.prior_path, verified.manifest.domain)
     result = of_message(verified.manifest, prior) | {"message": str(path), "verified": True}
     emit(result, as_json, lambda: show_message(result))

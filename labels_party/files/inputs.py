@@ -72,7 +72,7 @@ def _prior(services: Services, population: Population, path: Path) -> GivenPrior
         # a message: only our own signature makes its prior one that ε was paid for
         verified = verify(path, services.own_keys.of(envelope.read_bytes()), None)
         manifest = verified.manifest
-        if manifest.read_domain() != population.domain:
+        if manifest.domain != population.domain:
             raise InvalidPrior("The message's prior is over another label domain than this population's.")
         if verified.prior_path is None:
             raise InvalidPrior("The message carries no prior file; use a release whose mechanism estimated one.")

@@ -117,7 +117,7 @@ def write_out(services: Services, release_id: str, out: Path) -> dict[str, Any]:
     key = services.own_keys.of(envelope)
     payload = open_envelope(envelope, key, MANIFEST_TYPE, max_bytes=1 << 22)
     manifest, prior = Manifest.from_payload(payload), next((f for f in files if f.role == "prior"), None)
-    held = None if prior is None else read_prior(services.work.shelf.local(prior), manifest.read_domain())
+    held = None if prior is None else read_prior(services.work.shelf.local(prior), manifest.domain)
     names = [out / f.name for f in files] if len(parts) > 1 else [_beside(out, f.role) for f in files]
     return of_message(manifest, held) | {
         "message": str(out),

@@ -188,6 +188,6 @@ def describe(quantiles: Sequence[str], epsilon: Epsilon, public: Domain, domain:
     return Clipping(
         quantiles=list(quantiles),
         bounds=ends[-len(quantiles) :],
-        epsilon=str(epsilon),
-        public_domain=public.as_json(),
+        epsilon=epsilon,
+        public_domain=public,
     )

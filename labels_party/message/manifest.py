@@ -24,7 +24,7 @@ def build_manifest(
     has."""
     clipping = describe(plan.clip_quantiles, plan.split.clip, public, drawn.domain)
     return Manifest(
-        **members | {"domain": drawn.domain.as_json()},
+        **members | {"domain": drawn.domain},
         domain_source="declared public by the owner" if clipping is None else "bought with ε_clip",
         presence="id list given before labels counted" if batch.presence == ID_LIST else "declared public by the owner",
         mechanism=Mechanism(name=drawn.mechanism, why=drawn.why),

@@ -45,7 +45,7 @@ class Statements:
         if entry is not None:
             path = self.works.shelf.local(next(f for f in files if f.name == entry.name))
             check_bytes(path, entry)
-            prior = read_prior(path, manifest.read_domain())
+            prior = read_prior(path, manifest.domain)
         return render_statement(manifest, digest, prior, later)
 
     def mechanism(self, release_id: str) -> Mechanism:

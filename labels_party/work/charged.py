@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from label_dp.documents.members import PopulationRef, Unit
-from label_dp.privacy import Epsilon, EpsilonSplit, delta_string
+from label_dp.privacy import Delta, Epsilon, EpsilonSplit
 from labels_party.labels.batches import Batch
 from labels_party.ledger.populations import Population
 from labels_party.ledger.rules import Account
@@ -33,14 +33,14 @@ def charged_members(
         "key_id": key_id,
         "created": today,
         "n": batch.n,
-        "domain": population.domain.as_json(),
+        "domain": population.domain,
         "out_of_domain": population.out_of_domain,
         "missing_label": population.missing_label,
-        "epsilon": split.as_json(),
-        "epsilon_spent": str(account.spent),
-        "epsilon_lifetime": str(population.lifetime),
-        "delta_spent": delta_string(account.spent_delta),
-        "delta_lifetime": delta_string(account.lifetime_delta),
+        "epsilon": split,
+        "epsilon_spent": account.spent,
+        "epsilon_lifetime": population.lifetime,
+        "delta_spent": Delta(account.spent_delta),
+        "delta_lifetime": Delta(account.lifetime_delta),
         "unit": Unit(
             kind="unit" if population.unit.unit_column else "example",
             column=population.unit.unit_column,

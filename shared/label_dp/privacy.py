@@ -65,6 +65,13 @@ class Epsilon:
         return cls(nano)
 
     @classmethod
+    def canonical(cls, text: object) -> Epsilon:
+        """Exact ε from its one spelling, as `str` gives it. Raises InvalidEpsilon for all else."""
+        if not isinstance(text, str) or str(epsilon := cls.parse(text)) != text:
+            raise InvalidEpsilon("ε is a decimal number in its one spelling, such as 0.5.")
+        return epsilon
+
+    @classmethod
     def round_up(cls, value: Fraction) -> Epsilon:
         """The smallest representable ε that is not below `value`: for charges and bounds."""
         return cls(math.ceil(value * NANO))
@@ -159,6 +166,38 @@ def delta_string(atto: int) -> str:
     return _decimal_string(atto, ATTO)
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Delta:
+    """An exact δ: `atto` × 10⁻¹⁸. Build it with `Delta.parse("0.000001")`."""
+
+    atto: int
+
+    @classmethod
+    def parse(cls, value: str | int | float | Decimal) -> Delta:
+        """Exact δ from a decimal with at most 18 places. Raises InvalidEpsilon."""
+        return cls(parse_delta(value))
+
+    @classmethod
+    def canonical(cls, text: object) -> Delta:
+        """Exact δ from its one spelling, as `str` gives it. Raises InvalidEpsilon for all else."""
+        if not isinstance(text, str) or str(delta := cls.parse(text)) != text:
+            raise InvalidEpsilon("δ is a decimal number in its one spelling, such as 0.000001.")
+        return delta
+
+    @property
+    def fraction(self) -> Fraction:
+        return Fraction(self.atto, ATTO)
+
+    def __str__(self) -> str:
+        return delta_string(self.atto)
+
+    def __bool__(self) -> bool:
+        return self.atto > 0
+
+
+NO_DELTA = Delta(0)
+
+
 @dataclass(frozen=True, slots=True)
 class EpsilonSplit:
     """ε = ε_clip + ε_prior + ε_randomize, each exact; δ is 0 unless a mechanism says otherwise."""
@@ -181,16 +220,16 @@ class EpsilonSplit:
             "delta": delta_string(self.delta_atto),
         }
 
+    def as_signed(self) -> dict[str, str]:
+        """As `as_json`, in the order of the canonical bytes."""
+        return dict(sorted(self.as_json().items()))
+
     @classmethod
     def from_json(cls, data: dict[str, str]) -> EpsilonSplit:
         """Inverse of `as_json`; refuses a total that is not the sum of its parts."""
-        split = cls(
-            clip=Epsilon.parse(data["clip"]),
-            prior=Epsilon.parse(data["prior"]),
-            randomize=Epsilon.parse(data["randomize"]),
-            delta_atto=parse_delta(data["delta"]),
-        )
-        if split.total != Epsilon.parse(data["total"]):
+        clip, prior, randomize = (Epsilon.parse(data[part]) for part in ("clip", "prior", "randomize"))
+        split = cls(clip, prior, randomize, parse_delta(data["delta"]))
+        if str(split.total) != data["total"]:
             raise InvalidEpsilon("The parts of the ε split do not add up to its total.")
         return split
 

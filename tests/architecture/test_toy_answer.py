@@ -67,7 +67,7 @@ class CountFacts(Facts):
 
 
 def _rule(answer: Answer, _given: CountParameters, said: CountResult) -> None:
-    check_charge(answer, Cost(answer.split.randomize.fraction, Fraction(0)), REPLACE_ONE)
+    check_charge(answer, Cost(answer.epsilon.randomize.fraction, Fraction(0)), REPLACE_ONE)
     if not 0 <= said.count <= answer.n:
         raise MalformedAnswer("a count lies between 0 and n.")
 
@@ -219,7 +219,7 @@ def test_the_standalone_verifier_proves_it_and_refuses_what_was_changed(party: L
 
     code, said = verdict(honest)
     assert (code, f"count: {answer.result['count']}" in said) == (0, True), said
-    cheaper = answer.epsilon | {"randomize": "0.5"}
+    cheaper = answer.epsilon.as_json() | {"randomize": "0.5"}
     for members in (
         {"result": {"count": answer.n + 1}},
         {"parameters": {}},

@@ -43,7 +43,7 @@ def optimum(task: Task, epsilon: str) -> float:
 
 def expected_loss(task: Task, manifest: Manifest) -> float:
     """The channel's expected loss for the true distribution, which only this test knows."""
-    domain = manifest.read_domain()
+    domain = manifest.domain
     index, _ = domain.index(task.truth)
     return float(manifest.read_channel().expected_loss(np.bincount(index, minlength=domain.k) / len(index), task.loss))
 
@@ -94,7 +94,7 @@ def test_through_rest_at_every_epsilon(make: object, tmp_path: Path) -> None:
             verified = verify(attempt, key, "features-party")
             manifest = verified.manifest
             realised = check_label_error(task, manifest, read_message(list(verified.paths), manifest))
-            assert manifest.epsilon_spent == str(spent)
+            assert str(manifest.epsilon_spent) == str(spent)
             assert said["epsilon"]["total"] == epsilon
             if task.real:
                 assert expected_loss(task, manifest) <= optimum(task, epsilon) * WORST[epsilon == "8"]

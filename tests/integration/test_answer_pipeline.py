@@ -68,7 +68,7 @@ def test_an_answer_is_charged_computed_and_verifiable(party_on: LabelsParty) -> 
     assert party_on.spent(batch) == "0.75"
     assert party_on.services.pipeline.run(answer)
     found = calibration(party_on, answer)
-    assert (found.answer.n, found.answer.epsilon["total"], found.answer.epsilon_spent) == (200, "0.75", "0.75")
+    assert (found.answer.n, str(found.answer.epsilon.total), str(found.answer.epsilon_spent)) == (200, "0.75", "0.75")
     assert found.digest == state(party_on, answer).sha256
     assert kinds(party_on)[-2:] == [events.CHARGED, events.ANSWER_PUBLISHED]
     assert left(party_on.home) == DOCUMENT
@@ -213,7 +213,7 @@ def test_a_second_charge_of_a_batch_is_asked_for_as_one(tmp_path: Path) -> None:
             charged(party, batch, SCORES, "1.5", additional_release=True)
         assert party.spent(batch) == "3"
         party.services.pipeline.run(answer)
-        assert calibration(party, answer).answer.epsilon_spent == "3"
+        assert str(calibration(party, answer).answer.epsilon_spent) == "3"
 
 
 def test_labels_are_purged_when_no_answer_needs_them_and_answers_stay(tmp_path: Path) -> None:

@@ -34,8 +34,8 @@ def manifest_of(party: LabelsParty, release: str) -> Manifest:
 
 
 def proved(manifest: Manifest) -> Channel:
-    channel = channel_from_json(manifest.channel, manifest.read_domain())
-    assert channel.satisfies(manifest.split.randomize)
+    channel = channel_from_json(manifest.channel, manifest.domain)
+    assert channel.satisfies(manifest.epsilon.randomize)
     return channel
 
 
@@ -48,7 +48,7 @@ def test_the_manifest_names_the_chosen_mechanism_and_why(party: LabelsParty) -> 
     assert "expected model error" in manifest.mechanism.why
     assert "next" in manifest.mechanism.why
     assert proved(manifest).k == 21
-    assert manifest.split.total == Epsilon.parse("1.5")
+    assert manifest.epsilon.total == Epsilon.parse("1.5")
     assert manifest.prior.source == "estimated"
     assert party.spent(batch) == "1.5"
     owner = party.client()
@@ -115,7 +115,7 @@ def test_a_carried_prior_costs_nothing_and_is_chosen_by(party: LabelsParty) -> N
     assert party.services.pipeline.run(later) or party.state(later).state == "published"
     manifest = manifest_of(party, later)
     assert (manifest.prior.source, manifest.prior.release) == ("carried over", first)
-    assert manifest.split.prior == Epsilon(0)
+    assert manifest.epsilon.prior == Epsilon(0)
     assert manifest.mechanism.why.startswith("chosen by auto")
 
 

@@ -70,7 +70,7 @@ def test_auto_spends_all_of_epsilon_on_the_labels(lite: LabelsParty, client: Tes
     release, manifest = released(lite, client, batch)
     assert manifest.mechanism.name == "rr"
     assert manifest.mechanism.why.startswith("chosen by auto: k-ary randomized response; of two labels")
-    assert (manifest.split.prior, manifest.split.randomize) == (ZERO, Epsilon.parse("0.5"))
+    assert (manifest.epsilon.prior, manifest.epsilon.randomize) == (ZERO, Epsilon.parse("0.5"))
     assert (manifest.prior.source, manifest.prior_file, manifest.expected_loss) == ("not used", None, None)
     assert lite.spent(batch) == "0.5"
     channel = manifest.read_channel()
@@ -86,11 +86,11 @@ def test_a_prior_is_bought_by_those_who_ask_for_one(lite: LabelsParty, client: T
     for number, asked in enumerate(({"prior": "estimate"}, {"prior_epsilon": "0.1"}, {"mechanism": "rr-on-bins"})):
         _, manifest = released(lite, client, batch, additional_release=number > 0, **asked)
         assert manifest.prior.source == "estimated"
-        assert manifest.split.prior > ZERO
+        assert manifest.epsilon.prior > ZERO
         assert manifest.prior_file is not None
         assert manifest.mechanism.name == asked.get("mechanism", "rr")
     _, manifest = released(lite, client, batch, additional_release=True, prior="latest")
-    assert (manifest.prior.source, manifest.split.prior) == ("carried over", ZERO)
+    assert (manifest.prior.source, manifest.epsilon.prior) == ("carried over", ZERO)
 
 
 @pytest.mark.parametrize("mechanism", ["auto", "rr-on-bins", "one-bit", "unbiased", "discrete-staircase"])

@@ -73,7 +73,7 @@ def test_files_in_one_signed_map_out_and_once_more_for_nothing(party: Party) -> 
     told = party.calibrate()
     key = VerifyingKey.load(Path(told["labels_key"]))
     found = load_calibration(party.folder / "map.json", key, "features-party")
-    assert (found.answer.n, found.answer.epsilon_spent, told["sha256"]) == (120, "1", found.digest)
+    assert (found.answer.n, str(found.answer.epsilon_spent), told["sha256"]) == (120, "1", found.digest)
     refused = party.calibrate(out="again.json", code=1)
     assert f"labels-party answer {told['answer']}" in refused
     party.run("answer", told["answer"], "--out", "again.json", "--json")

@@ -65,11 +65,11 @@ def test_a_release_lives_on_the_range_that_it_bought(lite: LabelsParty) -> None:
     ends = str(int(labels[1799])), str(int(labels[1800]))  # between them any bound misses by no label
     manifest = manifest_of(lite, body["id"])
     assert manifest.clipping is not None
-    assert (manifest.clipping.quantiles, manifest.clipping.epsilon) == (["0.9"], "1000")
+    assert (manifest.clipping.quantiles, str(manifest.clipping.epsilon)) == (["0.9"], "1000")
     (bound,) = manifest.clipping.bounds
     assert int(ends[0]) <= int(bound) <= int(ends[1])
-    assert (manifest.domain, manifest.domain_source) == ({"range": f"0:{bound}:1"}, "bought with ε_clip")
-    assert manifest.clipping.public_domain == {"range": "0:100:1"}
+    assert (str(manifest.domain), manifest.domain_source) == (f"0:{bound}:1", "bought with ε_clip")
+    assert manifest.clipping.public_domain.as_json() == {"range": "0:100:1"}
     assert manifest.read_channel().k == int(bound) + 1
     assert manifest.prior_file is not None
     assert manifest.prior_file.rows == int(bound) + 1
@@ -95,7 +95,7 @@ def test_every_kind_of_mechanism_takes_bought_bounds(lite: LabelsParty, mechanis
     lite.services.worker.drain()
     manifest = manifest_of(lite, answer.json()["id"])
     assert manifest.clipping is not None
-    assert manifest.split.clip == Epsilon.parse("0.25")
+    assert manifest.epsilon.clip == Epsilon.parse("0.25")
     assert len(manifest.clipping.bounds) == len(quantile.split(":"))
 
 
@@ -172,7 +172,7 @@ def test_a_new_attempt_buys_its_bounds_anew_and_charges_once(
     assert (shown["state"], shown["files"], shown["clip_quantiles"]) == ("drawing", [], ["0.9"])
     assert lite.services.pipeline.run(release)
     assert bought == [(0, 3), (0, 4)]
-    assert manifest_of(lite, release).domain == {"range": "0:4:1"}
+    assert manifest_of(lite, release).domain.as_json() == {"range": "0:4:1"}
     assert lite.spent(batch) == "1"
 
 
@@ -223,7 +223,7 @@ def test_four_eyes_approve_what_bounds_cost(lite: LabelsParty) -> None:
     assert officer.get(f"/v1/releases/{waiting['id']}").json()["clip_quantiles"] == ["0.9"]
     assert officer.post(f"/v1/releases/{waiting['id']}/approve").status_code == 200
     lite.services.worker.drain()
-    assert (manifest_of(lite, waiting["id"]).epsilon["clip"], lite.spent(batch)) == ("0.25", "1")
+    assert (str(manifest_of(lite, waiting["id"]).epsilon.clip), lite.spent(batch)) == ("0.25", "1")
 
 
 def test_a_given_prior_is_clipped_and_one_between_bounds_is_not_carried_over(lite: LabelsParty) -> None:
@@ -236,12 +236,12 @@ def test_a_given_prior_is_clipped_and_one_between_bounds_is_not_carried_over(lit
     lite.services.worker.drain()
     between = answer.json()["id"]
     manifest = manifest_of(lite, between)
-    k = manifest.read_domain().k
+    k = manifest.domain.k
     assert k < 11
     prior = pq.read_table(lite.bundle(between).path / "prior.parquet")["probability"].to_numpy()
     whole = pq.read_table(lite.bundle(first).path / "prior.parquet")["probability"].to_numpy()
     assert prior == pytest.approx([*whole[: k - 1], whole[k - 1 :].sum()])
-    assert (manifest.epsilon["prior"], manifest.prior.source) == ("0", "carried over")
+    assert (manifest.epsilon.prior.nano, manifest.prior.source) == (0, "carried over")
 
     # another one, estimated on the bought range
     third = ask(owner, batch, **options, additional_release=True).json()["id"]
@@ -389,7 +389,7 @@ def test_a_model_learns_from_messages_with_bounds_of_their_own(tmp_path: Path) -
         key = tmp_path / "signing.pub"
         key.write_bytes(party.services.key.public.pem)
     pinned = VerifyingKey.load(key)
-    highs = [int(float(verify(one, pinned, None).manifest.read_domain().values[-1])) for one in sent]
+    highs = [int(float(verify(one, pinned, None).manifest.domain.values[-1])) for one in sent]
     assert highs[0] < highs[1] < 10
     pq.write_table(pa.table({"example_id": [f"e{i:04d}" for i in range(900)], "x": x}), tmp_path / "features.parquet")
     shell = Shell(tmp_path)

@@ -92,13 +92,13 @@ def test_options_reach_the_manifest(options: dict[str, str], run: Run, labels: P
     manifest = verify(home.parent / "m.parquet", VerifyingKey.load(home / "keys" / "signing.pub"), None).manifest
     assert manifest.mechanism.name == options.get("mechanism", "rr-on-bins")
     assert manifest.loss == options.get("loss", "squared")
-    assert manifest.split.total.nano == 10**9
+    assert manifest.epsilon.total.nano == 10**9
     if "prior_epsilon" in options:
-        assert manifest.split.prior.nano > 0
+        assert manifest.epsilon.prior.nano > 0
     if options.get("prior_epsilon") == "0.2":
-        assert (manifest.epsilon["prior"], manifest.prior.method) == ("0.2", "clip")
+        assert (str(manifest.epsilon.prior), manifest.prior.method) == ("0.2", "clip")
     if options.get("prior") == "uniform":
-        assert (manifest.prior.source, manifest.split.prior.nano) == ("uniform", 0)
+        assert (manifest.prior.source, manifest.epsilon.prior.nano) == ("uniform", 0)
 
 
 def test_a_list_of_examples_and_a_missing_label(run: Run, labels: Path, home: Path) -> None:

@@ -142,8 +142,8 @@ def test_a_release_says_what_delta_other_answers_spent(party: LabelsParty) -> No
     charge(party, owner, batch, "0.0000004", epsilon="0.5")
     found = party.bundle(party.release(batch, "1"))
     manifest = Manifest.trusted(found.envelope(), party.services.key.public, "features-party")[0]
-    assert (manifest.delta_spent, manifest.delta_lifetime) == ("0.0000004", DELTA)
-    assert (manifest.epsilon["delta"], manifest.epsilon_spent) == ("0", "1.5")
+    assert (str(manifest.delta_spent), str(manifest.delta_lifetime)) == ("0.0000004", DELTA)
+    assert (manifest.epsilon.delta_atto, str(manifest.epsilon_spent)) == (0, "1.5")
     assert "0.0000004 of its lifetime δ 0.000001" in re.sub("<[^>]*>", "", render_statement(manifest, "0" * 64))
     document = manifest.document()
     for lie in (

@@ -82,7 +82,7 @@ def test_a_rectangle_is_charged_signed_and_tells_positives_from_negatives(party:
     assert [float(s["from"]) >= 2 and float(s["to"]) <= 9 for s in found.sides] == [True, True]
     assert found.answer.n == found.answer.parameters["examples"] == N
     assert "its label and its features" in found.answer.adjacency
-    assert (found.answer.parameters["bound"], found.answer.delta_spent) == ("composition", "0")
+    assert (found.answer.parameters["bound"], str(found.answer.delta_spent)) == ("composition", "0")
     assert party.spent(batch) == "4"
 
 
@@ -138,7 +138,7 @@ def test_with_a_delta_the_cheapest_bound_is_charged_and_counts_against_the_lifet
     assert Epsilon.parse("3.9") < Epsilon.parse(charged["total"]) <= Epsilon.parse("4")
     assert 0 < parse_delta(charged["delta"]) <= 10**12
     assert float(found.answer.parameters["epsilon_per_step"]) > 4 / 10
-    assert found.answer.delta_spent == charged["delta"]
+    assert str(found.answer.delta_spent) == charged["delta"]
     budget = party.client().get("/v1/populations/shop/budget").json()
     assert (budget["epsilon_spent_at_most"], budget["delta_spent_at_most"]) == (charged["total"], charged["delta"])
     (event,) = [e for e in events(party) if e.kind == "release-charged"]

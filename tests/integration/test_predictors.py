@@ -67,7 +67,7 @@ def test_every_method_answers_and_is_charged_for_it(ready: tuple[LabelsParty, st
     answer, digest = trusted_answer(found.envelope, party.services.key.public, "features-party")
     assert answer.kind == "prediction"
     assert answer.parameters["predictor"] == predictor
-    assert answer.epsilon["total"] == answer.epsilon_spent == party.spent(batch) == "0.5"
+    assert str(answer.epsilon.total) == str(answer.epsilon_spent) == party.spent(batch) == "0.5"
     value = float(answer.result["value"])
     assert value in (0.0, 1.0) if method in ("soft-majority", "walk") else 0 <= value <= 10
     assert found.left == described(party, predictor)["queries_left"] == 3

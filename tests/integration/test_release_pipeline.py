@@ -37,8 +37,8 @@ def test_a_release_is_charged_drawn_and_verifiable(party_on: LabelsParty) -> Non
     verified = verify(party_on.bundle(release).path, party_on.services.key.public, "features-party")
     table = read_message(list(verified.paths), verified.manifest)
     assert table.num_rows == 500
-    assert verified.manifest.epsilon["total"] == "1.5"
-    assert verified.manifest.epsilon_spent == "1.5"
+    assert str(verified.manifest.epsilon.total) == "1.5"
+    assert str(verified.manifest.epsilon_spent) == "1.5"
     assert party_on.spent(batch) == "1.5"
     assert table["example_id"].to_pylist() == sorted(f"click-{i:06d}" for i in range(500))
     count, _ = party_on.services.database.read("verify", party_on.services.audit.verify)

@@ -28,7 +28,7 @@ from label_dp.documents.statement_pictures import picture
 from label_dp.documents.statement_text import odds_factor, percent, surest
 from label_dp.domain import Domain
 from label_dp.errors import LabelDPError
-from label_dp.privacy import Epsilon
+from label_dp.privacy import Delta, Epsilon
 from labels_party.cli import app as labels_app
 from labels_party.mechanisms.catalogue import MECHANISMS
 from tests.support.labels import LabelsParty, label_table
@@ -232,7 +232,7 @@ def test_every_text_of_a_manifest_is_escaped_wherever_it_is_shown(
     unit = Unit(kind="unit", column="user", max_examples=2, epsilon_per_unit="4", examples_beyond=0)
     carried = PriorRef(source="carried over", release="rel_0")
     more = {"missing_label": "3", "expected_loss": "1", "unit": unit, "prior": carried}
-    manifest = manifest.model_copy(update=more | {"delta_spent": "0", "delta_lifetime": "0.000001"})
+    manifest = manifest.model_copy(update=more | {"delta_lifetime": Delta.parse("0.000001")})
     for place in texts(manifest):
         changed = with_text(manifest, place, evil)
         try:
@@ -245,7 +245,7 @@ def test_every_text_of_a_manifest_is_escaped_wherever_it_is_shown(
         shown |= {place[0]} if "[U+202E]" in words else set()
     assert shown >= {
         *("id", "batch", "created", "population", "audiences", "mechanism", "loss", "domain_source", "presence"),
-        *("missing_label", "files", "key_id", "randomness", "unit", "prior", "delta_spent", "delta_lifetime"),
+        *("missing_label", "files", "key_id", "randomness", "unit", "prior"),
     }
 
 

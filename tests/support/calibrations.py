@@ -21,6 +21,7 @@ from label_dp.documents.signing import ANSWER_TYPE, SigningKey
 from label_dp.domain import Domain
 from tests.support.asked import calibration_wish
 from tests.support.labels import LabelsParty
+from tests.support.unchecked import unchecked
 
 
 def score_table(labels: pa.Table, seed: int = 1) -> pa.Table:
@@ -94,7 +95,7 @@ def signed(
         "result": {"map": found.as_json()},
         "salt": "5a" * 16,
     }
-    document = Answer.model_construct(**(members | changes)).model_dump(mode="json", warnings=False)
+    document = unchecked(Answer, **members | changes)
     return key.sign(ANSWER_TYPE, document)
 
 

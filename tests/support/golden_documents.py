@@ -32,6 +32,7 @@ from labels_party.mechanisms.catalogue import MECHANISMS
 from tests.support.asked import median_wish
 from tests.support.asked import planned as plan_of
 from tests.support.messages import laplace, one_bit, rr, staircase
+from tests.support.unchecked import unchecked
 
 Document = dict[str, Any]
 KEY_ID = "ed25519:" + "0" * 64
@@ -99,7 +100,8 @@ def _manifest(channel: Channel, clip: str = "0") -> Document:
         ("message", "part-1.parquet", 60),
         ("prior", "prior.parquet", channel.domain.k),
     ]
-    return Manifest.model_construct(
+    return unchecked(
+        Manifest,
         id="rel_1",
         batch="bat_1",
         population=POPULATION,
@@ -120,7 +122,7 @@ def _manifest(channel: Channel, clip: str = "0") -> Document:
         epsilon_spent="2.51",
         epsilon_lifetime="10",
         files=[FileEntry(role=r, name=f, bytes=9, rows=k, sha256="ab" * 32) for r, f, k in parts],  # type: ignore[arg-type]  # texts of this file
-    ).document()
+    )
 
 
 # --- answers -----------------------------------------------------------------------------------------------------
@@ -150,7 +152,7 @@ def _answer(kind: str, split: EpsilonSplit, parameters: Any, result: Any, **chan
         "result": result,
         "salt": "5a" * 16,
     }
-    return Answer.model_construct(**(given | changes)).document()
+    return unchecked(Answer, **given | changes)
 
 
 def _whole(epsilon: str) -> EpsilonSplit:

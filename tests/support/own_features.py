@@ -15,6 +15,7 @@ from label_dp.documents.answer import Answer, AnswerMechanism
 from label_dp.documents.members import PopulationRef
 from label_dp.documents.signing import ANSWER_TYPE, SigningKey
 from tests.support.labels import LabelsParty
+from tests.support.unchecked import unchecked
 
 N = 1500
 THRESHOLD = 5
@@ -93,5 +94,5 @@ def signed(key: SigningKey, kind: str, parameters: dict[str, Any], result: dict[
         "result": result,
         "salt": "5a" * 16,
     }
-    made = Answer.model_construct(**(members | changes)).model_dump(mode="json", warnings=False)
+    made = unchecked(Answer, **members | changes)
     return key.sign(ANSWER_TYPE, made)

@@ -142,7 +142,7 @@ class Told:
 
     @property
     def charge(self) -> Fraction:
-        return Fraction(self.manifest.epsilon["total"])
+        return self.manifest.epsilon.total.fraction
 
 
 def told(

@@ -131,7 +131,7 @@ def test_the_stored_message_is_that_one() -> None:
 
 def test_a_message_of_format_one_verifies_and_reads_for_ever() -> None:
     verified = verify(V1 / "message.parquet", VerifyingKey.load(V1 / "signing.pub"), ME)
-    assert verified.manifest.split.as_json() == {
+    assert verified.manifest.epsilon.as_json() == {
         "clip": "0",
         "prior": "0.05",
         "randomize": "1",
@@ -146,7 +146,7 @@ def test_a_message_of_format_one_verifies_and_reads_for_ever() -> None:
     assert table["label"].to_pylist() == [(0.5, 2.25)[b] for b in table["bin"].to_pylist()]
     assert str(table.schema.field("bin").type) == "uint8"
     channel = verified.manifest.read_channel()
-    assert channel.satisfies(verified.manifest.split.randomize)
+    assert channel.satisfies(verified.manifest.epsilon.randomize)
     # (t - q Σt) / (1 - dq) with q = B/N = 0.26894142, t = (0, 1.75)
     assert channel.debiased_outputs().tolist() == pytest.approx([-1.01845924, 2.76845924], abs=1e-7)
 

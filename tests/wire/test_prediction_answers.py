@@ -15,6 +15,7 @@ from label_dp.documents.canonical import canonical_bytes
 from label_dp.documents.members import PopulationRef
 from label_dp.documents.signing import ANSWER_TYPE, SigningKey
 from label_dp.errors import AudienceMismatch, MalformedAnswer, SignatureInvalid
+from tests.support.unchecked import unchecked
 
 KEY = SigningKey.generate()
 QUERY = {"x": "3.5", "sector": None}
@@ -49,7 +50,7 @@ def signed(**changes: Any) -> bytes:
         "result": {"value": "7.5"},
         "salt": "5a" * 16,
     }
-    document = Answer.model_construct(**(members | changes)).model_dump(mode="json", warnings=False)
+    document = unchecked(Answer, **members | changes)
     return KEY.sign(ANSWER_TYPE, document)
 
 

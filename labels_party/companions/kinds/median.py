@@ -17,7 +17,7 @@ from label_dp.companions.kinds.median import MEDIAN, METHODS, Median, RanksFacts
 from label_dp.documents.adjacency import REPLACE_ONE
 from label_dp.documents.kind import Facts
 from label_dp.errors import InvalidEpsilon, InvalidInput
-from label_dp.privacy import ATTO, ZERO, Epsilon, EpsilonSplit, delta_string, parse_delta
+from label_dp.privacy import ATTO, ZERO, Delta, Epsilon, EpsilonSplit, parse_delta
 from labels_party.companions.kinds.answer import AnswerKind, Computed, require_order
 from labels_party.companions.kinds.own_features import check_paid
 from labels_party.companions.mechanisms.private_median.median import MedianPlan, private_median
@@ -120,7 +120,7 @@ def _by_slices(job: Job, k: int, epsilon: Epsilon) -> Found:
         bound=plan.session.rule,
         sliced_on_either_side=plan.sliced,
         levels=plan.interval.depth,
-        delta=delta_string(job.work.split.delta_atto),
+        delta=Delta(job.work.split.delta_atto),
     )
     return private_median(points, plan), facts
 

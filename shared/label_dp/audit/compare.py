@@ -28,7 +28,6 @@ from label_dp.audit.store import Export
 from label_dp.documents.hand_over import KeyFamilies
 from label_dp.documents.receipt import Receipt
 from label_dp.documents.signing import VerifyingKey
-from label_dp.privacy import Epsilon, parse_delta
 
 ROLLBACK, FORK, ALTERED = "rollback", "fork", "altered"
 MISSING_WORK, MISSING_RECEIPT = "missing-work", "missing-receipt"
@@ -95,12 +94,15 @@ class Charges:
             return "it is charged for other audiences"
         declared = self.declared[charge.subject.population].details
         lifetimes = declared["lifetime_epsilon"], declared.get("lifetime_delta", "0")
-        stated = details.get("epsilon_lifetime"), details.get("delta_lifetime", "0")
-        if charge.unit != accepted.unit or lifetimes != stated:
+        if charge.unit != accepted.unit or lifetimes != (
+            details.get("epsilon_lifetime"),
+            details.get("delta_lifetime", "0"),
+        ):
             return "its population was declared with another unit or lifetime"
         nano, atto = self.spent[name]
-        spent = Epsilon.parse(details["epsilon_spent"]).nano, parse_delta(details.get("delta_spent", "0"))
-        return "" if nano <= spent[0] and atto <= spent[1] else "it states less spent than was charged by then"
+        stated = accepted.account
+        enough = nano <= stated.spent.nano and atto <= stated.spent_delta.atto
+        return "" if enough else "it states less spent than was charged by then"
 
 
 def compare_own(own: list[Event], export: Export) -> Comparison:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from label_dp.documents.canonical import canonical_bytes, digest, parse_canonical
 from label_dp.errors import AuditChainBroken
-from label_dp.privacy import PER_EXAMPLE, Epsilon, EpsilonSplit, PrivacyUnit, delta_string, parse_delta
+from label_dp.privacy import PER_EXAMPLE, Delta, Epsilon, EpsilonSplit, PrivacyUnit, delta_string, parse_delta
 
 FORMAT = "label-dp-audit/1"
 GENESIS = "0" * 64
@@ -88,6 +89,16 @@ NO_CHARGE = EpsilonSplit(Epsilon(0), Epsilon(0), Epsilon(0))
 
 
 @dataclass(frozen=True)
+class StatedAccount:
+    """What a labels party states with an item: what each example of its batch has spent by then, and the lifetimes."""
+
+    spent: Epsilon
+    lifetime: Epsilon
+    spent_delta: Delta
+    lifetime_delta: Delta
+
+
+@dataclass(frozen=True)
 class Event:
     kind: str
     subject: Subject = NOBODY
@@ -108,6 +119,16 @@ class Event:
     def moment(self) -> str:
         """As exactly as this store knows when it was."""
         return self.at or self.time
+
+    @cached_property
+    def account(self) -> StatedAccount:
+        """What the labels party stated with an accepted item. Raises InvalidEpsilon for all but the one spelling."""
+        spent, lifetime = (Epsilon.canonical(self.details.get(f"epsilon_{what}")) for what in ("spent", "lifetime"))
+        # messages of a population without a lifetime δ do not state one
+        spent_delta, lifetime_delta = (
+            Delta.canonical(self.details.get(f"delta_{what}", "0")) for what in ("spent", "lifetime")
+        )
+        return StatedAccount(spent, lifetime, spent_delta, lifetime_delta)
 
     @property
     def limit(self) -> str | None:

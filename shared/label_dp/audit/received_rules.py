@@ -20,7 +20,6 @@ from label_dp.audit.hand_overs import hand_over_of
 from label_dp.audit.rulebook import RuleBroken
 from label_dp.documents.hand_over import HandOver, KeyFamilies
 from label_dp.errors import AuditChainBroken, InvalidEpsilon
-from label_dp.privacy import Epsilon, delta_string, parse_delta
 
 Items = list[tuple[int, int]]  # what each stated and what it cost, in order
 
@@ -112,28 +111,14 @@ class ReceivedRules:
 
     def _stated(self, event: Event, key: str, batch: str) -> None:
         try:
-            nano, lifetime = (nano_of(event.details.get(f"epsilon_{what}")) for what in ("spent", "lifetime"))
-            atto, most = (atto_of(event.details.get(f"delta_{what}", "0")) for what in ("spent", "lifetime"))
+            account = event.account
         except InvalidEpsilon:
             raise RuleBroken(rules.STATED, event.sequence, "what it states is no canonical number") from None
         epsilons, deltas = self.epsilons[key, batch], self.atto[key, batch]
+        nano, atto = account.spent.nano, account.spent_delta.atto
         fits = epsilons.fits(nano, event.split.total.nano) and deltas.fits(atto, event.split.delta_atto)
-        if not fits or nano > lifetime or atto > most:
+        if not fits or account.spent > account.lifetime or account.spent_delta > account.lifetime_delta:
             why = "what was accepted of its batch adds up to more than is stated as spent"
             raise RuleBroken(rules.STATED, event.sequence, why)
         epsilons.add(nano, event.split.total.nano)
         deltas.add(atto, event.split.delta_atto)
-
-
-def nano_of(text: Any) -> int:
-    """Raises InvalidEpsilon for all but the one spelling of an ε."""
-    if not isinstance(text, str) or str(epsilon := Epsilon.parse(text)) != text:
-        raise InvalidEpsilon("ε is written in one way.")
-    return epsilon.nano
-
-
-def atto_of(text: Any) -> int:
-    """Raises InvalidEpsilon for all but the one spelling of a δ."""
-    if not isinstance(text, str) or delta_string(found := parse_delta(text)) != text:
-        raise InvalidEpsilon("δ is written in one way.")
-    return found

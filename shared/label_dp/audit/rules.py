@@ -14,10 +14,10 @@ from typing import NoReturn
 from label_dp.audit import events as kinds
 from label_dp.audit import rulebook as rules
 from label_dp.audit.events import Event
-from label_dp.audit.received_rules import ReceivedRules, atto_of, nano_of
+from label_dp.audit.received_rules import ReceivedRules
 from label_dp.audit.rulebook import Rule, RuleBroken
 from label_dp.errors import InvalidEpsilon
-from label_dp.privacy import ZERO, Epsilon, EpsilonSplit, PrivacyUnit
+from label_dp.privacy import ZERO, Delta, Epsilon, EpsilonSplit, PrivacyUnit
 
 PRICED = kinds.CHARGES | {kinds.RETURNED}
 # their events say nothing of the unit
@@ -149,9 +149,9 @@ class Rules:
             _refuse(rules.DECLARED, event, "it does not say what it declares")
         four_eyes = details.get("four_eyes", False)
         try:
-            lifetime = nano_of(details.get("lifetime_epsilon"))
+            lifetime = Epsilon.canonical(details.get("lifetime_epsilon")).nano
             # populations of before there was a lifetime δ do not name one: they took pure ε-DP only
-            delta = atto_of(details.get("lifetime_delta", "0"))
+            delta = Delta.canonical(details.get("lifetime_delta", "0")).atto
         except InvalidEpsilon:
             _refuse(rules.DECLARED, event, "its lifetime ε or δ is no canonical number")
         if not isinstance(four_eyes, bool):
@@ -308,7 +308,7 @@ class Rules:
         if not name or name in self.predictors or event.details.get("predictor") != name:
             _refuse(rules.QUERIES, event, "it was made before")
         try:
-            each, cap = (nano_of(plan.get(what)) for what in ("epsilon_per_query", "epsilon_cap"))
+            each, cap = (Epsilon.canonical(plan.get(what)).nano for what in ("epsilon_per_query", "epsilon_cap"))
         except InvalidEpsilon:
             _refuse(rules.QUERIES, event, "it does not say what its queries charge")
         self.predictors[name] = Predictor(event.subject.batch, each, cap)
@@ -331,7 +331,7 @@ class Rules:
     def _allowance(self, event: Event) -> None:
         kind = event.details.get("answer")
         try:
-            nano = nano_of(event.details.get("epsilon"))
+            nano = Epsilon.canonical(event.details.get("epsilon")).nano
         except InvalidEpsilon:
             _refuse(rules.ALLOWED, event, "what it allows is no canonical number")
         if not isinstance(kind, str):

@@ -274,8 +274,8 @@ class Totals:
             total.lifetime_nano = self.lifetimes.get(str(subject.population))
             total.lifetime_atto = self.deltas.get(str(subject.population))
             if "epsilon_lifetime" in event.details:  # of a population of another party, which states it with every item
-                total.lifetime_nano = Epsilon.parse(event.details["epsilon_lifetime"]).nano
-                total.lifetime_atto = parse_delta(event.details.get("delta_lifetime", "0"))
+                total.lifetime_nano = event.account.lifetime.nano
+                total.lifetime_atto = event.account.lifetime_delta.atto
             self.units[key[:2]] = event.unit
             back = event.kind == kinds.RETURNED
             total.charges += 0 if back else 1

@@ -45,9 +45,9 @@ def decimal(value: object) -> Decimal:
 
 
 def epsilon(value: object) -> Epsilon:
-    if not isinstance(value, str) or _DECIMAL.fullmatch(value) is None or str(Epsilon.parse(value)) != value:
+    if not isinstance(value, str) or _DECIMAL.fullmatch(value) is None or str(parsed := Epsilon.parse(value)) != value:
         raise malformed("the ε of its noise is not a canonical decimal number")
-    return Epsilon.parse(value)
+    return parsed
 
 
 def items(value: object, least: int, most: int) -> list[object]:

@@ -77,6 +77,43 @@ class VerifiedMessage:
     prior_path: Path | None
 
 
+@dataclass(frozen=True)
+class SignedMessage:
+    """A message whose manifest was verified, and none of its files yet."""
+
+    bundle: Bundle
+    manifest: Manifest
+    digest: str
+    envelope: bytes
+
+    def check(self, copy_into: Path | None = None) -> VerifiedMessage:
+        """Compare every file with the manifest, copying on the way if asked. Raises DigestMismatch, InvalidFile."""
+        paths: list[Path] = []
+        prior_path = None
+        for entry in self.manifest.files:
+            source = self.bundle.file_path(entry)
+            if entry.role == "prior" and not source.exists():
+                continue  # the prior is a convenience for the receiver; the manifest alone suffices for corrections
+            target = copy_into / entry.name if copy_into is not None else None
+            check_bytes(source, entry, target)
+            if entry.role == "message":
+                paths.append(target or source)
+            else:
+                prior_path = target or source
+        if copy_into is not None:
+            (copy_into / FOLDER_ENVELOPE).write_bytes(self.envelope)
+        return VerifiedMessage(self.manifest, self.digest, self.envelope, tuple(paths), prior_path)
+
+    def copy(self, folder: Path) -> VerifiedMessage:
+        """As `check`, reading each byte once while copying into `folder`, which is removed on failure."""
+        folder.mkdir(parents=True, mode=0o700)
+        try:
+            return self.check(folder)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+
 def check_bytes(path: Path, entry: FileEntry, copy_to: Path | None = None) -> None:
     """Compare length and SHA-256 of `path` with the manifest, copying on the way if asked. Raises DigestMismatch."""
     hasher, size = hashlib.sha256(), 0
@@ -112,7 +149,7 @@ def verify(path: Path, key: VerifyingKey, audience: str | None, *, rehearsals: b
 
     Raises a VerificationFailed of the rule that was broken, or InvalidFile if a part is missing.
     """
-    return _verify(path, key, audience, None, rehearsals)
+    return open_message(path, key, audience, rehearsals=rehearsals).check()
 
 
 def verify_into(
@@ -120,17 +157,11 @@ def verify_into(
 ) -> VerifiedMessage:
     """As `verify`, reading each byte once while copying into `folder` (private to the receiver, so that what was
     checked is what is parsed later). On failure the folder is removed."""
-    folder.mkdir(parents=True, mode=0o700)
-    try:
-        return _verify(path, key, audience, folder, rehearsals)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+    return open_message(path, key, audience, rehearsals=rehearsals).copy(folder)
 
 
-def _verify(
-    path: Path, key: VerifyingKey, audience: str | None, copy_into: Path | None, rehearsals: bool
-) -> VerifiedMessage:
+def open_message(path: Path, key: VerifyingKey, audience: str | None, *, rehearsals: bool = False) -> SignedMessage:
+    """Verify the signed manifest of the message at `path`; no byte of its files is read. Raises as `verify`."""
     if not path.exists():
         raise InvalidFile(f"There is no message at '{path}'.")
     bundle = Bundle(path)
@@ -141,18 +172,4 @@ def _verify(
         raise InvalidFile(
             "This message has several files: keep them in one folder with their manifest.dsse.json and name the folder."
         )
-    paths: list[Path] = []
-    prior_path = None
-    for entry in manifest.files:
-        source = bundle.file_path(entry)
-        if entry.role == "prior" and not source.exists():
-            continue  # the prior is a convenience for the receiver; the manifest alone suffices for corrections
-        target = copy_into / entry.name if copy_into is not None else None
-        check_bytes(source, entry, target)
-        if entry.role == "message":
-            paths.append(target or source)
-        else:
-            prior_path = target or source
-    if copy_into is not None:
-        (copy_into / FOLDER_ENVELOPE).write_bytes(envelope)
-    return VerifiedMessage(manifest, payload_digest, envelope, tuple(paths), prior_path)
+    return SignedMessage(bundle, manifest, payload_digest, envelope)

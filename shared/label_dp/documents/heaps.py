@@ -47,10 +47,10 @@ class Heap:
 
 def heaps(manifest: Manifest, prior: Prior | None) -> list[Heap]:
     """At which ends many labels lie; none where there is no private prior, or labels are classes, or few values."""
-    domain = manifest.read_domain()
+    domain = manifest.domain
     if prior is None or manifest.prior.source not in PRIVATE or domain.names or domain.k < 8:
         return []
-    values, epsilon = domain.values, float(manifest.split.prior)
+    values, epsilon = domain.values, float(manifest.epsilon.prior)
     noise = 2 * math.sqrt(2) / (epsilon * manifest.n) if manifest.prior.source == PRIVATE[0] and epsilon else 0.0
     found = []
     ends: tuple[tuple[Literal["lower", "upper"], Prior], ...] = (("upper", prior[::-1]), ("lower", prior))

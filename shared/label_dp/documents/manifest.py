@@ -10,8 +10,8 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from label_dp.channels.base import Channel
 from label_dp.channels.registry import channel_from_json
-from label_dp.documents.members import EpsilonText, Sha256, Strict, Text
-from label_dp.documents.signed import ChargedDocument
+from label_dp.documents.members import ExactEpsilon, Sha256, Strict, Text
+from label_dp.documents.signed import ChargedDocument, Labels
 from label_dp.documents.signing import MANIFEST_TYPE
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
@@ -58,8 +58,8 @@ class Clipping(Strict):
 
     quantiles: list[str] = Field(min_length=1, max_length=2)
     bounds: list[str] = Field(min_length=1, max_length=2)
-    epsilon: EpsilonText
-    public_domain: dict[str, Any]
+    epsilon: ExactEpsilon
+    public_domain: Labels
     mechanism: Literal["exponential mechanism on ranks"] = "exponential mechanism on ranks"
 
     @field_validator("quantiles")
@@ -74,22 +74,17 @@ class Clipping(Strict):
     def summary(self) -> dict[str, Any]:
         """What people and programs are shown of it."""
         data = self.model_dump(mode="json", exclude={"public_domain"})
-        return data | {"public_domain": str(self.read_public_domain())}
-
-    def read_public_domain(self) -> Domain:
-        return Domain.from_json(self.public_domain)
+        return data | {"public_domain": str(self.public_domain)}
 
     def check(self, domain: Domain, epsilon: Epsilon) -> None:
         """Whether it tells of `domain` and ε_clip. Raises ValueError and InvalidDomain."""
-        public = self.read_public_domain()
-        public.check_spelling(self.public_domain)
-        first, last = public.place(domain)
+        first, last = self.public_domain.place(domain)
         ends = [domain.value(0), domain.value(domain.k - 1)]
         if (len(self.quantiles) == 1 and first != 0) or first == last:
             raise ValueError("the domain has other ends than those that were bought")
         if self.bounds != [format(end, "f") for end in ends[-len(self.quantiles) :]]:
             raise ValueError("the bounds are not the ends of the domain")
-        if not epsilon or Epsilon.parse(self.epsilon) != epsilon:
+        if not epsilon or self.epsilon != epsilon:
             raise ValueError("ε of the bounds is not the ε_clip of the split")
 
 
@@ -130,17 +125,18 @@ class Manifest(ChargedDocument):
             raise ValueError("the rows of the message parts do not add up to n")
         if any(f.bytes > FILE_SLACK + FILE_ROW_BYTES * f.rows for f in self.files):
             raise ValueError("a file has more bytes than its rows can take")
-        if any(f.rows > self.read_domain().k for f in self.files if f.role == "prior"):
+        if any(f.rows > self.domain.k for f in self.files if f.role == "prior"):
             raise ValueError("the prior has more rows than the domain has labels")
-        if self.split.delta_atto:
+        if self.epsilon.delta_atto:
             raise ValueError("a message spends no δ")
-        if (self.prior.source == ESTIMATED) != bool(self.split.prior):
+        if (self.prior.source == ESTIMATED) != bool(self.epsilon.prior):
             raise ValueError("ε_prior is not that of a prior that was estimated")
-        if (self.clipping is not None) != (self.domain_source == BOUGHT) or (self.clipping is None and self.split.clip):
+        bought = self.clipping is not None
+        if bought != (self.domain_source == BOUGHT) or (not bought and self.epsilon.clip):
             raise ValueError("a domain that was bought with ε_clip comes with what was bought, and no other does")
         if self.clipping is not None:
-            self.clipping.check(self.read_domain(), self.split.clip)
-        if not self.read_channel().satisfies(self.split.randomize):
+            self.clipping.check(self.domain, self.epsilon.clip)
+        if not self.read_channel().satisfies(self.epsilon.randomize):
             raise ValueError("the channel does not keep the ε it states")
         return self
 
@@ -162,9 +158,9 @@ class Manifest(ChargedDocument):
     @property
     def public_domain(self) -> Domain:
         """What the owner declared: of a domain that was bought, the one around it."""
-        return self.read_domain() if self.clipping is None else self.clipping.read_public_domain()
+        return self.domain if self.clipping is None else self.clipping.public_domain
 
     def read_channel(self) -> Channel:
         if self._channel is None:
-            self._channel = channel_from_json(self.channel, self.read_domain())
+            self._channel = channel_from_json(self.channel, self.domain)
         return self._channel

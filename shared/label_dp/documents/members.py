@@ -1,16 +1,20 @@
-"""Members of signed documents, each in its one spelling: ids, days, ε and δ, the audiences, the split, the unit."""
+"""Members of signed documents, each in its one spelling: ids, days, ε and δ, the audiences, the split, the unit.
+
+ε and δ are parsed once, when the document is read: inside they have their types, and are text in the bytes.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
 
-from label_dp.privacy import NANO, Epsilon, EpsilonSplit, delta_string, parse_delta
+from label_dp.privacy import NANO, Delta, Epsilon, EpsilonSplit
 
 PER_UNIT = re.compile(r"(0|[1-9][0-9]{0,14})(\.[0-9]{0,8}[1-9])?", re.ASCII)
 MOST_EXAMPLES = 1_000_000  # of a unit
+SPLIT = frozenset({"clip", "prior", "randomize", "total", "delta"})
 Text = Annotated[str, Field(min_length=1, max_length=400)]
 Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,64}$")]
 KeyId = Annotated[str, Field(pattern=r"^ed25519:[0-9a-f]{64}$")]
@@ -23,16 +27,12 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-def _epsilon(value: str) -> str:
-    if str(Epsilon.parse(value)) != value:
-        raise ValueError("an ε is a decimal number in its one spelling, such as 0.5")
-    return value
+def _epsilon(value: Any) -> Epsilon:
+    return value if isinstance(value, Epsilon) else Epsilon.canonical(value)
 
 
-def _delta(value: str) -> str:
-    if delta_string(parse_delta(value)) != value:
-        raise ValueError("a δ is a decimal number in its one spelling, such as 0.000001")
-    return value
+def _delta(value: Any) -> Delta:
+    return value if isinstance(value, Delta) else Delta.canonical(value)
 
 
 def _distinct(value: list[str]) -> list[str]:
@@ -41,12 +41,15 @@ def _distinct(value: list[str]) -> list[str]:
     return value
 
 
-def _parts(value: dict[str, str]) -> dict[str, str]:
-    if set(value) != {"clip", "prior", "randomize", "total", "delta"}:
+def _parts(value: Any) -> EpsilonSplit:
+    if isinstance(value, EpsilonSplit):
+        return value
+    if not isinstance(value, dict) or value.keys() != SPLIT or not all(isinstance(v, str) for v in value.values()):
         raise ValueError("ε has the parts clip, prior, randomize, their total, and δ")
-    if EpsilonSplit.from_json(value).as_json() != value:
+    split = EpsilonSplit.from_json(value)
+    if split.as_json() != value:
         raise ValueError("the parts of ε are decimal numbers in their one spelling")
-    return value
+    return split
 
 
 def _per_unit(value: str | None) -> str | None:
@@ -55,10 +58,15 @@ def _per_unit(value: str | None) -> str | None:
     return value
 
 
-EpsilonText = Annotated[str, AfterValidator(_epsilon)]
-DeltaText = Annotated[str, AfterValidator(_delta)]
+_text = PlainSerializer(str, return_type=str)
+ExactEpsilon = Annotated[Epsilon, PlainValidator(_epsilon, json_schema_input_type=str), _text]
+ExactDelta = Annotated[Delta, PlainValidator(_delta, json_schema_input_type=str), _text]
+Split = Annotated[
+    EpsilonSplit,
+    PlainValidator(_parts, json_schema_input_type=dict[str, str]),
+    PlainSerializer(EpsilonSplit.as_signed, return_type=dict[str, str]),
+]
 Audiences = Annotated[list[str], Field(min_length=1, max_length=1000), AfterValidator(_distinct)]
-SplitText = Annotated[dict[str, str], AfterValidator(_parts)]
 
 
 class PopulationRef(Strict):

@@ -30,6 +30,6 @@ class Rehearsal(Manifest):
     def _made_up(self) -> Self:
         if self.randomness != MADE_UP:
             raise ValueError("a rehearsal says that its labels are made up")
-        if self.prior.source != NOT_USED or self.split.clip or self.batch != self.id:
+        if self.prior.source != NOT_USED or self.epsilon.clip or self.batch != self.id:
             raise ValueError("a rehearsal has neither a prior nor bounds, and is its own batch")
         return self

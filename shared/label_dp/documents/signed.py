@@ -8,21 +8,21 @@ a whole number is a decimal string, so that the canonical bytes have one spellin
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import rfc8785
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, PlainSerializer, PlainValidator, ValidationError, model_validator
 
 from label_dp.documents.canonical import canonical_bytes, digest, parse_canonical
 from label_dp.documents.members import (
     Audiences,
     Day,
-    DeltaText,
-    EpsilonText,
+    ExactDelta,
+    ExactEpsilon,
     Id,
     KeyId,
     PopulationRef,
-    SplitText,
+    Split,
     Strict,
     Text,
     Unit,
@@ -38,7 +38,7 @@ from label_dp.errors import (
     UnsupportedVersion,
     VerificationFailed,
 )
-from label_dp.privacy import Epsilon, EpsilonSplit, PrivacyUnit, parse_delta
+from label_dp.privacy import NO_DELTA, PrivacyUnit
 
 MAX_BYTES = 1 << 20  # of a message's manifest or an answer
 MAX_ENVELOPE_BYTES = MAX_BYTES * 3 // 2
@@ -46,6 +46,21 @@ RANDOMNESS = (
     "AES-256-CTR keystreams under fresh keys of the operating system, discarded after use: ε is exact for ideal random "
     "bits and computational for this cipher"
 )
+
+
+def _domain(value: Any) -> Domain:
+    if not isinstance(value, Domain | dict):
+        raise ValueError("a domain has a range, values or names")
+    domain = value if isinstance(value, Domain) else Domain.from_json(value)
+    domain.check_spelling(domain.as_json() if domain is value else value)
+    return domain
+
+
+Labels = Annotated[
+    Domain,
+    PlainValidator(_domain, json_schema_input_type=dict[str, Any]),
+    PlainSerializer(Domain.as_json, return_type=dict[str, Any]),
+]
 
 
 class Document(Strict):
@@ -135,32 +150,26 @@ class ChargedDocument(Document):
     key_id: KeyId
     created: Day
     n: int = Field(ge=1, le=1 << 40)
-    domain: dict[str, Any]
+    domain: Labels
     out_of_domain: Literal["clip", "refuse"]
     missing_label: str | None
-    epsilon: SplitText
-    epsilon_spent: EpsilonText
-    epsilon_lifetime: EpsilonText
-    delta_spent: DeltaText = "0"
-    delta_lifetime: DeltaText = "0"
+    epsilon: Split
+    epsilon_spent: ExactEpsilon
+    epsilon_lifetime: ExactEpsilon
+    delta_spent: ExactDelta = NO_DELTA
+    delta_lifetime: ExactDelta = NO_DELTA
     unit: Unit = Unit()
     adjacency: Text
     randomness: str = RANDOMNESS
 
     @model_validator(mode="after")
     def _adds_up(self) -> Self:
-        spent, lifetime = Epsilon.parse(self.epsilon_spent), Epsilon.parse(self.epsilon_lifetime)
-        if not self.split.total <= spent <= lifetime:
+        if not self.epsilon.total <= self.epsilon_spent <= self.epsilon_lifetime:
             raise ValueError(f"ε of this {self.NOUN} ≤ ε spent ≤ lifetime ε does not hold")
-        if not self.split.delta_atto <= parse_delta(self.delta_spent) <= parse_delta(self.delta_lifetime):
+        if not self.epsilon.delta_atto <= self.delta_spent.atto <= self.delta_lifetime.atto:
             raise ValueError(f"δ of this {self.NOUN} ≤ δ spent ≤ lifetime δ does not hold")
-        self.unit.check(spent, lifetime, self.n, self.missing_label)
-        self.read_domain().check_spelling(self.domain)
+        self.unit.check(self.epsilon_spent, self.epsilon_lifetime, self.n, self.missing_label)
         return self
-
-    @property
-    def split(self) -> EpsilonSplit:
-        return EpsilonSplit.from_json(self.epsilon)
 
     @property
     def unit_said(self) -> dict[str, object]:
@@ -173,9 +182,6 @@ class ChargedDocument(Document):
     @property
     def privacy_unit(self) -> PrivacyUnit:
         return PrivacyUnit(self.unit.column, self.unit.max_examples)
-
-    def read_domain(self) -> Domain:
-        return Domain.from_json(self.domain)
 
     @classmethod
     def trusted(cls, envelope: bytes, key: VerifyingKey, audience: str | None) -> tuple[Self, str]:

@@ -72,8 +72,8 @@ def render_statement(
     later: Later | None = None,
 ) -> str:
     """The page for a *verified* manifest with payload digest `digest`. `prior`: float64[k], of its prior file."""
-    channel, split, unit = manifest.read_channel(), manifest.split, manifest.unit
-    spent, life = Epsilon.parse(manifest.epsilon_spent), Epsilon.parse(manifest.epsilon_lifetime)
+    channel, split, unit = manifest.read_channel(), manifest.epsilon, manifest.unit
+    spent, life = manifest.epsilon_spent, manifest.epsilon_lifetime
     return _template().render(
         m=manifest,
         digest=digest,
@@ -92,7 +92,7 @@ def render_statement(
         ),
         per_unit=unit.epsilon_per_unit,
         thumb=in_all_words(
-            Decimal(unit.epsilon_per_unit or manifest.epsilon_spent),
+            Decimal(unit.epsilon_per_unit or str(spent)),
             "the label of an example" if unit.epsilon_per_unit is None else f"the labels of one {unit.column}",
         ),
         heaps=heaps(manifest, prior),

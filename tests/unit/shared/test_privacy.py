@@ -18,6 +18,7 @@ from label_dp.privacy import (
     NANO,
     PER_EXAMPLE,
     ZERO,
+    Delta,
     Epsilon,
     EpsilonSplit,
     PrivacyUnit,
@@ -232,3 +233,12 @@ def test_log_upper_is_the_smallest_nano_epsilon_that_reaches_the_ratio(a: int, b
 def test_log_upper_of_a_hair_above_one_is_not_zero() -> None:
     assert log_upper(Fraction(2**64 + 1, 2**64)).nano == 1
     assert log_upper(Fraction(1, 2)) == ZERO
+
+
+@pytest.mark.parametrize("kind", [Epsilon, Delta])
+def test_a_canonical_number_has_one_spelling(kind: type[Epsilon] | type[Delta]) -> None:
+    for text in ("0", "0.5", "0.000000001"):
+        assert str(kind.canonical(text)) == text
+    for other in ("0.50", "00.5", "5e-1", " 0.5", "-0", "", "NaN", 0.5, 1, None, Epsilon.parse("0.5")):
+        with pytest.raises(InvalidEpsilon):
+            kind.canonical(other)

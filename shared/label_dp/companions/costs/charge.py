@@ -16,7 +16,7 @@ def check_charge(answer: Answer, cost: Cost, adjacency: str) -> None:
 
     Raises MalformedAnswer.
     """
-    if answer.split != cost.split():
+    if answer.epsilon != cost.split():
         raise MalformedAnswer("its ε and δ are not what its parameters cost.")
     if answer.adjacency != adjacency:
         raise MalformedAnswer("neighbouring data sets are others than those of its kind.")

@@ -170,9 +170,9 @@ def _rule(answer: Answer, given: CalibrationParameters, said: CalibrationResult)
     found = score_map(answer)
     grids = found.grids if isinstance(found, PairMap) else (found.grid,)
     _check_shape(given, grids, found.map.values.shape)
-    check_charge(answer, Cost(answer.split.randomize.fraction), REPLACE_ONE)
-    values, ends = found.map.values.reshape(-1), answer.read_domain().ends
-    if not answer.split.randomize or values[0] < ends[0] or values[-1] > ends[1]:
+    check_charge(answer, Cost(answer.epsilon.randomize.fraction), REPLACE_ONE)
+    values, ends = found.map.values.reshape(-1), answer.domain.ends
+    if not answer.epsilon.randomize or values[0] < ends[0] or values[-1] > ends[1]:
         raise MalformedAnswer("a value of the map lies outside the label domain, or cost nothing.")
 
 

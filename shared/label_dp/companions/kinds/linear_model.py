@@ -23,9 +23,8 @@ from label_dp.companions.kinds.own_features import MANY, Charging, Features, Flo
 from label_dp.companions.maps.places import MISSING, feature_places, number_text
 from label_dp.documents.adjacency import WHOLE_EXAMPLE
 from label_dp.documents.kind import Facts, Kind
-from label_dp.documents.members import EpsilonText, Strict
-from label_dp.errors import InvalidInput, MalformedAnswer
-from label_dp.privacy import Epsilon
+from label_dp.documents.members import ExactEpsilon, Strict
+from label_dp.errors import InvalidEpsilon, InvalidInput, MalformedAnswer
 from label_dp.schemas.base import Ask, whole
 from label_dp.schemas.features import OF_TABLE, Declared
 from label_dp.schemas.numbers import Decimalish
@@ -75,7 +74,7 @@ class LinearModelParameters(Charging):
 
     features: Features
     rule: Literal["uniform", "easiest", "hardest", "largest-prediction"]
-    epsilon_per_step: EpsilonText
+    epsilon_per_step: ExactEpsilon
     levels: int = Field(ge=1, le=MANY)
     steps: int = Field(ge=1, le=1 << 40)
     minibatch: int = Field(ge=1, le=1 << 40)
@@ -89,8 +88,9 @@ class LinearModelParameters(Charging):
         """Raises InvalidInput and its kinds."""
         if self.examples < self.steps * self.minibatch:
             raise InvalidInput("There are too few examples: each is used in one minibatch at most.")
-        epsilon = Epsilon.parse(self.epsilon_per_step, positive=True).fraction
-        return self.session().cost(training_step(epsilon, self.rule == UNIFORM), self.steps)
+        if not self.epsilon_per_step:
+            raise InvalidEpsilon("ε must be greater than zero.")
+        return self.session().cost(training_step(self.epsilon_per_step.fraction, self.rule == UNIFORM), self.steps)
 
 
 def linear_model_cost(given: Mapping[str, Any]) -> Cost:
@@ -146,7 +146,7 @@ class VerifiedLinearModel:
         """float64[m]: labels of the rows of a table, given by its columns of m values each. Raises InvalidInput."""
         import numpy as np
 
-        given, domain = self.answer.parameters, self.answer.read_domain()
+        given, domain = self.answer.parameters, self.answer.domain
         weights = iter(float(entry["weight"]) for entry in self.weights)
         total: Any = float(self.answer.result["constant"])
         for feature in given["features"]:
@@ -160,10 +160,10 @@ class VerifiedLinearModel:
 
 
 def _rule(answer: Answer, given: LinearModelParameters, said: LinearModelResult) -> None:
-    if given.examples > answer.n or not 0 < float(given.rate) <= LARGEST_RATE or answer.read_domain().k < 2:
+    if given.examples > answer.n or not 0 < float(given.rate) <= LARGEST_RATE or answer.domain.k < 2:
         raise MalformedAnswer("a linear model learns at a rate up to 16, of labels that differ, from the batch.")
     check_charge(answer, given.cost(), WHOLE_EXAMPLE)
-    scale = [number_text(value) for value in label_scale(answer.read_domain())]
+    scale = [number_text(value) for value in label_scale(answer.domain)]
     if [given.middle, given.half_width] != scale:
         raise MalformedAnswer("the scale of the label is not that of its domain.")
     check_features(given.features)

@@ -17,7 +17,7 @@ from label_dp.companions.costs.sessions import RANKS, SLICES, interval_cost
 from label_dp.companions.costs.slices import Cost
 from label_dp.documents.adjacency import REPLACE_ONE
 from label_dp.documents.kind import Facts, Kind
-from label_dp.documents.members import DeltaText, Strict
+from label_dp.documents.members import ExactDelta, Strict
 from label_dp.errors import MalformedAnswer
 from label_dp.privacy import ATTO, Epsilon
 from label_dp.schemas.base import Ask, whole
@@ -66,7 +66,7 @@ class SlicesFacts(Facts):
     bound: str
     sliced_on_either_side: int
     levels: int
-    delta: DeltaText
+    delta: ExactDelta
 
 
 def median_cost(method: str, n: int, k: int, epsilon: Epsilon, delta_atto: int) -> Cost:
@@ -92,7 +92,7 @@ class VerifiedMedian:
 def _rule(answer: Answer, given: MedianParameters, said: MedianResult) -> None:
     if said.found is not (said.median is not None):
         raise MalformedAnswer("a median was found or not, and is a number or null.")
-    split, domain = answer.split, answer.read_domain()
+    split, domain = answer.epsilon, answer.domain
     cost = median_cost(given.method, answer.n, domain.k, split.randomize, split.delta_atto)
     check_charge(answer, cost, REPLACE_ONE)
     if said.median is None:

@@ -12,9 +12,8 @@ from pydantic import AfterValidator, Field
 from label_dp.companions.costs.sessions import Session
 from label_dp.companions.costs.slices import LARGEST_MEAN, MOST_RHO
 from label_dp.companions.maps.places import number_text
-from label_dp.documents.members import DeltaText, Strict
+from label_dp.documents.members import ExactDelta, Strict
 from label_dp.errors import MalformedAnswer
-from label_dp.privacy import ATTO, parse_delta
 
 PLAIN = re.compile(r"(?!-0\Z)-?(0|[1-9][0-9]{0,319})(\.[0-9]{0,339}[1-9])?", re.ASCII)
 MOST_FEATURES, MOST_VALUES, MOST_TEXT = 64, 100, 200
@@ -69,7 +68,7 @@ class Charging(Strict):
     the mean noise of a slice's size, 0 for none."""
 
     slice_noise: int = Field(ge=0, le=LARGEST_MEAN)
-    delta_of_bound: DeltaText
+    delta_of_bound: ExactDelta
     bound: Literal["composition", "advanced composition", "noisy slices"]
     rho: Annotated[list[Rho], Field(max_length=MOST_RHO)]
     examples: int = Field(ge=1, le=1 << 40)
@@ -77,7 +76,7 @@ class Charging(Strict):
     def session(self) -> Session:
         return Session(
             self.bound,
-            Fraction(parse_delta(self.delta_of_bound), ATTO),
+            self.delta_of_bound.fraction,
             [int(text) for text in self.rho],
             self.slice_noise,
             self.examples,

@@ -62,7 +62,7 @@ class Prediction:
 
 
 def _rule(answer: Answer, given: PredictionParameters, said: PredictionResult) -> None:
-    method, domain, epsilon = METHODS.get(given.method), answer.read_domain(), answer.split.randomize
+    method, domain, epsilon = METHODS.get(given.method), answer.domain, answer.epsilon.randomize
     if method is None or answer.mechanism.name != given.method:
         raise MalformedAnswer("the method of a prediction is unknown, or not that of its mechanism.")
     if domain.k < 2 or method.classifies != (given.threshold is not None):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
@@ -31,9 +30,8 @@ from label_dp.companions.kinds.own_features import (
 from label_dp.companions.maps.places import feature_places, place_text
 from label_dp.documents.adjacency import WHOLE_EXAMPLE
 from label_dp.documents.kind import Facts, Kind
-from label_dp.documents.members import DeltaText, EpsilonText, Strict
+from label_dp.documents.members import ExactDelta, ExactEpsilon, Strict
 from label_dp.errors import InvalidInput, MalformedAnswer
-from label_dp.privacy import ATTO, Epsilon, parse_delta
 from label_dp.schemas.base import SINGULAR, Ask, Word, whole
 from label_dp.schemas.features import NumberFeature, number_of
 from label_dp.schemas.numbers import Decimalish
@@ -86,16 +84,15 @@ class RectangleParameters(Charging):
     levels: int = Field(ge=1, le=MOST_LEVELS)
     method: Literal["ranks", "slices"]
     slice: int = Field(ge=1, le=MANY)
-    epsilon_per_side: EpsilonText
-    delta_per_side: DeltaText
+    epsilon_per_side: ExactEpsilon
+    delta_per_side: ExactDelta
 
     def cost(self) -> Cost:
         """Raises InvalidInput and its kinds."""
         sides = 2 * len(self.features)
         if self.examples < sides * self.slice:
             raise InvalidInput("A rectangle needs at least as many examples as its slices have together.")
-        epsilon = Epsilon.parse(self.epsilon_per_side).fraction
-        delta = Fraction(parse_delta(self.delta_per_side), ATTO)
+        epsilon, delta = self.epsilon_per_side.fraction, self.delta_per_side.fraction
         each = interval_cost(self.levels + 1, self.slice, epsilon, delta, by_ranks=self.method == RANKS)
         return self.session().cost(Step(each.epsilon, each.delta), sides)
 
@@ -157,13 +154,13 @@ class VerifiedRectangle:
 
 def _rule(answer: Answer, given: RectangleParameters, said: RectangleResult) -> None:
     check_features([*given.features])
-    values = answer.read_domain().ends
+    values = answer.domain.ends
     if given.examples > answer.n or not values[0] < float(given.threshold) <= values[1]:
         raise MalformedAnswer("the threshold tells nothing of the label domain, or there are too many examples.")
     check_charge(answer, given.cost(), WHOLE_EXAMPLE)
     if [side.name for side in said.sides] != [feature.name for feature in given.features]:
         raise MalformedAnswer("a rectangle has two sides for every feature, in their order.")
-    if not said.found and given.delta_per_side == "0":
+    if not said.found and not given.delta_per_side:
         raise MalformedAnswer("a rectangle that costs no δ is always found.")
     if said.found is not all(None not in (side.first, side.last) for side in said.sides):
         raise MalformedAnswer("a rectangle was found where all of its sides were.")

@@ -224,7 +224,7 @@ def read(data: Any) -> Manifest:
 def test_bought_bounds_read_and_spell_the_same_again() -> None:
     manifest = read(bought())
     assert manifest.payload() == canonical_bytes(bought())
-    assert (str(manifest.read_domain()), str(manifest.public_domain)) == ("0:3:1", "0:9:1")
+    assert (str(manifest.domain), str(manifest.public_domain)) == ("0:3:1", "0:9:1")
     both = bought()
     both["clipping"] |= {"quantiles": ["0.05", "0.95"], "bounds": ["0", "3"], "public_domain": {"range": "-2:3:1"}}
     assert read(both).clipping is not None

@@ -18,8 +18,8 @@ N = 100_000
 
 def manifest(domain: str, source: str = "estimated", n: int = N, epsilon: str = "0.05", rule: str = "clip") -> Any:
     found = SimpleNamespace(n=n, out_of_domain=rule, prior=SimpleNamespace(source=source))
-    found.split = SimpleNamespace(prior=Epsilon.parse(epsilon))
-    found.read_domain = lambda: Domain.parse(domain)
+    found.epsilon = SimpleNamespace(prior=Epsilon.parse(epsilon))
+    found.domain = Domain.parse(domain)
     return found
 
 

@@ -91,8 +91,8 @@ def changed(change: Change) -> dict[str, Any]:
 def test_a_good_manifest_reads_and_spells_the_same_again() -> None:
     manifest = read(document())
     assert manifest.payload() == canonical_bytes(document())
-    assert manifest.split.total == Epsilon.parse("1.1")
-    assert manifest.read_domain() == DOMAIN
+    assert manifest.epsilon.total == Epsilon.parse("1.1")
+    assert manifest.domain == DOMAIN
     assert manifest.read_channel().epsilon <= Epsilon.parse("1")
     assert [f.name for f in manifest.message_files] == ["message.parquet"]
     assert manifest.prior_file is not None
@@ -266,7 +266,7 @@ def test_a_channel_of_exactly_its_epsilon_is_accepted_and_one_nano_less_is_not()
         data |= {"epsilon_spent": total, "mechanism": {"name": "one-bit", "why": ""}}
         data["epsilon"] |= {"randomize": str(randomize), "total": total}
         if good:
-            assert math.isclose(float(read(data).split.randomize), 0.7, abs_tol=1e-6)
+            assert math.isclose(float(read(data).epsilon.randomize), 0.7, abs_tol=1e-6)
         else:
             with pytest.raises(MalformedManifest, match="does not keep the ε"):
                 read(data)
