@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 from features_party.bootstrap import Services
 from label_dp.privacy import Epsilon
@@ -22,16 +24,13 @@ def counted() -> Iterator[Counter[str]]:
     """Calls of `Epsilon.parse` inside the block, by the function that calls."""
     calls, parse = Counter[str](), Epsilon.parse
 
-    def counting(*args: object, **options: object) -> Epsilon:
+    def counting(*args: Any, **options: Any) -> Epsilon:
         code = sys._getframe(1).f_code
         calls[f"{Path(code.co_filename).stem}.{code.co_qualname}"] += 1
-        return parse(*args, **options)  # type: ignore[arg-type]
+        return parse(*args, **options)
 
-    Epsilon.parse = staticmethod(counting)  # type: ignore[assignment,method-assign]
-    try:
+    with mock.patch.object(Epsilon, "parse", counting):
         yield calls
-    finally:
-        Epsilon.parse = classmethod(parse.__func__)  # type: ignore[attr-defined,method-assign]
 
 
 def acceptance(folder: Path) -> Counter[str]:
