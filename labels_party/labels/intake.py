@@ -17,7 +17,7 @@ from label_dp.store.database import Database
 from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.labels.arrival import Arrival
 from labels_party.labels.batch_index import BatchIndex, look
-from labels_party.labels.batches import DELETE, INSERT, UPSERT, Batches, Segment
+from labels_party.labels.batches import DELETE, INSERT, UPSERT, Batches, Segment, require_open
 from labels_party.labels.changes import certainly_failed, commit, until_current
 from labels_party.labels.chunks import Chunks
 from labels_party.labels.compaction import Compaction, UploadTiers
@@ -150,6 +150,9 @@ class Intake:
                 # whatever else ends it, an interrupt or a disk that fails, the commit may have gone through
                 if not committing or certainly_failed(error):
                     arrival.objects.delete()
+                if isinstance(error, FileNotFoundError):  # a purge took the key of the batch
+                    name = submission.batch.id
+                    require_open(self.database.read("intake.look", lambda c: self.batches.get(c, name))[0])
                 # the same call may have won a race, and its answer is the answer
                 earlier = self._earlier(call) if isinstance(error, Conflict) else None
                 if earlier is not None:

@@ -80,6 +80,17 @@ def test_labels_go_a_set_time_after_publication_and_the_rest_stays(timed: Labels
     assert timed.services.database.read("v", timed.services.audit.verify)[0] == 6
 
 
+def test_a_purged_batch_takes_no_list_of_ids(timed: LabelsParty) -> None:
+    owner = timed.client()
+    batch = sealed(owner, presence="id-list")
+    release(timed, owner, batch)
+    assert owner.post(f"/v1/batches/{batch}/purge").status_code == 200
+    for ids in (["new"], [f"c{i}" for i in range(40)]):
+        answer = owner.put(f"/v1/batches/{batch}/examples", json={"example_id": ids})
+        assert (answer.status_code, answer.json()["code"]) == (409, "conflict"), answer.text
+        assert "is purged" in answer.json()["detail"]
+
+
 def test_a_purged_batch_takes_nothing_more_and_is_still_recognised(timed: LabelsParty) -> None:
     owner = timed.client()
     batch = sealed(owner)
