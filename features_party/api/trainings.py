@@ -2,19 +2,59 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Header, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
 from features_party.api.context import Ctx, Reader, Trainer
 from features_party.api.idempotent import idempotent
-from features_party.api.schemas_trainings import State, TrainingOut
 from features_party.models.event_stream import Streams, event_stream
 from label_dp.http.json_bodies import JsonRouter
 from label_dp.http.links import LINK_DOCS, PagedEitherWay, with_link
 from label_dp.http.route_docs import PROBLEM_RESPONSES, IdempotencyKey, problem_responses
-from label_dp.schemas.training import Training
+from label_dp.schemas.training import Learning, Training
+
+State = Literal["accepted", "running", "succeeded", "failed", "cancelled"]
+
+
+class TrainingRequest(Learning):
+    """What was asked for."""
+
+    feature_table: str
+    messages: list[str]
+    digests: list[str] = Field(description="The manifests that `messages` meant when the training was asked for.")
+
+
+class ProblemOut(BaseModel):
+    """RFC 9457 problem details; `code` is stable."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = Field(examples=["urn:label-dp:invalid-table"])
+    title: str
+    status: int
+    detail: str
+    code: str = Field(examples=["invalid-table"])
+
+
+class TrainingOut(BaseModel):
+    id: str = Field(examples=["tr_0123456789abcdef"])
+    state: State
+    name: str | None
+    note: str | None
+    request: TrainingRequest
+    step: str = Field(examples=["tree 40 of 150"])
+    share: float = Field(description="Progress between 0 and 1.")
+    attempts: int
+    revision: int = Field(description="Counts changes; the id of the server-sent event that shows this state.")
+    model: str | None = Field(description="Once it succeeded.")
+    problem: ProblemOut | None = Field(description="Once it failed.")
+    created: str
+    started: str | None
+    finished: str | None
+
 
 router = JsonRouter(prefix="/v1/trainings", tags=["trainings"], responses=PROBLEM_RESPONSES)
 

@@ -8,12 +8,18 @@ import zipfile
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from features_party.models.card_reading import reading_card
 from features_party.models.card_text import card_markdown
-from features_party.models.encoding_guide import encoding_guide
 from features_party.models.folder import CARD_FILE, CARD_TEXT, SavedModel
+from features_party.training.classes import class_names
+from features_party.training.crossings import Crossing
+from features_party.training.encoding import PARTS, FeatureSchema
 from features_party.training.learners.class_trees import ClassTrees
-from features_party.training.learners.trees import Trees
+from features_party.training.learners.trees import ONE_HOT, Trees
+from features_party.training.model import TrainedModel
 from label_dp.errors import InvalidInput
 from label_dp.installing import pip_install
 
@@ -87,3 +93,111 @@ def export(saved: SavedModel, form: str) -> bytes:
     if form not in FORMATS:
         raise InvalidInput(f"There is no export format '{form}'; choose one of {', '.join(FORMATS)}.")
     return FORMATS[form][0](saved)
+
+
+FloatArray = npt.NDArray[np.float64]
+
+FORMAT, VERSION = "label-dp-encoding", 1
+
+RULES = [
+    "The trees see one float32 matrix with the inputs in the order of `inputs`; their DMatrix needs "
+    "enable_categorical=True and the `feature_types` given here.",
+    "value: the number as float32; true is 1, false is 0; missing, NaN and infinity are NaN.",
+    "days: days since 1970-01-01, of a timestamp with its fraction of a day; month 1 to 12; weekday 0 (Monday) to 6; "
+    "hour 0 to 23. Timestamps with a time zone are read in UTC. Missing is NaN.",
+    "code: the position of the value in the column's `vocabulary`; NaN where it is missing or not in it.",
+    "effect: the entry of `effects` at that position; `missing_effect` where the value is missing or not in it.",
+    "statistic: an entry of the `table` of `statistics` at the position `statistic` (0 is the first). The first entry "
+    "is for a value that is missing or not in the `vocabulary` of its `column`, the others are for the vocabulary in "
+    "its order. Where it has `less`, the number that this names by column and part, minus the entry, both float32 "
+    "(NaN where the number is missing).",
+    "crossed effect: the entry of `effects` of the entry `crossing` of `crossings` at the group of the row; "
+    "`missing_effect` where it is none of `groups`. A group is a list of places, one for each of the `sides`: 0 where "
+    "its value is missing or unknown, 1 for the first of its `values` (numbers, as float32) or of the `vocabulary` of "
+    "its column, and so on. A statistic with `crossing` goes by the groups of that crossing instead of a vocabulary.",
+    "Categories are compared as text: whole numbers in decimal digits, without a point, booleans as true and false; an "
+    "empty text is missing. `holds` says what a column held in training: where that is not text, words such as NA are "
+    "missing too, and 3.0 or the text 3 is the whole number 3. Times with a zone are no values of a column of times "
+    "without one.",
+    "The booster's output is a score (output_margin). With the link `exp` it is clipped to low and high, then its "
+    "exponential is taken; with the link `logistic` it is clipped alike, and the prediction is first + (second − "
+    "first)/(1 + exp(−x)), x = slope·score + shift clipped to ±30. Every prediction is clipped to `clip` in the end.",
+    "With the link `softmax` the booster has one score f_c for each of `classes`, in their order. The probability of a "
+    "class is exp(x_c)/(the sum of exp(x) over the classes), x_c = slope·f_c + shifts_c with f_c clipped to ±30.",
+]
+
+
+def input_parts(model: TrainedModel) -> list[dict[str, Any]]:
+    """Column and part (what of it) of each input of the trees, in order: numbers, statistics, categories, crossings."""
+    schema = model.schema
+    numbers, categories = number_parts(schema), schema.categories
+    statistics = [
+        {"column": schema.category_names[statistic.category], "part": "statistic", "statistic": at}
+        for at, statistic in enumerate(schema.statistics)
+    ]
+    small = [len(column.vocabulary) + 1 <= ONE_HOT for column in categories]
+    shown = [{"column": c.name, "part": "code" if s else "effect"} for c, s in zip(categories, small, strict=True)]
+    crossed = [{"column": c.name, "part": "crossed effect", "crossing": at} for at, c in enumerate(schema.crossings)]
+    return [*numbers, *statistics, *shown, *crossed]
+
+
+def number_parts(schema: FeatureSchema) -> list[dict[str, Any]]:
+    """Column and part of each number that comes straight from a column."""
+    return [{"column": c.name, "part": part or "value"} for c in schema.columns for part in PARTS[c.kind]]
+
+
+def encoding_guide(model: TrainedModel) -> dict[str, Any]:
+    """Everything besides the trees that a prediction needs; see RULES, which are part of it."""
+    assert isinstance(model.body, Trees | ClassTrees)
+    schema = model.schema
+    effects = iter(model.effects.tables)
+    columns: list[dict[str, Any]] = []
+    for column in schema.columns:
+        shown: dict[str, Any] = column.as_json()
+        columns.append(shown | _effects(next(effects)) if column.kind == "category" else shown)
+    numbers, inputs, plain = number_parts(schema), input_parts(model), len(schema.categories)
+    statistics = [
+        {
+            "name": s.name,
+            "column": schema.category_names[s.category],
+            "crossing": s.category - plain if s.category >= plain else None,
+            "table": s.table.tolist(),
+            "less": None if s.less is None else numbers[s.less],
+        }
+        for s in schema.statistics
+    ]
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "rules": RULES,
+        "columns": columns,
+        "crossings": [_crossing(crossing, schema) | _effects(next(effects)) for crossing in schema.crossings],
+        "statistics": statistics,
+        "inputs": [{"index": at} | one for at, one in enumerate(inputs)],
+        "feature_types": ["c" if one["part"] == "code" else "q" for one in inputs],
+        "link": _link(model),
+        "clip": list(model.bounds) if model.bounds is not None and model.classes is None else None,
+    }
+
+
+def _link(model: TrainedModel) -> dict[str, Any]:
+    if isinstance(model.body, ClassTrees) and model.classes is not None:
+        return {"kind": "softmax", "classes": class_names(model.classes), **model.body.softmax.as_json()}
+    link = model.body.link
+    return {"kind": "identity"} if link is None else {"kind": link.kind, **link.as_json()}
+
+
+def _effects(table: FloatArray) -> dict[str, Any]:
+    return {"effects": [float(v) for v in table[1:]], "missing_effect": float(table[0])}
+
+
+def _crossing(crossing: Crossing, schema: FeatureSchema) -> dict[str, Any]:
+    """Its sides, and its groups as the places of each side."""
+    numbers, sides = number_parts(schema), []
+    for side in crossing.sides:
+        if side.values is None:
+            sides.append({"column": schema.categories[side.at].name, "part": "code", "values": None})
+        else:
+            sides.append(numbers[side.at] | {"values": side.values.tolist()})
+    places = np.stack(np.unravel_index(crossing.groups, [side.size for side in crossing.sides]), axis=1)
+    return {"name": crossing.name, "sides": sides, "groups": places.tolist()}

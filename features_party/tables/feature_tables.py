@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,6 @@ from features_party.storage import tables
 from features_party.storage.home import Home
 from features_party.storage.ids import fresh_id
 from features_party.storage.kept import FileStore
-from features_party.tables.narrow import narrowed
 from label_dp.audit.store import Clock
 from label_dp.columnar.frames import PANDAS_INDEX
 from label_dp.columnar.tables import canonical_ids, read_table, refuse_duplicates, require_columns
@@ -223,3 +222,28 @@ class FeatureTables:
             raise NotFound(f"The file of feature table '{table_id}' is gone; upload it again.")
         most = self.most_bytes
         return read_features(path, row.id_column, text=text, name=row.name, most_bytes=most, narrow=narrow)
+
+
+# Feature columns in the few bytes of them that a training sees, so that a table of many rows fits into memory.
+#
+# Encoded features are 32-bit floats and places of texts (training/encoding.py), and come out the same.
+def narrowed(table: pa.Table, kept: Collection[str]) -> pa.Table:
+    """With 64-bit numbers as 32-bit floats, and texts as dictionaries; the columns `kept` as they are."""
+    for at, field in enumerate(table.schema):
+        if field.name not in kept:
+            table = table.set_column(at, field.name, _narrow(table.column(at)))
+    return table
+
+
+def _narrow(column: Any) -> Any:
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return column.dictionary_encode()
+    if pa.types.is_float64(kind):
+        return column.cast(pa.float32())
+    if pa.types.is_int64(kind) or pa.types.is_uint64(kind):
+        # by way of 64-bit floats, as in the encoding: two roundings can differ from one
+        return column.cast(pa.float64(), safe=False).cast(pa.float32())
+    return column

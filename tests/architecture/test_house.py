@@ -7,7 +7,7 @@ import pytest
 from tests.measures import house
 
 LIMITS = {
-    "product files": 800,
+    "product files": 770,
     "product lines": 87_000,
     "classes": 860,
     "class names used more than once": 71,
@@ -15,8 +15,8 @@ LIMITS = {
     "bindings of a participle": 2049,
     "functions that return dict[str, Any]": 228,
     "modules that open with a question word": 0,
-    "modules under 70 lines with one importer": 80,
-    "imports of our own modules inside functions": 280,
+    "modules under 70 lines with one importer": 65,
+    "imports of our own modules inside functions": 270,
     "loose files of shared/label_dp": 21,
     "loose files of features_party": 4,
 }

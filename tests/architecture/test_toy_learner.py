@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pytest
 
 from features_party.api import trainings as calls
-from features_party.api.schemas_trainings import TrainingOut
+from features_party.api.trainings import TrainingOut
 from features_party.cli import app
 from features_party.cli import training as commands
 from features_party.client import AsyncFeaturesPartyClient

@@ -13,8 +13,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from deploy.verify_standalone.audit import verify_audit
+from features_party.receive.acceptances import contradiction
 from features_party.receive.population_accounts import received
-from features_party.receive.stated import contradiction
 from label_dp import errors
 from label_dp.audit.events import KEY_HANDED_OVER
 from label_dp.audit.hand_overs import hand_over_event

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features_party.models.losses import MOST_CURVES, MOST_POINTS, Losses
+from features_party.models.jobs import MOST_CURVES, MOST_POINTS, Losses
 from features_party.training.fitting import Examples, Recipe, fit
 from tests.support.features_api import Api, message_files, running
 from tests.support.messages import Sender, one_bit, world

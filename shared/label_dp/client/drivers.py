@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator
-from contextlib import AsyncExitStack, ExitStack, aclosing, closing
+from contextlib import AsyncExitStack, ExitStack, aclosing, asynccontextmanager, closing
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import httpcore
 import httpx
 from httpx_sse import EventSource
 
-from label_dp.client.awaited_transport import AwaitedTransport
-from label_dp.client.bodies import large_body
-from label_dp.client.budgets import ENDLESS
+from label_dp.client.budgets import ENDLESS, Budget, request_seconds
 from label_dp.client.conversation import Conversation, Open, Report
 from label_dp.client.peer import Peer, Wire
+from label_dp.client.proxies import proxy_of, variable_on
+from label_dp.client.tls import machine_authorities
 from label_dp.client.transport import Transport
 
 T = TypeVar("T")
@@ -151,3 +152,102 @@ def _sent(peer: Peer, step: Open) -> dict[str, Any]:
         del options["params"]  # even none would take the place of those in the URL
     said = {"method": step.request.method, "url": url, "headers": headers}
     return options | said | {"extensions": {ENDLESS: step.events}}
+
+
+PIECE = 1 << 20
+
+
+def large_body(response: httpx.Response) -> Iterator[bytes]:
+    """The body piece by piece. Raises httpx.TransportError.
+
+    Past what came with the head it is read from the connection itself where its length is stated, in larger pieces than
+    the parser of HTTP takes, and copied once less. The connection is not used again then.
+    """
+    stream = response.extensions.get("network_stream")
+    length = response.headers.get("Content-Length", "")
+    coded = "Transfer-Encoding" in response.headers or "Content-Encoding" in response.headers
+    if stream is None or coded or not length.isdecimal() or response.http_version != "HTTP/1.1":
+        yield from response.iter_bytes()
+        return
+    parsed = response.iter_raw()  # held until the end: dropped, it closes the connection
+    piece = next(parsed, b"")  # the parser holds no more than this after it
+    left = int(length) - len(piece)
+    yield piece
+    wait = response.request.extensions.get("timeout", {}).get("read")
+    while left > 0:
+        try:
+            piece = stream.read(min(PIECE, left), timeout=wait)
+        except httpcore.TimeoutException as error:
+            raise httpx.ReadTimeout(str(error)) from None
+        except httpcore.NetworkError as error:
+            raise httpx.ReadError(str(error)) from None
+        if not piece:
+            raise httpx.ReadError("the connection was closed")
+        left -= len(piece)
+        yield piece
+
+
+class AwaitedTransport(httpx.AsyncBaseTransport):
+    """`seconds` a request (`Budget`), to which the stated length of what is sent adds at once."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._ways: dict[tuple[str | None, bool], httpx.AsyncHTTPTransport] = {}
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Raises InvalidSettings for a variable that names no proxy, or no certificates."""
+        variable, budget = variable_on(request.url), Budget(request_seconds(self.seconds, request))
+        length = request.headers.get("Content-Length", "")
+        budget.moved(int(length) if length.isdecimal() else 0)
+        async with _within(budget, variable):
+            answer = await self._way(variable, request.url.scheme == "https").handle_async_request(request)
+        extra = {**answer.extensions, "proxy": variable}
+        body = _Body(answer, budget, variable)
+        return httpx.Response(answer.status_code, headers=answer.headers, stream=body, extensions=extra)
+
+    async def aclose(self) -> None:
+        for way in self._ways.values():
+            await way.aclose()
+
+    def _way(self, variable: str | None, secure: bool) -> httpx.AsyncHTTPTransport:
+        if (variable, secure) not in self._ways:
+            self._ways[variable, secure] = httpx.AsyncHTTPTransport(
+                verify=machine_authorities() if secure else False,  # without TLS there is nothing to verify
+                proxy=None if variable is None else proxy_of(variable),
+                trust_env=False,
+            )
+        return self._ways[variable, secure]
+
+
+class _Body(httpx.AsyncByteStream):
+    def __init__(self, answer: httpx.Response, budget: Budget, variable: str | None) -> None:
+        self.answer, self.budget, self.variable = answer, budget, variable
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        pieces = aiter(self.answer.stream)  # type: ignore[arg-type]  # of an awaited answer
+        while True:
+            async with _within(self.budget, self.variable):
+                piece = await anext(pieces, None)
+            if piece is None:
+                return
+            self.budget.moved(len(piece))
+            yield piece
+
+    async def aclose(self) -> None:
+        await self.answer.aclose()
+
+
+@asynccontextmanager
+async def _within(budget: Budget, variable: str | None) -> AsyncIterator[None]:
+    """What is awaited ends with the budget. Raises Late."""
+    try:
+        async with asyncio.timeout(budget.left()):
+            yield
+    except TimeoutError:
+        budget.left()
+        raise httpx.ReadTimeout("nothing came for as long as may be") from None
+    except httpx.TransportError as error:
+        error.proxy = variable  # type: ignore[attr-defined]  # read by `peer`
+        raise
+    except (UnicodeError, OverflowError):
+        raise httpx.UnsupportedProtocol("this is no name of a host, or no port") from None

@@ -23,7 +23,7 @@ from features_party.training.ranking import auc
 from label_dp.channels.rr import RRChannel
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
-from labels_party.message.two_values import worth
+from labels_party.message.preview import worth
 from tests.benchmarks.utility.cells import Cell
 from tests.benchmarks.utility.message import Message, draw, make_message
 from tests.benchmarks.utility.sources import Split

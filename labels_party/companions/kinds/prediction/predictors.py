@@ -7,9 +7,10 @@ charge on top.
 
 from __future__ import annotations
 
+import io
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +33,6 @@ from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.companions.kinds.feature_store import FeatureStore
 from labels_party.companions.kinds.prediction.asked import make_plan, of_query, schema_of
 from labels_party.companions.kinds.prediction.methods import METHODS, PredictorPlan
-from labels_party.companions.kinds.prediction.states import StateStore
 from labels_party.labels.batch_uses import RETIRED, TRAINING, refuse_second
 from labels_party.labels.batches import PREDICTOR, SEALED, Batch, Batches, require_sealed, timestamp
 from labels_party.labels.digests import siphash128
@@ -331,3 +331,32 @@ class Predictors:
 
 def _from_row(row: sa.Row[Any]) -> Predictor:
     return Predictor(**{**row._mapping, "plan": PredictorPlan.from_json(row.plan)})
+
+
+# The learned state of a predictor, at rest: encrypted under the key of its batch, beside the sealed labels it was made
+# of.
+#
+# It is derived from raw labels, so it never leaves, lies where they lie, is protected as they are and is deleted with
+# them. How many bytes it has follows from public numbers alone: every array has a fixed shape and type.
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+class StateStore:
+    def __init__(self, vault: LabelVault) -> None:
+        self.vault = vault
+
+    def put(self, key: str, arrays: Arrays) -> None:
+        """Durable when it returns. Raises Unavailable."""
+        buffer = io.BytesIO()
+        plain: dict[str, Any] = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        np.savez(buffer, **plain)
+        self.vault.put_bytes(key, buffer.getvalue())
+
+    def get(self, key: str) -> dict[str, npt.NDArray[Any]]:
+        """Raises Unavailable: it is gone, or was damaged."""
+        try:
+            plain = self.vault.get_bytes(key)
+        except (OSError, Unavailable):
+            raise Unavailable("What this predictor learned cannot be read; nothing was charged.") from None
+        with np.load(io.BytesIO(plain), allow_pickle=False) as found:
+            return {name: found[name] for name in found.files}

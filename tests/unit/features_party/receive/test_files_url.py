@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from features_party.receive.files_url import FileRules
+from features_party.receive.labels_service import FileRules
 from label_dp import errors
 
 HTTPS, HTTP = "https://labels.example:8001", "http://127.0.0.1:8001"

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from features_party.tables.feature_tables import read_features
-from features_party.tables.narrow import narrowed
+from features_party.tables.feature_tables import narrowed, read_features
 from features_party.training.encoding import FeatureSchema
 
 ROWS = 3000

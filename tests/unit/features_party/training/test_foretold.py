@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from features_party.models.losses import Losses
+from features_party.models.jobs import Losses
 from features_party.training.progress import foretold
 
 

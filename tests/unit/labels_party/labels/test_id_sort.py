@@ -14,8 +14,7 @@ from label_dp.errors import Unavailable
 from labels_party.labels.by_id import in_memory, sort
 from labels_party.labels.by_id import kernels as kernels  # compiled before anything is timed
 from labels_party.labels.by_id.in_memory import in_order
-from labels_party.labels.by_id.on_disk import DiskRun
-from labels_party.labels.by_id.sort import IdSort
+from labels_party.labels.by_id.sort import DiskRun, IdSort
 from labels_party.labels.digests import kernels as worth
 from labels_party.labels.spool import IN_MEMORY
 

@@ -15,7 +15,7 @@ from label_dp.errors import InvalidInput
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
 from labels_party.mechanisms.prior import estimate_prior, public_cells
 from labels_party.mechanisms.rr_with_prior import rr_channel
-from labels_party.message.two_values import EXAMPLES, FEWEST, rates_of, worth
+from labels_party.message.preview import EXAMPLES, FEWEST, rates_of, worth
 
 E = Epsilon.parse
 

@@ -16,11 +16,10 @@ import pytest
 
 from label_dp import errors
 from label_dp.client import transport
-from label_dp.client.awaited_transport import AwaitedTransport
 from label_dp.client.budgets import LEAST_RATE, Budget, Late
 from label_dp.client.conversation import MORE, Conversation, Open, Request, content, get
 from label_dp.client.downloads import download
-from label_dp.client.drivers import Awaited, Blocking
+from label_dp.client.drivers import Awaited, AwaitedTransport, Blocking
 from label_dp.client.peer import Peer
 from label_dp.client.transport import Transport
 from label_dp.documents.arriving import Arriving

@@ -14,9 +14,9 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from label_dp.http.application import Methods
 from label_dp.http.connection import FILE_BYTES, Connection
 from label_dp.http.files import ServedFile
-from label_dp.http.methods import Methods
 from label_dp.http.refusals import install_handlers
 from tests.support.serving import serving
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from label_dp.pages.engine import FILTERS
 from label_dp.pages.pictures import Curve, curves
-from label_dp.pages.words import FILTERS
 
 
 def test_a_count_is_exact_and_a_measure_has_four_digits() -> None:
