@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.paths import ROOT
+from tests.support.demo import ROOT
 
 pytestmark = pytest.mark.processes
 BESIDE = ("labels_party", "features_party", "shared/label_dp")
