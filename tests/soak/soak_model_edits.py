@@ -14,7 +14,7 @@ from label_dp.numbers import BadSpelling, decimal_of, whole_of
 from label_dp.privacy import Epsilon, parse_delta
 from tests.soak.conftest import Scale
 from tests.soak.report import Report
-from tests.support.model_edits import BY_HAND, NAMES, contained, documents, edited, flipped
+from tests.support.model_edits import BY_HAND, NAMES, contained, document_of, edited, flipped
 from tests.support.number_doors import BAD_TEXTS
 
 CHUNK = 200
@@ -47,14 +47,14 @@ def test_edited_models(scale: Scale, report: Report, tmp_path: Path) -> None:
     hand: dict[str, bytes] = {}
     for model in ("trees poisson", "gbdt squared"):
         for number, edit in enumerate(BY_HAND.values()):
-            document = json.loads(json.dumps(documents()[model]))
+            document = json.loads(json.dumps(document_of(model)))
             edit(document)
             hand[f"{model} {number:03}"] = json.dumps(document).encode()
     (tmp_path / "read").mkdir()
     told, wrong = _read(tmp_path / "read", hand)
     by_hand = len(told)
     wrong += [f"{name}: {came}" for name, came in told.items() if not came.startswith("invalid-")]
-    plain = {f"{name}.json": json.dumps(document).encode() for name, document in documents().items()}
+    plain = {f"{name}.json": json.dumps(document_of(name)).encode() for name in NAMES}
     control, more = _read(tmp_path / "read", plain)
     wrong += more + [f"{name} as it was: {came}" for name, came in control.items() if came != "taken"]
     tried, taken, end = 0, 0, time.monotonic() + scale.seconds
@@ -62,7 +62,7 @@ def test_edited_models(scale: Scale, report: Report, tmp_path: Path) -> None:
         batch: dict[str, bytes] = {}
         for number in range(CHUNK):
             name = rng.choice(NAMES)
-            kept = documents()[name]
+            kept = document_of(name)
             data = flipped(plain[f"{name}.json"], rng) if rng.random() < 0.4 else json.dumps(edited(kept, rng)).encode()
             batch[f"{number:03} {name}"] = data
         found, ended = _read(tmp_path / "read", batch)

@@ -38,7 +38,7 @@ from label_dp.errors import LabelDPError
 from label_dp.strict_json import read_json
 from tests.support.classes import k_ary
 from tests.support.messages import draw, world
-from tests.support.training import fit
+from tests.support.training import fit, quick_validation
 
 TEN = Domain.parse("0:10")
 KEPT_TREES = 9
@@ -61,23 +61,38 @@ NAMES = (
 
 
 @cache
-def learners() -> dict[str, TrainedModel]:
-    """A model of every kind that a folder may hold, with few trees each."""
-    from tests.unit.features_party.training.learners.test_mlp import by_hand
+def learner(name: str) -> TrainedModel:
+    """A model of the kind and loss that `name` says, as a folder may hold it, with few trees."""
+    model, how = name.split()
+    return TrainedModel.from_json(shortened(_found(model, how).as_json()))
 
+
+def _found(model: str, how: str) -> TrainedModel:
     w, features = world(400), table(400)
-    found = {
-        f"{model} {loss}": fit(features, w.labels, domain=TEN, model=model, loss=loss)
-        for model, loss in (name.split() for name in (*NAMES[:4], "trees absolute"))
-    }
-    two, thirds = (w.labels > 5).astype(float), np.minimum(w.labels // 3, 2.0)
-    for model in ("gbdt", "linear"):
-        found[f"{model} log"] = fit(features, two, domain=Domain.parse("0:1"), model=model, loss="log")
-    for model in ("gbdt", "trees"):
-        found[f"{model} classes"] = fit(features, thirds, domain=Domain.parse("0:2"), model=model, loss="log")
+    if how == "through":
+        found = _through(w.labels, features)
+        assert "through the channel" in [member["name"] for member in found.body.members()]
+        return found
+    if how == "calibrated":
+        grid = ScoreGrid.parse("0:10:100")
+        steps = ScoreMap(grid, MonotoneMap(grid.size, np.array([20, 60]), np.array([1.0, 4.0, 6.0])), interpolate=True)
+        return replace(learner("trees poisson"), calibration=steps)
+    if model == "mlp":
+        return _network(w.labels)
+    with quick_validation():
+        if how == "log":
+            two = (w.labels > 5).astype(float)
+            return fit(features, two, domain=Domain.parse("0:1"), model=model, loss="log")
+        if how == "classes":
+            thirds = np.minimum(w.labels // 3, 2.0)
+            return fit(features, thirds, domain=Domain.parse("0:2"), model=model, loss="log")
+        return fit(features, w.labels, domain=TEN, model=model, loss=how)
+
+
+def _through(labels: Any, features: pa.Table) -> TrainedModel:
     channel = k_ary(TEN.k, "6")
-    outputs, corrected = draw(channel, w.labels), correct(channel, "debias")
-    found["gbdt through"] = fit(
+    outputs, corrected = draw(channel, labels), correct(channel, "debias")
+    return fit(
         features,
         corrected.corrected[outputs],
         noise_variance=corrected.noise_variance,
@@ -85,11 +100,12 @@ def learners() -> dict[str, TrainedModel]:
         unbiased=True,
         cells=CellLikelihood.through([channel], np.zeros(400, np.int8), outputs),
     )
-    assert "through the channel" in [member["name"] for member in found["gbdt through"].body.members()]
-    grid = ScoreGrid.parse("0:10:100")
-    steps = ScoreMap(grid, MonotoneMap(grid.size, np.array([20, 60]), np.array([1.0, 4.0, 6.0])), interpolate=True)
-    found["trees calibrated"] = replace(found["trees poisson"], calibration=steps)
-    plain = fit(world(400).features.append_column("b", pa.array(range(400))), w.labels, domain=TEN, model="linear")
+
+
+def _network(labels: Any) -> TrainedModel:
+    from tests.unit.features_party.training.learners.test_mlp import by_hand
+
+    plain = fit(world(400).features.append_column("b", pa.array(range(400))), labels, domain=TEN, model="linear")
     network = by_hand()[0]
     inputs = network.inputs
     inputs = replace(inputs, mean=inputs.mean[:2], spread=inputs.spread[:2], rows=inputs.rows[:1])
@@ -97,15 +113,15 @@ def learners() -> dict[str, TrainedModel]:
     category = next(c for c in plain.schema.columns if c.kind == "category")
     columns = tuple(replace(c, vocabulary=("x", "y", "z")) if c is category else c for c in plain.schema.columns)
     layers = ((network.layers[0][0][: network.inputs.width], network.layers[0][1]), *network.layers[1:])
-    schema = replace(plain.schema, columns=columns)
-    body = replace(network, layers=layers)
-    found["mlp squared"] = replace(plain, kind="mlp", schema=schema, effects=Effects(()), body=body)
-    return {name: TrainedModel.from_json(shortened(found[name].as_json())) for name in NAMES}
+    schema, body = replace(plain.schema, columns=columns), replace(network, layers=layers)
+    return replace(plain, kind="mlp", schema=schema, effects=Effects(()), body=body)
 
 
 @cache
-def documents() -> dict[str, dict[str, Any]]:
-    return {name: json.loads(json.dumps(model.as_json(), allow_nan=False)) for name, model in learners().items()}
+def document_of(name: str) -> dict[str, Any]:
+    """What `learner(name)` is written as; a test that edits it copies it."""
+    found: dict[str, Any] = json.loads(json.dumps(learner(name).as_json(), allow_nan=False))
+    return found
 
 
 def boosters(document: dict[str, Any]) -> list[dict[str, Any]]:

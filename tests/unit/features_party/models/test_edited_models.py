@@ -25,10 +25,10 @@ from tests.support.model_edits import (
     ROWS,
     boosters,
     contained,
-    documents,
+    document_of,
     edited,
     flipped,
-    learners,
+    learner,
     outcome,
 )
 from tests.support.training import bare_card
@@ -40,10 +40,10 @@ EACH = 60
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_unedited_model_predicts_the_very_same(name: str) -> None:
-    assert outcome(json.dumps(documents()[name]).encode()) == "taken"
-    again = TrainedModel.from_json(documents()[name])
-    np.testing.assert_array_equal(again.predict(ROWS), learners()[name].predict(ROWS))
-    assert again.as_json() == learners()[name].as_json()
+    assert outcome(json.dumps(document_of(name)).encode()) == "taken"
+    again = TrainedModel.from_json(document_of(name))
+    np.testing.assert_array_equal(again.predict(ROWS), learner(name).predict(ROWS))
+    assert again.as_json() == learner(name).as_json()
 
 
 @pytest.mark.processes
@@ -51,10 +51,10 @@ def test_trees_that_were_tried_by_hand(tmp_path: Path) -> None:
     """In a process of their own: before, half of them ended it."""
     for model in ("trees poisson", "gbdt squared", "trees classes"):
         for name, edit in BY_HAND.items():
-            document = json.loads(json.dumps(documents()[model]))
+            document = json.loads(json.dumps(document_of(model)))
             edit(document)
             (tmp_path / f"{model}, {name}").write_text(json.dumps(document))
-        (tmp_path / f"{model}, as it was").write_text(json.dumps(documents()[model]))
+        (tmp_path / f"{model}, as it was").write_text(json.dumps(document_of(model)))
     status, told = contained(tmp_path)
     assert status == 0, f"the reader ended with {status} after {len(told)} documents"
     taken = {name for name, came in told.items() if came == "taken"}
@@ -64,7 +64,7 @@ def test_trees_that_were_tried_by_hand(tmp_path: Path) -> None:
 
 
 def test_classes_that_do_not_fit_their_trees() -> None:
-    document = documents()["gbdt classes"]
+    document = document_of("gbdt classes")
     shares = document["body"]["shares"]
     body = {
         "fewer classes": {"shares": [0.5, 0.5], "softmax": {"slope": 1.0, "shifts": [0.0, 0.0]}},
@@ -78,13 +78,13 @@ def test_classes_that_do_not_fit_their_trees() -> None:
         "two values": {"classes": {"range": "0:1:1"}},
         "another spelling": {"classes": {"range": "0:2"}},
         "no classes": {"classes": None},
-        "a map": {"calibration": documents()["trees calibrated"]["calibration"]},
-        "a body of another kind": {"body": documents()["gbdt squared"]["body"]},
+        "a map": {"calibration": document_of("trees calibrated")["calibration"]},
+        "a body of another kind": {"body": document_of("gbdt squared")["body"]},
     }
     edits = [document | {"body": document["body"] | edit} for edit in body.values()]
     edits += [document | edit for edit in whole.values()]
     edits += [{name: value for name, value in document.items() if name != "classes"}]
-    edits += [documents()["gbdt squared"] | {"classes": document["classes"]}]
+    edits += [document_of("gbdt squared") | {"classes": document["classes"]}]
     assert {outcome(json.dumps(edit).encode()) for edit in edits} == {"invalid-file"}
 
 
@@ -92,22 +92,22 @@ def test_classes_that_do_not_fit_their_trees() -> None:
 def test_edits_that_know_the_structure(name: str) -> None:
     rng, came = random.Random(name), []
     for _ in range(EACH):
-        came.append(outcome(json.dumps(edited(documents()[name], rng)).encode()))
+        came.append(outcome(json.dumps(edited(document_of(name), rng)).encode()))
     assert not [one for one in came if one.startswith("escaped")]
     assert came.count("taken") < EACH  # the edits do reach what is checked
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_flipped_bytes(name: str) -> None:
-    rng, data = random.Random(name), json.dumps(documents()[name]).encode()
+    rng, data = random.Random(name), json.dumps(document_of(name)).encode()
     came = [outcome(flipped(data, rng)) for _ in range(EACH)]
     assert not [one for one in came if one.startswith("escaped")]
 
 
 def test_nodes_that_nothing_leads_to_are_left_behind_and_the_order_does_not_matter() -> None:
     """The library renumbers nodes where it prunes: what is read is the tree, not its numbering."""
-    model = learners()["trees poisson"]
-    document = json.loads(json.dumps(documents()["trees poisson"]))
+    model = learner("trees poisson")
+    document = json.loads(json.dumps(document_of("trees poisson")))
     tree = next(t for t in boosters(document)[0]["trees"] if len(t["left_children"]) > 6)
     n = len(tree["left_children"])
     renumbered = [0, *range(n - 1, 0, -1)]  # and one more, which is nobody's child
@@ -125,7 +125,7 @@ def test_nodes_that_nothing_leads_to_are_left_behind_and_the_order_does_not_matt
 
 
 def test_what_reaches_the_library_holds_nothing_that_is_not_checked() -> None:
-    document = json.loads(json.dumps(documents()["trees poisson"]["body"]["xgboost"]))
+    document = json.loads(json.dumps(document_of("trees poisson")["body"]["xgboost"]))
     kinds = document["learner"]["feature_types"]
     sizes = [100 if kind == "c" else 0 for kind in kinds]
     plain = checked_document(document, kinds, sizes)
@@ -138,10 +138,10 @@ def test_what_reaches_the_library_holds_nothing_that_is_not_checked() -> None:
 def test_effects_and_statistics_beyond_the_floats_of_trees() -> None:
     """The tree library refuses infinities in its input by an error of its own."""
     for value in (1e39, 3e38, -3e38):
-        document = json.loads(json.dumps(documents()["trees absolute"]))
+        document = json.loads(json.dumps(document_of("trees absolute")))
         document["effects"] = [[value] * len(table) for table in document["effects"]]
         came = [outcome(json.dumps(document).encode())]
-        document = json.loads(json.dumps(documents()["trees absolute"]))
+        document = json.loads(json.dumps(document_of("trees absolute")))
         assert document["schema"]["statistics"]
         for statistic in document["schema"]["statistics"]:
             statistic["table"] = [value] * len(statistic["table"])
@@ -155,7 +155,7 @@ def test_effects_and_statistics_beyond_the_floats_of_trees() -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    model = learners()["linear squared"]
+    model = learner("linear squared")
     save_model(tmp_path / "model", model, bare_card(model))
     return tmp_path / "model"
 
@@ -230,7 +230,7 @@ CARD: dict[str, Any] = {
 @pytest.mark.parametrize("value", [None, 1, "x", [1], {"x": 1}, [{"x": None}], "gone"])
 def test_an_edited_card_is_a_refusal_wherever_it_is_read(member: str, value: Any) -> None:
     card = {k: v for k, v in CARD.items() if k != member} | ({} if value == "gone" else {member: value})
-    good, bad = (SavedModel(learners()["linear squared"], c) for c in (CARD, card))
+    good, bad = (SavedModel(learner("linear squared"), c) for c in (CARD, card))
     assert compare([("a", good), ("b", good)])["label"] == "weeks"
     for read in (lambda: card_markdown(card), lambda: compare([("a", bad), ("b", bad)])):
         with contextlib.suppress(InvalidFile):
