@@ -6,6 +6,8 @@ import pytest
 
 from tests.measures import house
 
+pytestmark = pytest.mark.extended
+
 LIMITS = {
     "product files": 770,
     "product lines": 87_000,

@@ -14,6 +14,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.extended
+
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("shared", "labels_party", "features_party", "deploy", "tests")
 SOURCES = (".js", ".jinja", ".yml", ".yaml", ".toml", ".css", ".example", ".sh", ".lock", ".sql")

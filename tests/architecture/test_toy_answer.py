@@ -49,6 +49,8 @@ from tests.support import shared_routes
 from tests.support.labels import LabelsParty, label_table
 from tests.support.receipts import pair
 
+pytestmark = pytest.mark.extended
+
 ROOT = Path(__file__).parents[2]
 COUNT, LABELS = "count", label_table(400)
 EXACT = sum(label >= 3 for label in LABELS["label"].to_pylist())

@@ -36,6 +36,8 @@ from tests.support.commands import command as shell
 from tests.support.features_api import message_files, running
 from tests.support.messages import Sender, features_party, one_bit, world
 
+pytestmark = pytest.mark.extended
+
 
 class Constant(Learner):
     """The mean of the labels, for every row."""
@@ -98,7 +100,6 @@ def _named(schemas: list[type[Learning]], names: Any) -> None:
     TrainingOut.model_rebuild(force=True)  # holds one of them
 
 
-@pytest.mark.extended
 @pytest.mark.usefixtures("constant")
 def test_it_is_trained_saved_read_and_exported(tmp_path: Path) -> None:
     sender, w = Sender(), world(1200)

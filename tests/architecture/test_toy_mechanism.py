@@ -35,6 +35,8 @@ from tests.support import shared_routes
 from tests.support.labels import LabelsParty, label_table
 from tests.support.receipts import pair
 
+pytestmark = pytest.mark.extended
+
 LABELS = label_table(40)
 ASKED = {"epsilon": "1", "mechanism": "shy", "shyness": 4}
 

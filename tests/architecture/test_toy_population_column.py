@@ -29,6 +29,8 @@ from tests.architecture.doors import awaited, blocking, grown, shell
 from tests.support import shared_routes
 from tests.support.labels import LabelsParty, label_table
 
+pytestmark = pytest.mark.extended
+
 SHOP: dict[str, Any] = {"label": "revenue", "domain": "0:10", "lifetime_epsilon": "3"}
 MIGRATION = """
 import sqlalchemy as sa

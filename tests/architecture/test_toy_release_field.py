@@ -28,6 +28,8 @@ from tests.support import shared_routes
 from tests.support.labels import LabelsParty, label_table
 from tests.support.receipts import pair
 
+pytestmark = pytest.mark.extended
+
 PURPOSE = "weekly revenue"
 LABELS = label_table(40)
 

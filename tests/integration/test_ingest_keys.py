@@ -17,6 +17,7 @@ from labels_party.labels.batches import LABELS, RUNS, SEALED, Segment
 from labels_party.labels.compaction import FACTOR, Compaction, Tiers
 from labels_party.labels.intake import Intake
 from labels_party.labels.seal import SealedLabels
+from tests.support.cases import cases
 from tests.support.ingest_worlds import IDS, Rules, differences, steps, two_worlds
 from tests.support.labels import LabelsParty
 from tests.support.upload_formats import CSV
@@ -65,7 +66,7 @@ def shop(party_on: LabelsParty) -> Shop:
 # --- two worlds ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rules", RULES, ids=str)
+@pytest.mark.parametrize("rules", cases(RULES, lambda rules: (rules.missing is None) != rules.scheduled), ids=str)
 def test_no_sequence_of_calls_tells_which_ids_have_a_label(rules: Rules, tmp_path: Path) -> None:
     for number, labelled in enumerate(LABELLED):
         with two_worlds(tmp_path / str(number), rules, labelled) as worlds:

@@ -185,6 +185,7 @@ def test_an_audience_sees_nothing_of_other_audiences(timed: LabelsParty, work: d
         assert other.get(f"/releases/{known}").status_code == 404
 
 
+@pytest.mark.extended
 def test_every_page_has_the_policy_and_nothing_inline(timed: LabelsParty, work: dict[str, str]) -> None:
     person = signed_in(timed.client("owner"))
     paths = [p.format(**work) for p, roles in PAGES.items() if "owner" in roles and "statement" not in p]
@@ -202,6 +203,7 @@ def test_every_page_has_the_policy_and_nothing_inline(timed: LabelsParty, work: 
     assert person.get("/static/style.css").status_code == 404
 
 
+@pytest.mark.extended
 def test_a_hostile_name_is_text(timed: LabelsParty) -> None:
     owner = timed.client("owner")
     population = {"name": HOSTILE, "label": HOSTILE, "domain": "0:10", "lifetime_epsilon": "2", "audiences": [HOSTILE]}
@@ -231,6 +233,7 @@ def test_no_label_and_no_single_value_is_on_a_page(timed: LabelsParty) -> None:
             assert "secret-id-" not in answer.text, path
 
 
+@pytest.mark.extended
 def test_an_officer_declines_with_a_word_why(timed: LabelsParty, work: dict[str, str]) -> None:
     officer = signed_in(timed.client("auditor"))
     waiting = officer.get("/approvals").text
@@ -256,6 +259,7 @@ def test_an_officer_declines_with_a_word_why(timed: LabelsParty, work: dict[str,
     assert work["release"] not in officer.get("/given?audience=features-party").text
 
 
+@pytest.mark.extended
 def test_the_export_of_a_page_agrees_with_the_store(timed: LabelsParty, work: dict[str, str]) -> None:
     officer = signed_in(timed.client("auditor"))
     token, export = officer.token("/audit"), officer.get("/audit/export").content
@@ -272,6 +276,7 @@ def test_the_export_of_a_page_agrees_with_the_store(timed: LabelsParty, work: di
     assert 'class="wrong"' in compared(export[:-9] + b"AAAA" + export[-5:])
 
 
+@pytest.mark.extended
 def test_a_root_leads_to_the_first_page_and_paths_are_relative(timed: LabelsParty, work: dict[str, str]) -> None:
     person: Any = signed_in(timed.client("owner"))
     assert person.get("/").headers["location"] == "./overview"
@@ -281,6 +286,7 @@ def test_a_root_leads_to_the_first_page_and_paths_are_relative(timed: LabelsPart
     assert not re.search(r'(href|action|src)="/', deep)
 
 
+@pytest.mark.extended
 def test_an_erasure_is_asked_for_and_looked_up(timed: LabelsParty) -> None:
     owner = timed.client("owner")
     rules = {"name": "erasable", "label": "revenue", "domain": "0:10", "lifetime_epsilon": "2", "missing_label": "0"}
@@ -308,6 +314,7 @@ def test_an_erasure_is_asked_for_and_looked_up(timed: LabelsParty) -> None:
     assert "No request for this example" in person.get("/erasures?population=erasable&example_id=c9").text
 
 
+@pytest.mark.extended
 def test_an_unknown_address_is_a_page_for_a_browser_and_a_problem_for_a_program(timed: LabelsParty) -> None:
     client, browser = timed.client("auditor"), {"Accept": "text/html,application/xhtml+xml;q=0.9"}
     page = client.get("/nowhere", headers=browser)
@@ -327,6 +334,7 @@ def test_pages_are_not_in_the_reference_of_calls(owner: TestClient) -> None:
     ] == []
 
 
+@pytest.mark.extended
 def test_a_person_is_erased_with_all_examples(timed: LabelsParty) -> None:
     owner = timed.client("owner")
     rules: dict[str, Any] = {

@@ -28,6 +28,8 @@ from tests.support.labels import label_table
 from tests.support.labels_api import is_problem
 from tests.support.receipts import Away, Pair, accept, changed, first_receipt, pair
 
+pytestmark = pytest.mark.extended
+
 
 @pytest.fixture
 def both(tmp_path: Path) -> Iterator[Pair]:

@@ -17,6 +17,8 @@ from tests.support.features_api import running
 from tests.support.labels import LabelsParty
 from tests.support.messages import Sender
 
+pytestmark = pytest.mark.extended
+
 GUIDES = Path(__file__).parents[2] / "deploy" / "guides"
 REFERENCE = (GUIDES / "reference.md").read_text(encoding="utf-8")
 EVERYWHERE = {"/healthz", "/readyz", "/metrics"}

@@ -10,6 +10,8 @@ from tests.support.features_cli import Shell, key_file
 from tests.support.labels import LabelsParty, label_table
 from tests.support.serving import serving
 
+pytestmark = pytest.mark.extended
+
 
 def published(party: LabelsParty) -> dict[str, list[str]]:
     """Four releases: three of a shop for both publishers, one for the other alone."""

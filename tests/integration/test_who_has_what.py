@@ -18,6 +18,8 @@ from tests.support.labels_cli import Run, refused
 from tests.support.pages import signed_in
 from tests.support.receipts import pair
 
+pytestmark = pytest.mark.extended
+
 BOTH = ["features-party", "other"]
 
 

@@ -118,6 +118,7 @@ def test_published_releases_leak_no_more_than_was_charged(tmp_path: Path) -> Non
 # --- planted leaks, and the auditor itself -------------------------------------------------------------------
 
 
+@pytest.mark.extended
 def test_control_a_prior_without_noise_is_found_in_what_is_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

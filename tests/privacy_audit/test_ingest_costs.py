@@ -109,7 +109,7 @@ def test_a_chain_of_uploads_costs_the_same_whichever_ids_have_a_record(
 def test_any_sequence_costs_the_same_whichever_ids_have_a_record(
     rules: Rules, objects: tuple[str, str], tmp_path: Path
 ) -> None:
-    for seed in range(3):
+    for seed in range(1 if objects[0] else 3):  # a store is the slower of two
         with two_worlds(tmp_path / str(seed), rules, LABELLED, objects) as worlds:
             assert list(differing(worlds, list(steps(random.Random(f"{rules} {seed}"), 24)))) == []
 
@@ -213,7 +213,7 @@ def test_control_what_told_before_is_found(
 
 # --- durations -------------------------------------------------------------------------------------------------
 
-LINKS, ROWS, PAIRS, ALLOWED, ALPHA = 32, 6_000, 60, 0.1, 1e-6
+LINKS, ROWS, PAIRS, ALLOWED, ALPHA = 32, 3_000, 60, 0.1, 1e-6
 
 
 def labels(ids: list[str]) -> pa.Table:
@@ -289,13 +289,14 @@ def compared(rows: int, held: int, after: Callable[[Any], object]) -> float:
     return probability(took)
 
 
-@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("compiled", [True, False])  # without, a step takes many times as long
 @pytest.mark.parametrize(("rows", "held"), [(100_000, 100_000), (2_000, 400_000), (50_000, 200_000)])
 def test_comparing_takes_as_long_where_all_ids_are_there_as_where_none_is(
     rows: int, held: int, compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernels, "rows", LOADED_AFTER if compiled else -(10**12))
-    assert compared(rows, held, np.count_nonzero) > ALPHA
+    less = 1 if compiled else 8
+    assert compared(rows // less, held // less, np.count_nonzero) > ALPHA
 
 
 def test_control_a_step_for_each_that_is_there_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,7 @@ def test_everything_but_what_epsilon_pays_for_is_the_same(
     assert {200, 201, 202, 206, 403, 404, 409, 422} <= statuses
 
 
+@pytest.mark.extended
 def test_whether_a_listed_example_ever_had_a_label_shows_only_to_its_sender(
     usual: Day, keys: Path, tmp_path: Path
 ) -> None:

@@ -20,8 +20,10 @@ from label_dp.errors import InvalidFile, InvalidInput, InvalidLoss, InvalidRows,
 from tests.support.messages import draw, one_bit, rr, world
 from tests.support.training import draws, fit, quick_validation
 
+pytestmark = pytest.mark.extended
+
 TEN = Domain.parse("0:10")
-MODELS = [pytest.param("gbdt", marks=pytest.mark.extended), "trees", "linear"]
+MODELS = ["gbdt", "trees", "linear"]
 
 
 def noisy(n: int, epsilon: float, seed: int = 0):  # type: ignore[no-untyped-def]  # a test shorthand

@@ -26,7 +26,7 @@ from label_dp.documents.arriving import Arriving
 from label_dp.documents.manifest import FileEntry
 from tests.support.slow_peer import HEAD, SlowPeer, answering, dripping
 
-SECONDS = 0.4
+SECONDS = 0.3
 TIMEOUT = httpx.Timeout(20.0)  # of one wait: far longer than a call may take
 ENTRY = FileEntry(role="message", name="a.parquet", bytes=100_000_000, rows=1, sha256="0" * 64)
 
@@ -92,7 +92,7 @@ def follow() -> Conversation[list[str]]:
 @pytest.mark.parametrize("awaited", [False, True])
 def test_a_stream_of_events_has_no_end(awaited: bool) -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
-    with SlowPeer(head, [b"data: 1\n\n"] * 4, 2 * SECONDS) as slow:
+    with SlowPeer(head, [b"data: 1\n\n"] * 4, 1.5 * SECONDS) as slow:
         said = asyncio.run(awaiting(slow.url, follow())) if awaited else talk(slow.url, follow())
     assert said == ["1"] * 3
 
