@@ -1,8 +1,8 @@
 """Calibration of predicted probabilities, from labels or from g with E[g | label] = label in {0, 1}. Costs no ε.
 
-The slope is Cox's (1958): b of the logistic model logit P(y = 1) = a + b·logit(f), 1 where predictions are calibrated,
-less where they are too extreme. Its likelihood is linear in y, so its score equations with g in the place of y have the
-same expectation. The standard error is that of the sandwich, rows of one example taken together.
+The slope is Cox's (1958): b of the logistic model logit P(y = 1) = a + b·logit(f). It is 1 if predictions are
+calibrated and below 1 if they are too extreme. Its likelihood is linear in y, so its score equations with g in place of
+y have the same expectation. The standard error is a sandwich estimate with rows clustered by example.
 """
 
 from __future__ import annotations
@@ -14,28 +14,29 @@ from features_party.training.intervals import FloatArray, Groups, Interval, arou
 
 IntArray = npt.NDArray[np.int64]
 
-LEAST = 1e-6  # predictions nearer to 0 or 1 count as this near wherever a logarithm is taken
-SAME = 1e-9  # predictions whose logits spread no more than this do not differ
-ROUNDS, HALVINGS, DECREMENT = 50, 30, 1e-14  # what another step would still gain, which is far below the noise
-SURE = 1e-10  # a fit whose mean p(1 − p) is no more separates the labels, as no finite slope does best
-FARTHEST = 1e3  # in standard deviations of the logits: a coefficient beyond is on its way to infinity
+LEAST = 1e-6  # before a logarithm, predictions are cut to at least this distance from 0 and 1
+SAME = 1e-9  # logits that spread no more than this count as equal
+ROUNDS, HALVINGS, DECREMENT = 50, 30, 1e-14  # the decrement: gain of another step, far below the noise
+SURE = 1e-10  # smallest mean p(1 − p): below it the fit separates the labels and no finite slope is best
+FARTHEST = 1e3  # in standard deviations of the logits: a larger coefficient is diverging
 
 
 def equal_groups(predictions: FloatArray, groups: int) -> IntArray:
-    """int64[n]: the number of each row's group, of at most `groups` with about equally many rows, by rising prediction;
-    equal predictions stay together."""
+    """Number at most `groups` groups of about equal size by rising prediction; equal predictions share a group:
+    int64[n]."""
     cuts = np.sort(predictions)[len(predictions) * np.arange(1, groups) // groups]
     return np.unique(np.searchsorted(np.unique(cuts), predictions, side="right"), return_inverse=True)[1]
 
 
 def logits(probabilities: FloatArray) -> FloatArray:
-    """log(f) − log(1 − f) of f cut into [10⁻⁶, 1 − 10⁻⁶]."""
+    """Return log(f) − log(1 − f) of f cut into [10⁻⁶, 1 − 10⁻⁶]."""
     f = np.clip(probabilities, LEAST, 1.0 - LEAST)
     return np.asarray(np.log(f) - np.log1p(-f), np.float64)
 
 
 def slope(predictions: FloatArray, labels: FloatArray, group: Groups, stretch: float = 1.0) -> Interval | None:
-    """Of N rows; None where predictions do not differ, or where no finite slope fits labels that are so noisy."""
+    """Estimate the calibration slope from N rows; None if all predictions are equal or no finite slope fits the noisy
+    labels."""
     x = logits(predictions)
     centre, scale = float(x.mean()), float(x.std())
     if scale <= SAME:
@@ -46,14 +47,14 @@ def slope(predictions: FloatArray, labels: FloatArray, group: Groups, stretch: f
         return None
     p = _logistic(at @ design)
     bread = np.linalg.inv((design * (p * (1.0 - p))) @ design.T)
-    # what each row's score adds to the slope's coefficient
+    # contribution of each row's score to the slope's coefficient
     influence = bread[1] @ (design * (labels - p))
     return around(float(at[1]) / scale, stretch * total_error(influence, group) / scale)
 
 
 def _fitted(design: FloatArray, labels: FloatArray, start: FloatArray) -> FloatArray | None:
-    """Newton's method with halved steps on the mean of log(1 + e^η) − g·η, which is convex for every g; None where it
-    does not settle."""
+    """Minimise the mean of log(1 + e^η) − g·η, convex for every g, by Newton's method with halved steps. Returns None
+    if it does not converge."""
     at, rows = start, design.shape[1]
 
     def cost(b: FloatArray) -> float:

@@ -1,10 +1,10 @@
-"""The size of a model that the labels can carry: one rule in the number of rows and the noise variance.
+"""The size of a model that the labels support: one rule in the number of rows and the noise variance.
 
     signal share   s     = 1 − noise variance / Var(z)     z: corrected labels, as trained on
-                         below f = max(0.005, √(2/n)) Var(z) does not tell s from 0, and s is taken as the smaller
+                         below f = max(0.005, √(2/n)) Var(z) cannot distinguish s from 0, and s is the smaller
                          of f and range²/(12 Var(z)), as for labels spread evenly over their domain; never more
                          than range²/(4 Var(z)), since no label in a domain of this range varies more
-    effective rows n_eff = n · s                           rows of noiseless labels that say as much
+    effective rows n_eff = n · s                           noiseless rows of equal information
 
     depth            = (log₂ n_eff − 3)/2, rounded, from 2 to 8
     learning rate    = 0.05 · (n_eff/20 000)^0.3, from 0.05 to 0.1
@@ -15,9 +15,9 @@
 
     ridge λ of the linear model: empirical Bayes on the same labels (training/linear.py)
 
-The noise variance comes from the manifest's channel (averaged over its private prior), Var(z) from the message: both
-are already private, so the rule costs nothing and holds for every channel. Choosing by error on held-out privatized
-labels would need an unbiased channel; this rule does not look at errors.
+The noise variance comes from the manifest's channel, averaged over its private prior, and Var(z) from the message. Both
+are already private, so the rule costs no ε and holds for every channel. It does not look at errors: choosing by error
+on held-out privatized labels would need an unbiased channel.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, computed_field
 
 FLOOR = 0.005
-SMALLEST = 1e-9  # keeps the figures finite when a domain has one value, or ε is next to nothing
+SMALLEST = 1e-9  # keeps the figures finite if a domain has one value or ε is tiny
 
 
 class Capacity(BaseModel):
-    """What the rule chose. `signal_share` is s, `effective_rows` n_eff; the rest is in the units of the rule above."""
+    """Model size chosen by the rule. `signal_share` is s, `effective_rows` n_eff; the rest is in the units of the rule
+    above."""
 
     model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
 
@@ -59,7 +60,7 @@ class Capacity(BaseModel):
         )
 
     def scaled(self, factor: float) -> Capacity:
-        """The capacity for `factor` times the effective rows: for trying several by hand."""
+        """Return the capacity for `factor` times the effective rows, to try several by hand."""
         return _sized(
             self.rows,
             self.noise_variance,
@@ -73,15 +74,18 @@ class Capacity(BaseModel):
 
     @classmethod
     def from_json(cls, data: Any) -> Capacity:
-        """Inverse of `as_json`; raises ValueError for what is not one."""
+        """Parse the output of `as_json`. Raises ValueError for anything else."""
         return cls.model_validate(data)
 
 
 def choose_capacity(
     rows: int, label_variance: float, noise_variance: float, domain_range: float = math.inf
 ) -> Capacity:
-    """The rule. `label_variance` is the variance of the labels as trained on, noise included; `domain_range` the
-    distance between the ends of the label domain."""
+    """Choose the capacity by the rule above.
+
+    `label_variance` is the variance of the labels as trained on, noise included; `domain_range` is the distance between
+    the ends of the label domain.
+    """
     floor = min(1.0, max(FLOOR, math.sqrt(2.0 / max(rows, 1))))
     if noise_variance <= 0.0:
         share = 1.0

@@ -1,11 +1,10 @@
-"""Statistics of a category with many values without any label: how often each comes, beside what, and with which
-numbers.
+"""Statistics of the values of large categories, computed without labels: frequencies, co-occurrence, related numbers.
 
-Labels that are mostly noise tell little of one value of thousands; its place among the features is free of noise and
-costs no ε. Of each large category: the log count of a value's rows, the mean log count of the other large categories'
-values beside it, its mean of each number and how far a row's number is from it, and coordinates by correspondence
-analysis (Benzécri 1973), in which values that come beside the same values of other categories are near each other.
-Learned from the training features alone and saved with the model.
+Labels that are mostly noise say little about one value among thousands. Features have no such noise, and reading them
+costs no ε. For each large category the statistics are: the log count of a value's rows, the mean log count of the
+values of other large categories in the same rows, the value's mean of each number, the difference of a row's number
+from it, and coordinates by correspondence analysis (Benzécri 1973), which place values near each other if they occur
+with the same values of other categories. Learned from the training features alone and saved with the model.
 """
 
 from __future__ import annotations
@@ -25,19 +24,21 @@ FloatArray = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int32]
 
 FEWEST = 65  # values, missing included; smaller categories are split one value at a time
-MOST_CATEGORIES = 3  # those of the most values
-ALIKE = 1.25  # pairs of values of two categories for each value, up to which they say the same
+MOST_CATEGORIES = 3  # the categories with the most values
+ALIKE = 1.25  # pairs of values of two categories per value, up to which one repeats the other
 MOST_NUMBERS = 4
-MOST_PAIRS = 2  # of columns, the first that were chosen
+MOST_PAIRS = 2  # of columns, the first chosen
 COORDINATES = 8
-SMOOTHING = 5.0  # rows of the mean of all that every value gets
-COORDINATE_ROWS = 1 << 20  # chosen at random; more would not move the coordinates
+SMOOTHING = 5.0  # prior rows at the overall mean, added to every value
+COORDINATE_ROWS = 1 << 20  # rows sampled at random; more would not move the coordinates
 
 
 @dataclass(frozen=True)
 class Statistic:
-    """A derived number: `table` float32[values + 1] at a row's code (missing first), or number `less` minus that.
-    `trees_only`: an axis that means nothing by itself, which models of smooth effects are not shown."""
+    """Derived number: `table` float32[values + 1] at a row's code (missing first), or number `less` minus that.
+
+    `trees_only` marks an axis without meaning by itself, which models of smooth effects do not see.
+    """
 
     name: str
     category: int
@@ -46,7 +47,7 @@ class Statistic:
     trees_only: bool = False
 
     def of(self, numbers: Float32, codes: Codes) -> Float32:
-        """float32[n] for numbers float32[n, p] and codes int32[n, c]."""
+        """Compute the statistic, float32[n], for numbers float32[n, p] and codes int32[n, c]."""
         found = self.table[codes[:, self.category] + 1]
         return found if self.less is None else numbers[:, self.less] - found
 
@@ -56,7 +57,7 @@ class Statistic:
 
     @classmethod
     def from_json(cls, data: dict[str, Any], sizes: Sequence[int], numbers: int) -> Statistic:
-        """Inverse of `as_json`; raises KeyError, TypeError or ValueError for what is not one."""
+        """Parse the output of `as_json`. Raises KeyError, TypeError or ValueError for anything else."""
         category = reading.whole(data["category"], 0, len(sizes) - 1)
         table = reading.numbers(data["table"], sizes[category]).astype(np.float32)
         less = None if data["less"] is None else reading.whole(data["less"], 0, numbers - 1)
@@ -74,9 +75,11 @@ def learn_statistics(
     category_names: Sequence[str],
     crossed: Sequence[tuple[int, ...]] = (),
 ) -> tuple[Statistic, ...]:
-    """Statistics of the large categories, those for trees alone last; none without a large category. `sizes[c]`: values
-    of category c, missing included. The last categories are crossings: `crossed[x]` are the categories among the sides
-    of each."""
+    """Learn the statistics of the large categories, those for trees alone last; none without a large category.
+
+    `sizes[c]` counts the values of category c, missing included. The last categories are crossings; `crossed[x]` holds
+    the categories among the sides of crossing x.
+    """
     plain = len(sizes) - len(crossed)
     large = sorted((at for at in range(plain) if sizes[at] >= FEWEST), key=lambda at: (-sizes[at], at))
     large = sorted(_unlike(large, codes)[:MOST_CATEGORIES])
@@ -107,8 +110,8 @@ def learn_statistics(
 
 
 def _unlike(categories: list[int], codes: Codes) -> list[int]:
-    """Without those that say what an earlier one says, such as a product's name beside its number: nearly one value of
-    one comes with each value of the other."""
+    """Drop categories that repeat an earlier one, such as a product's name beside its number: values that map almost
+    one to one."""
     kept: list[int] = []
     for at in categories:
         own = codes[:, at].astype(np.int64)
@@ -120,12 +123,12 @@ def _unlike(categories: list[int], codes: Codes) -> list[int]:
 
 
 def _table(values: FloatArray) -> Float32:
-    """To six digits: it is saved as text."""
+    """Round to six significant digits, since the table is saved as text."""
     return np.array([float(f"{value:.6g}") for value in values], np.float32)
 
 
 def _means(places: Codes, values: FloatArray, size: int) -> FloatArray:
-    """float64[size]: mean of the present values at each place, drawn to that of all."""
+    """Average the present values at each place, shrunk to the overall mean: float64[size]."""
     here = np.isfinite(values)
     if not here.any():
         return np.zeros(size)
@@ -138,7 +141,8 @@ def _means(places: Codes, values: FloatArray, size: int) -> FloatArray:
 def _coordinates(
     at: int, others: list[int], places: dict[int, Codes], draws: Draws, sizes: Sequence[int]
 ) -> FloatArray:
-    """float64[axes, sizes[at]]: the strongest axes of the table of counts against the values of other categories."""
+    """Compute the strongest axes of the table of counts against the values of other categories: float64[axes,
+    sizes[at]]."""
     if not others:
         return np.zeros((0, sizes[at]))
     from scipy.sparse import coo_array, diags_array
@@ -161,7 +165,7 @@ def _coordinates(
         left, strengths, _ = svds(scaled, k=COORDINATES + 1, v0=np.ones(min(shape)))
     except ArpackError:
         return np.zeros((0, sizes[at]))
-    # the strongest axis only says how many rows a value has
+    # the strongest axis only reflects how many rows a value has
     order = np.argsort(-strengths)[1:]
     axes = (left[:, order] * strengths[order]).T / margins[0]
     signs = np.sign(axes[np.arange(len(axes)), np.abs(axes).argmax(axis=1)])

@@ -1,11 +1,11 @@
 """The distribution of a label given a row, on cells of neighbouring labels, learned through the channels.
 
-All is known from the messages alone. A label's share is estimated from the outputs (`ClassLikelihood.shares`); cells
-have about equal shares, and a cell's channel is the mean of its labels' rows by these. With u the place of a cell among
-the shares, p(cell | row) ∝ share·e^(f₁·t₁(u) + f₂·t₂(u)): t₁ and t₂ are polynomials of degree 1 and 2, orthonormal
-under the shares. So f₁ moves the distribution, and f₂ makes it narrow or wide. Two scores need two trees a round,
-whatever the number of cells. A channel with two outputs tells one direction only, and then there is nothing to learn
-beyond the mean: `CellLikelihood.through` gives None.
+It uses the messages alone. A label's share is estimated from the outputs (`ClassLikelihood.shares`). Cells have about
+equal shares, and a cell's channel is the mean of its labels' channel rows weighted by these shares. With u the place of
+a cell among the shares, p(cell | row) ∝ share·e^(f₁·t₁(u) + f₂·t₂(u)), where t₁ and t₂ are polynomials of degree 1 and
+2, orthonormal under the shares. So f₁ shifts the distribution and f₂ narrows or widens it. Two scores need two trees a
+round, whatever the number of cells. A channel with two outputs identifies one direction only, so nothing beyond the
+mean can be learned: `CellLikelihood.through` returns None.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ IntArray = npt.NDArray[np.int64]
 
 CELLS, FINE = 16, 256
 SCORES = 2
-SECOND = 0.05  # of the best told direction's information: below it a second one is not told
-AT_ONCE = 4096  # rows whose quantiles are looked for together
+SECOND = 0.05  # of the information in the best identified direction; below it the second counts as unidentified
+AT_ONCE = 4096  # rows whose quantiles are computed in one block
 
 
 @dataclass(frozen=True)
 class Cells:
-    """Of v rising labels, or means of neighbouring ones: `values`, `shares` float64[v], `cell` int64[v] from 0 on."""
+    """Cells of v rising labels (or means of neighbouring ones): `values`, `shares` float64[v], `cell` int64[v] from 0
+    on."""
 
     values: FloatArray
     shares: FloatArray
@@ -45,30 +46,30 @@ class Cells:
 
     @cached_property
     def mass(self) -> FloatArray:
-        """float64[K]: shares of the cells."""
+        """Shares of the cells, float64[K]."""
         return np.asarray(np.bincount(self.cell, self.shares), np.float64)
 
     @cached_property
     def means(self) -> FloatArray:
-        """float64[K]: of the labels in each cell."""
+        """Means of the labels in each cell, float64[K]."""
         return np.asarray(np.bincount(self.cell, self.shares * self.values) / self.mass, np.float64)
 
     @cached_property
     def basis(self) -> FloatArray:
-        """float64[K, 2]: t₁ and t₂."""
+        """Polynomials t₁ and t₂ at the cells, float64[K, 2]."""
         place = np.cumsum(self.mass) - self.mass / 2.0
         root = np.sqrt(self.mass)[:, None]
         found, upper = np.linalg.qr(root * np.vander(place, SCORES + 1, increasing=True))
         return np.asarray((found * np.sign(np.diag(upper)) / root)[:, 1:], np.float64)
 
     def probabilities(self, score: Matrix) -> Matrix:
-        """[n, K] at scores [n, 2], in their type; each row sums to 1."""
+        """Return probabilities [n, K] at scores [n, 2], in their type; each row sums to 1."""
         kind = score.dtype
         found: Matrix = softmax(np.log(self.mass).astype(kind) + score @ self.basis.T.astype(kind))
         return found
 
     def quantiles(self, score: Matrix, shares: FloatArray) -> FloatArray:
-        """float64[n, q]: the least value up to which such `shares` float64[q] of the labels are expected."""
+        """Return float64[n, q]: the smallest value whose cumulative probability reaches each of `shares` float64[q]."""
         parts = [self._quantiles(score[at : at + AT_ONCE], shares) for at in range(0, len(score), AT_ONCE)]
         return np.concatenate(parts) if parts else np.empty((0, len(shares)))
 
@@ -84,7 +85,7 @@ class Cells:
 
     @classmethod
     def from_json(cls, data: Any) -> Cells:
-        """Raises KeyError, TypeError or ValueError."""
+        """Parse the output of `as_json`. Raises KeyError, TypeError or ValueError."""
         values = reading.numbers(data["values"])
         shares = reading.numbers(data["shares"], len(values))
         cell = reading.wholes(data["cell"], 0, CELLS - 1, len(values))
@@ -99,8 +100,10 @@ class Cells:
 
 @dataclass(frozen=True)
 class CellLikelihood:
-    """Of the outputs of n rows: `told` has the cells as its classes. Gradients and Hessians are in units of what a true
-    label says on a score."""
+    """Likelihood of the outputs of n rows; `told` has the cells as its classes.
+
+    Gradients and Hessians are in units of a true label's information on a score.
+    """
 
     cells: Cells
     told: ClassLikelihood
@@ -113,8 +116,10 @@ class CellLikelihood:
         outputs: npt.NDArray[np.integer],
         prior: FloatArray | None = None,
     ) -> CellLikelihood | None:
-        """`prior` float64[k] is that of the messages. None where their outputs say nothing beyond the mean, or where
-        the channels have different domains."""
+        """Build the likelihood of the outputs of messages with the prior `prior` float64[k].
+
+        Returns None if their outputs say nothing beyond the mean or the channels have different domains.
+        """
         first = channels[0]
         if any(channel.domain != first.domain for channel in channels):
             return None
@@ -126,7 +131,7 @@ class CellLikelihood:
         shares = ClassLikelihood(given, message, outputs, mass).shares
         if len(shares) <= SCORES:
             return None
-        alone = len(mass) == first.k  # then values are the labels to the last bit
+        alone = len(mass) == first.k  # then values equal the labels to the last bit
         values = np.array(first.labels) if alone else np.bincount(fine, mixed * first.labels) / mass
         cells = Cells(values, shares, _grouped(shares, CELLS))
         if len(cells.mass) <= SCORES:
@@ -140,14 +145,17 @@ class CellLikelihood:
         return CellLikelihood(self.cells, self.told.take(rows))
 
     def together(self, rows: ExampleGroups) -> CellLikelihood | None:
-        """With one row for each example; None where the product of its channels would be too large."""
+        """Merge to one row for each example; None if the product of its channels would be too large."""
         class_likelihood = self.told.together(rows)
         return None if class_likelihood is None else CellLikelihood(self.cells, class_likelihood)
 
     @cached_property
     def directions(self) -> FloatArray:
-        """float64[K − 1], falling: the share of a true label's information that an average output has, in each of the
-        directions in which the distribution can move (squared canonical correlations of cells and outputs)."""
+        """Information of an average output as a share of a true label's, in each direction in which the distribution
+        can move.
+
+        float64[K − 1], falling: the squared canonical correlations of cells and outputs.
+        """
         mass, whole = self.cells.mass, np.zeros((len(self.cells.mass),) * 2)
         rows = np.bincount(self.told.message, minlength=len(self.told.given))
         for given, count in zip(self.told.given, rows, strict=True):
@@ -156,19 +164,19 @@ class CellLikelihood:
         return np.asarray(np.linalg.eigvalsh(whole)[::-1][1:], np.float64)
 
     def __call__(self, score: Matrix) -> tuple[Matrix, Matrix]:
-        """(gradient, Hessian) [n, 2] of minus the log likelihood at scores [n, 2], in their type."""
+        """Return (gradient, Hessian) [n, 2] of minus the log likelihood at scores [n, 2], in their type."""
         p, basis = self.cells.probabilities(score), self.cells.basis.astype(score.dtype)
         floor = score.dtype.type(HESSIAN_FLOOR * max(float(self.directions[0]), 1e-9))
         return self.told.seen(p)[0] @ basis, np.maximum(self.told.information_along(p, basis), floor)
 
     def looked(self, score: FloatArray) -> tuple[FloatArray, float]:
-        """(gradients float64[n, 2], minus the log likelihood)."""
+        """Return (gradients float64[n, 2], minus the log likelihood)."""
         gradient, likely = self.told.seen(self.cells.probabilities(score))
         return gradient @ self.cells.basis, -float(np.log(likely).sum())
 
 
 def _grouped(shares: FloatArray, most: int) -> IntArray:
-    """int64[k], rising from 0 without a gap: neighbours together, at most `most` groups of about equal shares."""
+    """Group neighbours into at most `most` groups of about equal shares: int64[k], rising from 0 without a gap."""
     if len(shares) <= most:
         return np.arange(len(shares))
     middle = (np.cumsum(shares) - shares / 2.0) / float(shares.sum())
@@ -176,7 +184,7 @@ def _grouped(shares: FloatArray, most: int) -> IntArray:
 
 
 def _collapsed(channel: Channel, weights: FloatArray, group: IntArray) -> FloatArray:
-    """float64[groups, m]: the weighted sums of the channel's rows."""
+    """Sum the channel's rows, weighted, within each group: float64[groups, m]."""
     found, step = np.zeros((int(group[-1]) + 1, channel.m)), max(1, CHUNK_CELLS // channel.m)
     for start in range(0, channel.k, step):
         here = slice(start, min(start + step, channel.k))

@@ -1,9 +1,10 @@
-"""One number for labels that are classes, of which large categories have effects (`effects.py`).
+"""One number for labels that are classes, whose effects large categories are given (`effects.py`).
 
-Classes have no order, so their own numbers would do for some orders only. The number is r·v, with r float64[k] what an
-output makes of the class shares less these, and v the leading solution of B v = λ W v: W are the squares of r over all
-rows, B those of its means over the values of the categories, less what chance gives them. So v is the contrast of
-classes by which the values differ most, above chance (as in discriminant analysis, Rao 1948). It costs no ε.
+Classes have no order, so their own numbers would suit some orders only. The number is r·v. r float64[k] is the
+posterior of the class shares given an output, less these shares. v is the leading solution of B v = λ W v, where W
+holds the squares of r over all rows and B those of its means over the values of the categories, less their expectation
+by chance. So v is the contrast of classes by which the values differ most, above chance (as in discriminant analysis,
+Rao 1948). It costs no ε.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from features_party.training.encoding import Codes
 
 FloatArray = npt.NDArray[np.float64]
 
-LEAST = 1e-9  # of the largest direction of W: the rows of r sum to 0
+LEAST = 1e-9  # of the largest direction of W, since the rows of r sum to 0
 
 
 def contrast(told: ClassLikelihood, codes: Codes) -> FloatArray:
-    """float64[n] for codes int32[n, c] of the categories, −1 for missing; zeros where outputs say nothing."""
+    """Return float64[n] for codes int32[n, c] of the categories, −1 for missing; zeros if the outputs say nothing."""
     rows = -told.seen(np.tile(told.shares, (len(told.outputs), 1)))[0]
     whole = rows.T @ rows / max(len(rows), 1)
     between = np.zeros_like(whole)

@@ -1,11 +1,11 @@
-"""The log loss of labels of k classes, trained through the channels: the learner sees the noise.
+"""The log loss of labels of k classes, trained through the channels: the learner models the noise.
 
-Scores f (one for each class) say that a label is y with probability p_y = e^(f_y) / Σ e^f. A channel M turns that into
-the probability L_o = Σ_y p_y·M[y, o] of the output o, and −log L of what was seen is minimised. With r_y = p_y·M[y, o]/
-L_o, what the output makes of p, the gradient on f_y is p_y − r_y. The Hessian is the diagonal of its expectation over
-the outputs, Fisher's information p_y²·(Σ_o M[y, o]²/L_o − 1) of a row on that score. Nothing has to be inverted, so
-channels count that leave labels out; and rows of several messages count for what their channels let them say. For two
-classes all is that of `likelihood.py`. Everything here is post-processing: it is free.
+Scores f, one for each class, give the probability p_y = e^(f_y) / Σ e^f of label y. A channel M turns that into the
+probability L_o = Σ_y p_y·M[y, o] of output o, and −log L of the observed output is minimised. With the posterior r_y =
+p_y·M[y, o]/L_o, the gradient on f_y is p_y − r_y. The Hessian is the diagonal of its expectation over the outputs, the
+Fisher information p_y²·(Σ_o M[y, o]²/L_o − 1) of a row on that score. Nothing has to be inverted, so channels that
+leave labels out are used too, and rows of several messages count by the information of their channels. For two classes
+it equals `likelihood.py`. Everything here is post-processing: it costs no ε.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ FloatArray = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.floating]
 IntArray = npt.NDArray[np.integer]
 
-ROUNDS, SETTLED = 5000, 1e-10  # of the search for the likeliest shares
-HALF = 0.5  # a label of each class that was not seen (Krichevsky & Trofimov 1981): no share is 0
+ROUNDS, SETTLED = 5000, 1e-10  # of the search for the most likely shares
+HALF = 0.5  # pseudo-count of each class (Krichevsky & Trofimov 1981), so that no share is 0
 LEAST_TOLD = 1e-9
-EVEN = 0.01  # of a prior that is estimated, and may be 0 where labels are
+EVEN = 0.01  # weight of an even prior mixed into an estimated one, which may be 0 at labels that occur
 MOST_TREES, FEWEST_ROUNDS, LARGEST_RATE = 4000, 20, 0.3
 
 
 @dataclass(frozen=True)
 class ClassLikelihood:
-    """Of n rows: `given` are float64[k, m], the channels of their messages; `message` and `outputs` integer[n].
+    """Likelihood of n rows: `given` are float64[k, m], the channels of their messages; `message` and `outputs`
+    integer[n].
 
     Gradients and Hessians are in units of an average row's information on an average score.
     """
@@ -58,8 +59,11 @@ class ClassLikelihood:
         domain: Domain,
         prior: FloatArray | None = None,
     ) -> ClassLikelihood:
-        """`prior` float64[k] (None: uniform) decides what no output tells, such as the shares of labels that a channel
-        leaves out. Raises InvalidLoss for a channel of another domain than `domain`."""
+        """Build the likelihood of privatized labels. Raises InvalidLoss for a channel whose domain is not `domain`.
+
+        `prior` float64[k] (None: uniform) decides what no output identifies, such as the shares of labels that a
+        channel leaves out.
+        """
         if any(channel.domain != domain for channel in channels):
             raise InvalidLoss(
                 "Classes need messages whose channels take the whole label domain, and one of these clipped its labels "
@@ -71,7 +75,7 @@ class ClassLikelihood:
 
     @classmethod
     def certain(cls, labels: FloatArray, domain: Domain) -> ClassLikelihood:
-        """Of true labels float64[n], values of `domain`. Raises InvalidLoss for any other."""
+        """Build the likelihood of true labels float64[n], values of `domain`. Raises InvalidLoss for any other."""
         place, outside = domain.index(labels)
         if np.any(outside) or np.any(domain.values[place] != labels):
             raise InvalidLoss("The log loss needs labels that are values of the domain.")
@@ -81,7 +85,7 @@ class ClassLikelihood:
         return ClassLikelihood(self.given, self.message[rows], self.outputs[rows], self.prior)
 
     def together(self, rows: ExampleGroups) -> ClassLikelihood | None:
-        """With one row for each example; None where the product of its channels would be too large."""
+        """Merge to one row for each example; None if the product of its channels would be too large."""
         joint = joint_channels(self.given, self.message, self.outputs, rows)
         return None if joint is None else ClassLikelihood(*joint, self.prior)
 
@@ -91,33 +95,37 @@ class ClassLikelihood:
 
     @cached_property
     def _counts(self) -> list[FloatArray]:
-        """How often each output of each message was seen."""
+        """Count each output of each message."""
         return [
             np.bincount(self.outputs[self.message == at], minlength=given.shape[1]).astype(np.float64)
             for at, given in enumerate(self.given)
         ]
 
     def _averaged(self, p: FloatArray) -> FloatArray:
-        """float64[k]: Σ_o M[y, o]²/q_o − 1 with q the outputs of labels with shares p; the average of the rows."""
+        """Return float64[k]: Σ_o M[y, o]²/q_o − 1, averaged over the rows, with q the output shares under label shares
+        p."""
         found = np.zeros(self.k)
         for given, counts in zip(self.given, self._counts, strict=True):
             found += counts.sum() * ((given**2 / np.maximum(p @ given, 1e-300)).sum(axis=1) - 1.0)
         return np.asarray(np.maximum(found, 0.0) / max(len(self.outputs), 1))
 
     def told_of(self, p: FloatArray) -> float:
-        """φ² = (Σ_{y,o} p_y·M[y, o]²/q_o − 1)/(k − 1), 1 for true labels: what share of a label an output says."""
+        """Return φ² = (Σ_{y,o} p_y·M[y, o]²/q_o − 1)/(k − 1), the share of a label's information in an output: 1 for
+        true labels."""
         return max(float(p @ self._averaged(p)) / (self.k - 1), LEAST_TOLD)
 
     @cached_property
     def unseen(self) -> FloatArray:
-        """float64[k]: rows of each class that `shares` adds, by the prior: as many as say as much as half a true label
-        of each."""
+        """Rows of each class that `shares` adds, split by the prior: as much information as half a true label of each.
+        float64[k]."""
         return HALF * self.k / self.told_of(np.full(self.k, 1.0 / self.k)) * self.prior
 
     @cached_property
     def shares(self) -> FloatArray:
-        """float64[k]: the likeliest class shares with `unseen` rows of each class added, by expectation-maximisation
-        (Dempster, Laird & Rubin 1977) on the counts of outputs."""
+        """Most likely class shares float64[k] with `unseen` rows of each class added.
+
+        By expectation-maximisation (Dempster, Laird & Rubin 1977) on the counts of outputs.
+        """
         p = self.prior
         for _ in range(ROUNDS):
             found = self.unseen.copy()
@@ -131,26 +139,28 @@ class ClassLikelihood:
 
     @cached_property
     def start(self) -> FloatArray:
-        """float64[k]: the scores before anything is learned."""
+        """Scores before anything is learned, float64[k]."""
         return np.asarray(np.log(self.shares))
 
     @cached_property
     def _at_start(self) -> FloatArray:
-        """float64[k]: the information of an average row on each score, where nothing is learned yet."""
+        """Information of an average row on each score before anything is learned, float64[k]."""
         return np.maximum(self.shares**2 * self._averaged(self.shares), 1e-300)
 
     @cached_property
     def information(self) -> float:
-        """The same of an average score."""
+        """Information of an average row on an average score before anything is learned."""
         return float(self._at_start.mean())
 
     def capacity(self) -> Capacity:
-        """By the rule for labels of which an output says the share φ². A tree is of one class of k, for which the rows
-        say as much as 2/k of them would of two classes. As in `RowLikelihood.capacity` a leaf has at least the
-        information of four certain choices between two labels that are as likely, and its λ is as much.
+        """Choose the capacity by the rule for labels whose outputs hold the share φ² of a label's information.
 
-        The scores of k classes move together, which is a step k/(k − 1) too long (Friedman, Hastie & Tibshirani 2000).
-        More than 4000 trees are not built: fewer rounds take longer steps instead.
+        A tree is of one class of k, for which the rows hold as much information as 2/k of them would for two classes.
+        As in `RowLikelihood.capacity` a leaf has at least the information of four certain choices between two equally
+        likely labels, and its λ is as much.
+
+        The scores of k classes move together, which makes a step k/(k − 1) too long (Friedman, Hastie & Tibshirani
+        2000). At most 4000 trees are built: fewer rounds take longer steps instead.
         """
         k, n, told = self.k, len(self.outputs), min(self.told_of(self.shares), 1.0)
         signal = 1.0 - float(self.shares @ self.shares)
@@ -172,7 +182,7 @@ class ClassLikelihood:
         )
 
     def _parts(self) -> Iterator[tuple[Any, FloatArray]]:
-        """The rows of each message (all of them at once where there is one), and its channel."""
+        """Yield the rows of each message (all rows at once if there is only one) and its channel."""
         if len(self.given) == 1:
             yield slice(None), self.given[0]
             return
@@ -180,8 +190,8 @@ class ClassLikelihood:
             yield np.flatnonzero(self.message == at), given
 
     def seen(self, p: Matrix) -> tuple[Matrix, Matrix]:
-        """(p − r [n, k], the gradients on the scores; L [n] of what was seen) at probabilities [n, k], in their
-        type."""
+        """Return (p − r [n, k], the gradients on the scores; L [n] of the observed outputs) at probabilities [n, k], in
+        their type."""
         gradient, likely = np.empty_like(p), np.empty(len(p), p.dtype)
         for here, given in self._parts():
             joint = p[here] * given.astype(p.dtype).T[self.outputs[here]]
@@ -190,7 +200,8 @@ class ClassLikelihood:
         return gradient, likely
 
     def information_along(self, p: Matrix, directions: Matrix) -> Matrix:
-        """Fisher's information [n, j] of an output on scores along `directions` [k, j], at probabilities [n, k]."""
+        """Return the Fisher information [n, j] of an output on scores along `directions` [k, j], at probabilities [n,
+        k]."""
         found, least = np.empty((len(p), directions.shape[1]), p.dtype), np.finfo(p.dtype).tiny
         for here, given in self._parts():
             channel = given.astype(p.dtype)
@@ -201,7 +212,7 @@ class ClassLikelihood:
         return found
 
     def __call__(self, score: Matrix) -> tuple[Matrix, Matrix]:
-        """(gradient, Hessian) [n, k] at scores [n, k], in their type."""
+        """Return (gradient, Hessian) [n, k] at scores [n, k], in their type."""
         p = softmax(score)
         hessian, least = np.empty_like(p), 1e6 * np.finfo(p.dtype).tiny
         for here, given in self._parts():

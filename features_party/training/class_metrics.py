@@ -1,15 +1,15 @@
-"""Metrics of predicted probabilities of classes, with 95 % intervals. No ε.
+"""Metrics of predicted probabilities of classes, with 95 % intervals. Costs no ε.
 
-All is in terms of predictions f, float64[k] for each row, that sum to 1, and of g with E[g | y] = the indicator of y:
-the indicator itself, or the row of R that an output chooses, where R is the inverse of the channel (M R = 1).
+All metrics use predictions f, float64[k] for each row, that sum to 1, and g with E[g | y] = the indicator of y: the
+indicator itself, or the row of R that an output selects, where R is the inverse of the channel (M R = 1).
 
     accuracy          the indicator at the likeliest class of f   has the expectation of  g there
     log loss          −log f_y                                    is that of              −Σ_c g_c·log f_c
     macro AUC         the mean over classes of the AUC of f_c against the rest, from g_c (`ranking.py`)
 
-f is cut to 10⁻⁶ from below for the logarithms. An AUC divides by the number of rows of its class, so that only classes
-count whose estimated number, and that of the rest, are four of their standard errors or more; `macro_auc_classes` says
-how many these are. `tests/simulation/test_class_coverage.py` counts how often intervals cover.
+f is cut to 10⁻⁶ from below for the logarithms. An AUC divides by the number of rows of its class, so a class counts
+only if its estimated number, and that of the rest, are at least four of their standard errors; `macro_auc_classes` is
+the number of such classes. `tests/simulation/test_class_coverage.py` measures the coverage of the intervals.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NAMES = (
     "log_loss_below_constant",
     "macro_auc",
 )
-EXACT = 1e-9  # how far M R may be from 1
+EXACT = 1e-9  # largest deviation of M R from 1
 NO_CLASS = (
     "not identified: the estimated number of each class is below four of its standard errors, so that dividing by it "
     "would say nothing; take more rows, or a message of a larger ε"
@@ -45,8 +45,11 @@ NO_CLASS = (
 
 @dataclass(frozen=True)
 class ClassMetrics:
-    """Of `rows` rows. `constant_…`: of predicting the class shares for everybody. `log_loss_below_constant`: what the
-    model gains on them. `macro_auc` is None where no class is identified, and `macro_auc_why` says why."""
+    """Metrics of `rows` rows. `constant_…` are those of predicting the class shares for every row.
+
+    `log_loss_below_constant` is the model's gain over them. `macro_auc` is None if no class is identified; then
+    `macro_auc_why` gives the reason.
+    """
 
     rows: int
     accuracy: Interval
@@ -59,17 +62,19 @@ class ClassMetrics:
     macro_auc_classes: int
 
     def as_card(self) -> dict[str, object]:
-        """For a model's card."""
+        """Return the members for a model's card."""
         return asdict(self)
 
 
 def judge_classes(
     predictions: FloatArray, constants: FloatArray, indicators: FloatArray, examples: Groups, folds: Folds = NO_FOLDS
 ) -> ClassMetrics | str:
-    """For N rows: predictions float64[N, k], the class shares float64[k] (or [N, k]) that they are compared with,
-    indicators (or g) float64[N, k], and the example integer[N] of each; rows of one example are taken together.
+    """Judge the predictions of N rows against constant class shares, or return why no estimate exists (fewer than 30
+    examples).
 
-    `folds`: how predictions are out of fold. Fewer than 30 examples: a sentence why there is no estimate.
+    Takes predictions float64[N, k], the class shares float64[k] (or [N, k]) to compare with, indicators (or g)
+    float64[N, k], and the example integer[N] of each row; rows of one example are clustered. `folds` describes how
+    predictions are out of fold.
     """
     numbers, group = np.unique(examples, return_inverse=True)
     if len(numbers) < MIN_EXAMPLES:
@@ -93,15 +98,15 @@ def judge_classes(
 
 
 def class_members(found: ClassMetrics | str) -> dict[str, object]:
-    """Members of a JSON object; where `found` is a sentence, all are null and have it beside them as `…_why`."""
+    """Return members of a JSON object. If `found` is a reason, all are null with the reason beside them as `…_why`."""
     if isinstance(found, ClassMetrics):
         return asdict(found)
     return dict.fromkeys(NAMES) | {f"{name}_why": found for name in NAMES} | {"macro_auc_classes": 0}
 
 
 def indicators_of(channel: Channel) -> FloatArray | str:
-    """float64[m, k]: what an output says of each class, with the indicator of its label as the expectation; or why
-    nothing has, where labels have the same outputs, or nearly."""
+    """Return float64[m, k], an unbiased indicator of the label for each output; or a reason if labels share their
+    outputs, or nearly."""
     try:
         found = inverse(channel, None)
         if float(np.max(np.abs(channel.rows(0, channel.k) @ found - np.eye(channel.k)))) <= EXACT:
@@ -117,7 +122,8 @@ def indicators_of(channel: Channel) -> FloatArray | str:
 def told_indicators(
     channels: Sequence[Channel], message: npt.NDArray[np.integer], outputs: npt.NDArray[np.integer]
 ) -> FloatArray | str:
-    """float64[N, k] of N rows, of the message (number into `channels`) and output given; or why there is nothing."""
+    """Return float64[N, k] for the message (number into `channels`) and output of each of N rows, or the reason why it
+    does not exist."""
     found = np.empty((len(outputs), channels[0].k))
     for number, channel in enumerate(channels):
         one = indicators_of(channel)
@@ -133,7 +139,7 @@ def _log_losses(f: FloatArray, g: FloatArray) -> FloatArray:
 
 
 def _macro_auc(f: FloatArray, g: FloatArray, group: Groups, stretch: float) -> tuple[Interval | None, int]:
-    """(the mean over the classes that are clear, how many these are)"""
+    """Return (the mean over the classes with enough rows, how many these are)."""
     thetas, influence, rarest = [], np.zeros(len(g)), float(len(g))
     for at in range(g.shape[1]):
         share = rate(g[:, at], group)

@@ -1,10 +1,10 @@
-"""The cells of a column as its schema understands them, whichever format they came in.
+"""The cells of a column as its schema understands them, from any input format.
 
-A model keeps what each of its columns held in training. Cells of Parquet, CSV, JSON or a frame then become the same
-value: 3, 3.0 and the text `3` are one category of a column of whole numbers; true, True and 1 one of booleans.
-Categories that are texts in training, all of them spelt as numbers or booleans, hold these. Words such as NA and null
+A model records what each of its columns held in training. Cells of Parquet, CSV, JSON or a frame then become the same
+value: 3, 3.0 and the text `3` are one category of a column of whole numbers; true, True and 1 one of booleans. Text
+categories that were all spelt as numbers or booleans in training hold numbers or booleans. Words such as NA and null
 are missing values among numbers, booleans and times, and text among text. An empty text is a missing value everywhere,
-since a CSV file cannot tell the two apart. Times with a zone and without one never meet.
+since a CSV file cannot tell the two apart. Times with a zone and times without one are never equal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Kind = Literal["number", "category", "date", "timestamp"]
 Holds = Literal["text", "whole", "number", "boolean", "date", "time", "zoned time"]
 
-# how a column is read that is not named as categorical
+# how a column is read unless named as categorical
 READ_AS: dict[Holds, Kind] = {
     "text": "category",
     "whole": "number",
@@ -55,7 +55,7 @@ ZONE = r":\d{2}(\.\d+)? ?([Zz]|[+-]\d{2}(:?\d{2})?)$"
 
 
 def holds_of(data_type: Any, name: str) -> Holds:
-    """What a column of an Arrow type holds. Raises InvalidTable for types that no model can use."""
+    """Classify the cells of an Arrow type. Raises InvalidTable for types that no model can use."""
     import pyarrow.types as t
 
     if t.is_dictionary(data_type):
@@ -76,7 +76,7 @@ def holds_of(data_type: Any, name: str) -> Holds:
 
 
 def spelt_as(vocabulary: list[str]) -> tuple[Holds, list[str]]:
-    """What texts hold that are all spelt as whole numbers, numbers or booleans are, and these categories."""
+    """Classify texts that are all spelt as whole numbers, numbers or booleans; returns these categories."""
     import pyarrow as pa
 
     texts = pa.chunked_array([pa.array(vocabulary, pa.string())])
@@ -88,7 +88,7 @@ def spelt_as(vocabulary: list[str]) -> tuple[Holds, list[str]]:
 
 
 def categories(data: Any, name: str, holds: Holds) -> pa.Array:
-    """The cells as strings, each category in its one spelling. Raises InvalidTable, InvalidRows."""
+    """Read the cells as strings, each category in its one spelling. Raises InvalidTable, InvalidRows."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -109,8 +109,8 @@ def categories(data: Any, name: str, holds: Holds) -> pa.Array:
 
 
 def numbers(data: Any, name: str, rule: str = WANTED["number"]) -> pa.Array:
-    """The cells as float64, booleans as 1 and 0. Raises InvalidTable, and InvalidRows with `rule` for texts that are no
-    numbers."""
+    """Read the cells as float64, booleans as 1 and 0. Raises InvalidTable, and InvalidRows with `rule` for texts that
+    are not numbers."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -128,7 +128,7 @@ def numbers(data: Any, name: str, rule: str = WANTED["number"]) -> pa.Array:
 
 
 def times(data: Any, name: str, holds: Holds) -> pa.Array:
-    """The cells as date32, or as timestamp[us], in UTC where they have a zone. Raises InvalidTable, InvalidRows."""
+    """Read the cells as date32, or as timestamp[us], in UTC if they have a zone. Raises InvalidTable, InvalidRows."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -153,7 +153,7 @@ def times(data: Any, name: str, holds: Holds) -> pa.Array:
 
 
 def _parsed(cells: pa.Array, name: str, holds: Holds) -> pa.Array:
-    """Texts as timestamp[us]."""
+    """Parse texts as timestamp[us]."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -164,7 +164,7 @@ def _parsed(cells: pa.Array, name: str, holds: Holds) -> pa.Array:
     try:
         return cells.cast(kind).cast(pa.timestamp("us"))
     except pa.ArrowInvalid:
-        wrong = [not _casts(cell, kind) for cell in cells]  # one by one, to say which
+        wrong = [not _casts(cell, kind) for cell in cells]  # one by one, to name the rows
         _refuse(pa.array(wrong), name, WANTED[holds])
         raise
 
@@ -180,7 +180,7 @@ def _casts(cell: Any, kind: Any) -> bool:
 
 
 def _refuse(wrong: Any, name: str, rule: str) -> None:
-    """Raises InvalidRows for rows that are `wrong`."""
+    """Raise InvalidRows for the rows marked in `wrong`."""
     rows = np.flatnonzero(wrong.fill_null(False).to_numpy(zero_copy_only=False))
     if len(rows):
         raise InvalidRows([RowProblem(int(row), name, rule) for row in rows[: InvalidRows.shown]], len(rows))
@@ -194,7 +194,7 @@ def _meets(name: str, given: Holds, wanted: str) -> InvalidTable:
 
 
 def _plain(data: Any, name: str) -> pa.Array:
-    """One array without dictionaries; texts as string."""
+    """Flatten to one array without dictionaries; texts as string."""
     import pyarrow as pa
 
     parts = data.chunks if isinstance(data, pa.ChunkedArray) else [data]
@@ -206,7 +206,8 @@ def _plain(data: Any, name: str) -> pa.Array:
 
 
 def _printed(cells: pa.Array) -> pa.Array:
-    """Numbers in their shortest digits, whole ones without a point; booleans as true and false; texts as they are."""
+    """Format numbers in their shortest digits, whole ones without a point; booleans as true and false; texts
+    unchanged."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -225,7 +226,7 @@ def _printed(cells: pa.Array) -> pa.Array:
 
 
 def printed(number: float) -> str | None:
-    """One number as a category spells it; None for one that is not finite."""
+    """Format one number as a category spells it; None if it is not finite."""
     import pyarrow as pa
 
     found: str | None = _printed(pa.array([number], pa.float64()))[0].as_py()

@@ -1,13 +1,13 @@
-"""Undoing the noise: which value each output of a message's channel stands for. Free of ε.
+"""Correction of the noise: a label estimate for each output of a message's channel. Costs no ε.
 
 - `none`: the outputs as drawn. Smallest label error and, for randomized response on bins, a bias towards the mean.
 - `debias`: E[v | y] = y, or the mean of y's bin, or as near y as this channel allows; without regard to the noise.
 - `posterior`: E[y | output] under the message's prior. The best guess of each label, biased towards the mean.
-- `auto`: what a model learns best from by the rule of `label_dp.channels.correcting`: an unbiased label where it costs
-  little, else the shape between `posterior` and `debias` that suits the noise and the number of rows, with no bias of
-  the mean.
+- `auto`: the best input for a model by the rule of `label_dp.channels.correcting`: an unbiased label if it costs
+  little, else the blend of `posterior` and `debias` that suits the noise and the number of rows, without a bias of the
+  mean.
 
-Messages are corrected one by one, each by its own channel; a model may be trained on several.
+Each message is corrected by its own channel; a model may be trained on several messages.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from label_dp.errors import InvalidInput, InvalidMechanism
 
 FloatArray = npt.NDArray[np.float64]
 
-EXACT = 1e-9  # of the span of values and labels: a bias below it counts as none
+EXACT = 1e-9  # of the span of values and labels: a smaller bias counts as none
 CORRECTIONS = ("auto", "none", "debias", "posterior")
-NEARLY = 0.02  # of the labels' variance: a squared bias below it hardly counts
+NEARLY = 0.02  # of the labels' variance: a smaller squared bias is negligible
 
 
 @dataclass(frozen=True)
 class Correction:
-    """What each output of one channel stands for.
+    """Label estimates for the outputs of one channel.
 
-    `raw`, `corrected` float64[m]; `noise_variance` is the variance of the corrected label around its expectation for
-    an example, averaged over the labels (in squared label units); `unbiased` says whether E[corrected | y] = y exactly,
-    `residual_bias` how far it is from it, as a root mean square over the prior (without one: over the domain), in label
-    units; `nearly_unbiased` whether that hardly counts beside the labels' spread. `rho` is the weight
-    of bias against noise of `auto`'s regularised values, None for others.
+    `raw`, `corrected` float64[m]. `noise_variance` is the variance of the corrected label around its expectation for an
+    example, averaged over the labels (in squared label units). `unbiased` says whether E[corrected | y] = y exactly;
+    `residual_bias` is the root mean square deviation from it over the prior (without one: over the domain), in label
+    units; `nearly_unbiased` says whether that is negligible beside the labels' spread. `rho` is the weight of bias
+    against noise of `auto`'s regularised values, None for other corrections.
     """
 
     applied: str
@@ -73,12 +73,12 @@ def correct(
     shares: FloatArray | None = None,
     rows: int | None = None,
 ) -> Correction:
-    """The correction `how` for `channel`.
+    """Compute the correction `how` for `channel`.
 
-    `prior` is the message's float64[k], None where it came without one; then `shares` float64[m], how often each output
-    occurs in the message, stands in for it. `rows` are those of the message; without them `auto` does not weigh noise.
-    Raises InvalidInput for an unknown correction, InvalidMechanism for a prior of another domain, and where `debias`
-    was asked for though the outputs say nothing on the label.
+    `prior` is the message's float64[k], None if it came without one; then `shares` float64[m], the frequency of each
+    output in the message, replaces it. `rows` is the message's number of rows; without it `auto` does not weigh noise.
+    Raises InvalidInput for an unknown correction, and InvalidMechanism for a prior of another domain or if `debias` is
+    requested although the outputs say nothing about the label.
     """
     check_correction(how)
     if prior is not None and prior.shape != (channel.k,):
@@ -111,7 +111,7 @@ def _values(
     shares: FloatArray | None,
     rows: int | None,
 ) -> tuple[FloatArray, str, str, float | None]:
-    """(values, what was applied, why, ρ)."""
+    """Return (values, correction applied, reason, ρ)."""
     if how == "none":
         return raw, "none", "the outputs as they were drawn", None
     if how == "posterior":
@@ -134,12 +134,12 @@ def _values(
 
 
 def _supposed(channel: Channel, prior: FloatArray | None, shares: FloatArray | None) -> FloatArray | None:
-    """The prior; without one what the message's own outputs say of it; with neither None, for uniform."""
+    """Return the prior; without one, the estimate from the message's own outputs; with neither, None for uniform."""
     return prior if prior is not None or shares is None else estimated_prior(channel, shares)
 
 
 def check_correction(how: str) -> None:
-    """Raises InvalidInput for an unknown name."""
+    """Raise InvalidInput for an unknown name."""
     if how not in CORRECTIONS:
         raise InvalidInput(f"There is no correction '{how}'; choose one of {', '.join(CORRECTIONS)}.")
 
@@ -147,12 +147,12 @@ def check_correction(how: str) -> None:
 def noise_variance(
     channel: Channel, values: FloatArray, prior: FloatArray | None = None, shares: FloatArray | None = None
 ) -> float:
-    """Average over the labels of Var[values[Z] | y], values float64[m].
+    """Average Var[values[Z] | y] over the labels, for values float64[m].
 
     With a prior float64[k] it is Σ_y p_y Var[values[Z] | y]. Without one, the message's own `shares` float64[m] give
-    the mean and the total variance V of the values; of V, the labels' part is taken to be (b − mean)(mean − a)/3, where
-    [a, b] is the range of E[values[Z] | y]: the variance of a Beta distribution of that mean which is even where the
-    mean is central. The rest is noise, between the least and the largest that any label has. With neither, uniform.
+    the mean and the total variance V of the values. The labels' part of V is taken to be (b − mean)(mean − a)/3, where
+    [a, b] is the range of E[values[Z] | y]: the variance of a Beta distribution of that mean, uniform if the mean is
+    central. The rest is noise, between the smallest and the largest of any label. With neither, labels are uniform.
     """
     means, variances = channel.moments(values)
     if prior is not None:

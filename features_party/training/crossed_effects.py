@@ -1,14 +1,14 @@
 """The choice of crossings: by the label variance that each would explain, from corrected labels alone.
 
-Beside them stand effects of all categories and of bins of all numbers, estimated in every fold on the other rows. With
-group sums s_g over n_g held-out residuals the method of moments gives the variance τ² of a candidate's effects and the
-noise σ² of a row; a shrunken effect explains Σ n_g·τ⁴/(τ² + σ²/n_g)/n. (In-sample residuals would hide it: main effects
-of noisy labels take up thousands of degrees of freedom.) Values of numbers come first, then pairs, each in that order.
-A candidate is fitted together with the effects of its own sides, since what these took for noise is also its own, and
-kept where that takes away more of the held-out squares than CLEAR standard errors. Later ones are judged beside it.
-What trees find by themselves is no reason for a crossing: it must take away as clearly of the residuals that they leave
-on rows that they did not see. (Humidity on working days stands for the hour, which trees have anyway.)
-Reads corrected labels only, so it costs no ε.
+Effects of all categories and of bins of all numbers are estimated first, in every fold on the other rows. With group
+sums s_g over n_g held-out residuals, the method of moments gives the variance τ² of a candidate's effects and the noise
+σ² of a row; a shrunken effect explains Σ n_g·τ⁴/(τ² + σ²/n_g)/n. (In-sample residuals would hide it: main effects of
+noisy labels take up thousands of degrees of freedom.) Candidates are values of numbers, then pairs, each by falling
+explained variance. A candidate is fitted together with the effects of its own sides, which may have absorbed part of it
+as noise. It is kept if it lowers the held-out squares by more than CLEAR standard errors, and later candidates are
+judged beside it. It must lower as clearly the held-out residuals of trees: trees find many crossings by themselves.
+(Humidity on working days is a proxy for the hour, which trees use anyway.) Reads corrected labels only, so it costs no
+ε.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ Codes = npt.NDArray[np.int32]
 Left = Callable[[Encoded, FloatArray, Draws, FloatArray | None], FloatArray]
 
 MOST_CROSSINGS = 6
-TRIED = 4  # candidates in a row that may fail
+TRIED = 4  # consecutive candidates that may fail
 CLEAR = 3.0  # standard errors
 LEAST_ROWS = 2000
-REPEATED = 5.0  # rows of a value on average, from which a number's values are groups
+REPEATED = 5.0  # mean rows per value, from which a number's values are groups
 BINS = 24
 CUT_BY = 20_000  # values; more would hardly move a quantile
 ROUNDS = 3
 COUNTED = 1 << 22  # places up to which counting is quicker than sorting
-ROWS = 1 << 21  # chosen at random; more would not change the choice
-SMALLEST_SHARE = 1e-3  # of the variance that is explained already
+ROWS = 1 << 21  # sampled at random; more would not change the choice
+SMALLEST_SHARE = 1e-3  # of the variance explained so far
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """`beside`: the columns of `Growing` that say something of its sides alone."""
+    """Candidate crossing; `beside` are the columns of `Growing` that describe its sides alone."""
 
     name: str
     sides: tuple[Side, ...]
@@ -54,7 +54,7 @@ class Candidate:
 
 @dataclass
 class Growing:
-    """Effects of columns that become more: codes int32[n] of each, and in each fold its table and the residuals
+    """Effects of a growing set of columns: codes int32[n] of each, and in each fold its table and the residuals
     float64[n] of all rows, of which those in the fold are held out."""
 
     fold: npt.NDArray[np.integer]
@@ -82,11 +82,11 @@ class Growing:
 
     @property
     def held(self) -> FloatArray:
-        """float64[n]: residuals out of fold."""
+        """Return the out-of-fold residuals, float64[n]."""
         return np.asarray(np.choose(self.fold, self.residual), np.float64)
 
     def grown(self, codes: Codes, size: int, shrinkage: float, beside: Sequence[int]) -> Growing:
-        """With one more column, of int32[n], after some rounds of it and of the columns `beside` it."""
+        """Add a column int32[n], after some rounds of backfitting it and the columns `beside` it."""
         more = Growing(self.fold, [*self.codes, codes], [], [], [], self.weights)
         for at in range(FOLDS):
             train = np.flatnonzero(self.fold != at)
@@ -119,12 +119,12 @@ def choose_crossings(
     left: Left | None = None,
     among: frozenset[str] | None = None,
 ) -> tuple[tuple[Crossing, ...], tuple[float | None, ...]]:
-    """The crossings for labels float64[n], and by crossing the rows by which its effects are shrunk (None: as those of
-    a category).
+    """Choose the crossings for labels float64[n], and for each the rows by which its effects are shrunk (None: as a
+    category's).
 
     `number_names` are of the first numbers, those that come straight from columns; the others are not crossed.
-    `weights` float64[n] are of mean 1 (None: all alike). `left`: what trees leave of labels that they did not
-    see (None: there are no trees). `among`: the names of candidates, where not all are to be looked at.
+    `weights` float64[n] have mean 1 (None: all equal). `left` returns the held-out residuals of trees (None: there are
+    no trees). `among` limits the candidates by name.
     """
     if len(labels) > ROWS:
         rows = np.sort(shuffled(draws, "rows of crossed effects")[:ROWS])
@@ -145,7 +145,7 @@ def choose_crossings(
 
 
 def _repeated(encoded: Encoded, names: Sequence[str], first: int) -> list[tuple[str, Side, int]]:
-    """Numbers with repeated values, and where their bins stand."""
+    """List numbers with repeated values, and the columns of their bins."""
     found = []
     for at, name in enumerate(names):
         column = encoded.numbers[:, at]
@@ -156,7 +156,7 @@ def _repeated(encoded: Encoded, names: Sequence[str], first: int) -> list[tuple[
 
 
 def _usual(places: npt.NDArray[np.int64], beside: Codes | None) -> Codes:
-    """int32[n]: bins of how many rows share a row's place, or of their share of the rows at its place `beside`."""
+    """Bin the number of rows that share a row's place, or their share of the rows at its place `beside`: int32[n]."""
     logs = _log_rows(places)
     return _bins(logs if beside is None else logs - _log_rows(beside))
 
@@ -207,7 +207,7 @@ class _Search:
         self.least = SMALLEST_SHARE * max(gain, 0.0)
 
     def take(self, candidates: Iterable[Candidate]) -> None:
-        """Those that pass, the one that explains most first."""
+        """Take the candidates that pass, the one that explains most first."""
         wanted = [one for one in candidates if self.among is None or one.name in self.among]
         queue = [(np.inf, -1, candidate, Moments(0.0, 0.0)) for candidate in wanted]
         looked, every, failed = 0, max(len(queue), 1), 0
@@ -217,7 +217,7 @@ class _Search:
             explained, step, candidate, moments = queue.pop(at)
             if explained <= self.least:
                 return
-            # what was taken out lowers what is left to explain: only the first of the queue is looked at again
+            # each crossing taken lowers what is left to explain: only the first of the queue is scored again
             if step < len(self.crossings):
                 moments = Moments.of(held, self._places(candidate), self.weights)
                 usual = [Moments.of(held, codes + 1, self.weights).explained for codes in self._usual(candidate)]
@@ -232,14 +232,14 @@ class _Search:
         return joined(candidate.sides, [self._side(side) for side in candidate.sides])
 
     def _side(self, side: Side) -> Codes:
-        """Its places, which are looked for once: every number stands in many candidates."""
+        """Return the places of a side, cached: every number is part of many candidates."""
         key = (side.at, side.values is None)
         if key not in self._found:
             self._found[key] = side.places(self.encoded.numbers, self.encoded.codes).astype(np.int32)
         return self._found[key]
 
     def _usual(self, candidate: Candidate) -> list[Codes]:
-        """What is said of a row without any label: how usual its place is, by itself or for each of its sides."""
+        """Describe rows without labels: how frequent a row's place is, by itself or for each of its sides."""
         places, sides = self._places(candidate), candidate.sides
         return [_usual(places, self._side(side) if len(sides) > 1 else None) for side in sides]
 
@@ -261,12 +261,12 @@ class _Search:
             return False
         self.growing = max(clear, key=lambda found: found[0])[1]
         self.crossings.append(crossing)
-        # a number's values have no bins beside them later on: their λ is that of all they say
+        # a number's values have no bins beside them later: their λ covers both
         self.shrinkage.append(moments.shrinkage if len(crossing.sides) > 1 else None)
         return True
 
     def _beyond_trees(self, codes: Codes, size: int) -> bool:
-        """Whether effects of codes int32[n] are clearly left in the residuals of trees."""
+        """Check whether effects of codes int32[n] are clearly present in the residuals of trees."""
         if self.left is None:
             return True
         known = (Moments.of(self._rest, codes + 1, self.weights).shrinkage,)
@@ -279,7 +279,7 @@ class _Search:
         return self.left(self.encoded, self.labels, self.draws, self.weights)
 
     def _grouped(self, candidate: Candidate) -> Crossing:
-        """With the groups of two rows or more, the largest where they are too many."""
+        """Restrict to the groups of two rows or more, the largest if there are too many."""
         groups, rows = np.unique(self._places(candidate), return_counts=True)
         kept = np.flatnonzero(rows >= 2)
         if len(kept) > MOST_GROUPS:

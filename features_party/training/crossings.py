@@ -1,8 +1,8 @@
 """Categories made of columns: the repeated values of a number, and pairs of such values and of categories.
 
-Noisy labels give a value that many rows share an effect of its own (`effects.py`), whatever its neighbours say: of a
-price of 0.99, or of one product at one price. Which are made is chosen in `crossed_effects.py`. They are saved with the
-model, read strictly, and encode later rows as those of the training.
+With noisy labels, a value shared by many rows gets an effect of its own (`effects.py`), whatever its neighbours': a
+price of 0.99, or one product at one price. `crossed_effects.py` chooses which are made. They are saved with the model,
+read strictly, and encode later rows as those of the training.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ Float32 = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.int32]
 Places = npt.NDArray[np.int64]
 
-FEWEST_GROUPS = 64  # fewer are split one at a time by trees; with missing they are one more
+FEWEST_GROUPS = 64  # fewer are split one at a time by trees; missing is one more
 MOST_GROUPS = 100_000
 
 
 @dataclass(frozen=True)
 class Side:
-    """A category of the schema by position, or a number by position with `values` float32, rising."""
+    """Category of the schema by position, or number by position with `values` float32, rising."""
 
     at: int
-    size: int  # places: 0 for what is missing or unknown, then each value
+    size: int  # places: 0 for missing or unknown, then each value
     values: Float32 | None = None
 
     def places(self, numbers: Float32, codes: Codes) -> Places:
-        """int64[n] for numbers float32[n, p] and codes int32[n, c]."""
+        """Return the places int64[n] for numbers float32[n, p] and codes int32[n, c]."""
         if self.values is None:
             return codes[:, self.at].astype(np.int64) + 1
         column = numbers[:, self.at]
@@ -57,8 +57,10 @@ class Side:
 
 @dataclass(frozen=True)
 class Crossing:
-    """The groups of rows that share a value of every side. `groups` int64, rising, are the places of their sides as one
-    number (`joined`); other groups count as missing."""
+    """Groups of rows that share a value of every side.
+
+    `groups` int64, rising, are the places of their sides as one number (`joined`); other groups count as missing.
+    """
 
     name: str
     sides: tuple[Side, ...]
@@ -66,11 +68,11 @@ class Crossing:
 
     @property
     def size(self) -> int:
-        """Groups and missing."""
+        """Number of groups, plus one for missing."""
         return len(self.groups) + 1
 
     def codes(self, numbers: Float32, codes: Codes) -> Codes:
-        """int32[n]: the group of each row, -1 for none."""
+        """Return the group of each row, -1 for none: int32[n]."""
         wanted = joined(self.sides, [side.places(numbers, codes) for side in self.sides])
         found = np.minimum(np.searchsorted(self.groups, wanted), len(self.groups) - 1)
         return np.where(self.groups[found] == wanted, found, -1).astype(np.int32)
@@ -93,7 +95,7 @@ class Crossing:
 
 
 def joined(sides: Sequence[Side], places: Sequence[npt.NDArray[np.integer]]) -> Places:
-    """int64[n]: the places of all sides as one number, those of the last side counted through first."""
+    """Combine the places of all sides into one number, the last side varying fastest: int64[n]."""
     whole = places[0].astype(np.int64)
     for side, more in zip(sides[1:], places[1:], strict=True):
         whole = whole * side.size + more

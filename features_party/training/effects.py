@@ -1,16 +1,15 @@
 """Categories as numbers: random effects of each value on the corrected label, estimated jointly and out of fold.
 
-Model: z = μ + Σ_c u_c[value] + e, u_c ~ (0, τ_c²), e ~ (0, σ²). The best linear predictor shrinks a value's mean by
-λ_c = σ²/τ_c² rows, so the label noise decides how much one value with few rows may say. The joint solution comes from a
-few rounds of backfitting. σ² and τ_c² start from the method of moments for each column by itself (one-way analysis of
-variance) and then follow the joint effects (MacKay 1992: τ² is Σu² over the number of effects that the labels tell), so
-that two columns which say the same, such as a product's number and its name, share it.
+Model: z = μ + Σ_c u_c[value] + e, u_c ~ (0, τ_c²), e ~ (0, σ²). The best linear predictor shrinks a value's mean by λ_c
+= σ²/τ_c² rows, so the label noise limits the effect of a value with few rows. A few rounds of backfitting give the
+joint solution. σ² and τ_c² start from the method of moments for each column by itself (one-way analysis of variance)
+and then follow the joint effects (MacKay 1992: τ² is Σu² over the effective number of effects), so two redundant
+columns, such as a product's number and its name, share the effect.
 
-Rows that are trained on get the effects of the folds they are not in: with noisy labels a value's own mean would
-otherwise hand its noise to the trees. Later rows get the average over the folds, which lies between the values that the
-trees split at; an estimate from all rows need not, and can fall on the wrong side of a split.
-Rows of several messages count by their weights, so that the labels of a noisy one do not drown those of a clear one.
-Reads corrected labels only, so it costs no ε.
+Training rows get effects estimated on the other folds: with noisy labels a value's own mean would pass its noise to the
+trees. Later rows get the average over the folds, which lies between the values that the trees split at; an estimate
+from all rows need not, and can fall on the wrong side of a split. Rows of several messages are weighted, so that the
+labels of a noisy one do not drown those of a clear one. Reads corrected labels only, so it costs no ε.
 """
 
 from __future__ import annotations
@@ -32,22 +31,24 @@ Codes = npt.NDArray[np.int32]
 NO_WORDS: Mapping[int, Words] = MappingProxyType({})
 FOLDS = 5
 ROUNDS = 8
-ALONE = 2  # rounds before the variances follow
-FEW = 1 << 20  # places that may be counted through whatever the rows
+ALONE = 2  # rounds before the variances are re-estimated
+FEW = 1 << 20  # places that may be counted through whatever the number of rows
 SMALLEST_SHRINKAGE = 1e-3  # rows
-LARGEST_SHRINKAGE = 1e4  # rows: where the moments see no effect at all, a value still needs a finite prior weight
+LARGEST_SHRINKAGE = 1e4  # rows: if the moments show no effect at all, a value still needs a finite prior weight
 
 
 @dataclass(frozen=True)
 class Effects:
-    """Per category column float64[values + 1]: the effect of missing first, then of each value of its vocabulary.
-    `shrinkage`: the λ of each column, where it was fitted."""
+    """Effects by category column, float64[values + 1]: missing first, then each value of its vocabulary.
+
+    `shrinkage` is the λ of each column, if fitted.
+    """
 
     tables: tuple[FloatArray, ...]
     shrinkage: tuple[float, ...] = ()
 
     def apply(self, codes: Codes) -> Float32:
-        """float32[n, c] for codes int32[n, c] with -1 for missing."""
+        """Look up effects float32[n, c] for codes int32[n, c] with -1 for missing."""
         out = np.empty(codes.shape, dtype=np.float32, order="F")
         for at, table in enumerate(self.tables):
             out[:, at] = table[codes[:, at] + 1]
@@ -56,8 +57,11 @@ class Effects:
 
 @dataclass(frozen=True)
 class Moments:
-    """Of the effects of one column's values on residuals: `shrinkage` is λ = σ²/τ² in rows, between almost 0 (a value's
-    mean is believed) and LARGEST_SHRINKAGE; `explained` the variance of the shrunken effects; `noise` is σ²."""
+    """Moments of the effects of one column's values on residuals.
+
+    `shrinkage` is λ = σ²/τ² in rows, between almost 0 (a value's mean is taken as it is) and LARGEST_SHRINKAGE;
+    `explained` is the variance of the shrunken effects; `noise` is σ².
+    """
 
     shrinkage: float
     explained: float
@@ -65,8 +69,10 @@ class Moments:
 
     @classmethod
     def of(cls, residual: FloatArray, places: npt.NDArray[np.integer], weights: FloatArray | None = None) -> Moments:
-        """For residuals float64[n] and places integer[n] ≥ 0, by one-way analysis of variance; rows are counted in
-        weights float64[n] of mean 1 (None: all alike)."""
+        """Estimate from residuals float64[n] and places integer[n] ≥ 0, by one-way analysis of variance.
+
+        Rows are counted in weights float64[n] of mean 1 (None: all equal).
+        """
         if int(places.max(initial=0)) > 4 * len(places) + FEW:
             places = np.unique(places, return_inverse=True)[1]
         counts, weighted = np.bincount(places, weights), residual if weights is None else weights * residual
@@ -79,7 +85,7 @@ class Moments:
         if weights is None:
             within = max(float(residual @ residual) - between, 0.0) / (n - groups)
         else:
-            # noise of a value's mean times its weight, whatever the rows' noise is: Σ w²v/Σ w
+            # noise of a value's mean times its weight, for any noise of the rows: Σ w²v/Σ w
             means, own, mixed = sums / whole, np.bincount(places, weights**2), np.bincount(places, weights * weighted)
             squares = float(weighted @ weighted) - 2.0 * float(means @ mixed) + float(means**2 @ own)
             within = max(squares, 0.0) / max(total - float(np.sum(own / whole)), 1e-300)
@@ -100,9 +106,11 @@ def fit_effects(
     weights: FloatArray | None = None,
     words: Mapping[int, Words] = NO_WORDS,
 ) -> Effects:
-    """Joint effects of `sizes[c]` values (missing included) on `labels` float64[n] with `weights` float64[n] of mean 1
-    (None: all alike), codes int32[n, c]. `known`: the λ of the last columns; None, and elsewhere, that of the column by
-    itself. `words`: of columns whose values are texts."""
+    """Fit joint effects of `sizes[c]` values (missing included) on `labels` float64[n], codes int32[n, c].
+
+    `weights` float64[n] have mean 1 (None: all equal). `known` holds the λ of the last columns; None, and all other
+    columns, mean the column's own estimate. `words` are those of columns whose values are texts.
+    """
     columns = [codes[:, at] + 1 for at in range(codes.shape[1])]
     residual = labels - (np.average(labels, weights=weights) if labels.size else 0.0)
     counts = [
@@ -115,7 +123,7 @@ def fit_effects(
     ]
     shrinkage, named = [one.shrinkage for one in alone], {}
     for at, of in words.items():
-        if alone[at].explained > 0.0:  # half of what values say may be their words'
+        if alone[at].explained > 0.0:  # half of a value's effect may belong to its words
             named[at] = Named(of, alone[at].noise / shrinkage[at] / (2.0 * of.usual))
             shrinkage[at] *= 2.0
     noise = min((one.noise for one in alone if one.noise > 0.0), default=0.0)
@@ -151,9 +159,9 @@ def out_of_fold(
     weights: FloatArray | None = None,
     words: Mapping[int, Words] = NO_WORDS,
 ) -> tuple[Float32, Effects]:
-    """float32[n, c]: each row's effects from the other folds, and the averages over folds for later rows.
+    """Return each row's effects from the other folds, float32[n, c], and the averages over folds for later rows.
 
-    Zeros where there are too few rows to leave some out. `done` is told the share of folds that are behind.
+    Effects are zero if there are too few rows to leave some out. `done` receives the share of finished folds.
     """
     n = len(labels)
     if n < 2 * FOLDS or not sizes:

@@ -1,10 +1,10 @@
-"""Turning a feature table into numbers: one schema, learned from the training features and saved with the model.
+"""Encoding of a feature table as numbers: one schema, learned from the training features and saved with the model.
 
 Whole numbers, floats, decimals and booleans are numbers (missing stays NaN). Text, and columns named as categorical,
-are categories with a saved vocabulary; a value that is not in it counts as missing, and its row is noted. Dates and
-timestamps become numbers: days since 1970, month, weekday and, for timestamps, the hour. The schema keeps what each
-column held, so that cells of other formats are the same values (column_cells.py). Statistics of large categories are
-numbers too (category_statistics.py), crossings of columns are categories (crossings.py). Nothing here reads labels.
+are categories with a saved vocabulary; a value outside it counts as missing, and its row is noted. Dates and timestamps
+become numbers: days since 1970, month, weekday and, for timestamps, the hour. The schema records what each column held,
+so that cells of other formats are the same values (column_cells.py). Statistics of large categories are further numbers
+(category_statistics.py), crossings of columns further categories (crossings.py). Nothing here reads labels.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Codes = npt.NDArray[np.int32]
 Counted = tuple[int, list[str]]
 
 MAX_VOCABULARY = 100_000
-ID_LIKE = 0.5  # a text column with more distinct values than this share of its rows names rows, it does not group them
+ID_LIKE = 0.5  # a text column with more distinct values than this share of its rows identifies rows, it does not group
 PARTS: dict[str, tuple[str, ...]] = {
     "number": ("",),
     "category": (),
@@ -43,7 +43,7 @@ PARTS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Column:
-    """A feature: its name, how it is read, what its cells held in training, and a category's vocabulary (most frequent
+    """Feature: its name, how it is read, what its cells held in training, and a category's vocabulary (most frequent
     first)."""
 
     name: str
@@ -70,9 +70,11 @@ class Column:
 
 @dataclass(frozen=True)
 class Encoded:
-    """n rows: numbers float32[n, p] (NaN missing) and codes int32[n, c] (-1 missing) of categories, then crossings.
+    """Encoded rows: numbers float32[n, p] (NaN missing) and codes int32[n, c] (-1 missing) of categories, then
+    crossings.
 
-    `unknown` has, by column, the rows with a category that the vocabulary lacks; only where there are some."""
+    `unknown` maps a column to its rows with a category outside the vocabulary; columns without such rows are absent.
+    """
 
     numbers: Float32
     codes: Codes
@@ -91,8 +93,10 @@ class Encoded:
 
 @dataclass(frozen=True)
 class FeatureSchema:
-    """The features of a model, in order. `left_out` are columns of the training table that say nothing: (name, why).
-    `statistics` are further numbers, `crossings` further categories, made of the columns."""
+    """Features of a model, in order. `left_out` are useless columns of the training table: (name, reason).
+
+    `statistics` are further numbers and `crossings` further categories, made of the columns.
+    """
 
     columns: tuple[Column, ...]
     left_out: tuple[tuple[str, str], ...] = ()
@@ -105,7 +109,7 @@ class FeatureSchema:
 
     @property
     def sizes(self) -> list[int]:
-        """Per category its values and missing, then per crossing its groups and missing."""
+        """Number of values of each category, missing included; then of each crossing its groups and missing."""
         return [*self._column_sizes, *(crossing.size for crossing in self.crossings)]
 
     @property
@@ -114,12 +118,12 @@ class FeatureSchema:
 
     @property
     def category_names(self) -> list[str]:
-        """Of the encoded codes: those of the columns, then the crossings."""
+        """Names of the encoded codes: those of the columns, then the crossings."""
         return [*(column.name for column in self.categories), *(crossing.name for crossing in self.crossings)]
 
     @property
     def number_names(self) -> list[str]:
-        """Of the encoded numbers: those of the columns, then the statistics."""
+        """Names of the encoded numbers: those of the columns, then the statistics."""
         return [*self.column_numbers, *(statistic.name for statistic in self.statistics)]
 
     @property
@@ -127,15 +131,15 @@ class FeatureSchema:
         return [name for column in self.columns for name in column.number_names]
 
     def with_statistics(self, encoded: Encoded, draws: Draws) -> tuple[FeatureSchema, Encoded]:
-        """This schema with statistics of its large categories and crossings, learned from its own encoding of the
-        training rows, and that encoding with them."""
+        """Add statistics of the large categories and crossings, learned from the encoded training rows. Returns the
+        encoding too."""
         crossed = [tuple(s.at for s in c.sides if s.values is None) for c in self.crossings]
         names = (self.column_numbers, self.category_names)
         statistics = learn_statistics(encoded.numbers, encoded.codes, draws, self.sizes, *names, crossed)
         return replace(self, statistics=statistics), self._extended(statistics, encoded)
 
     def with_crossings(self, crossings: tuple[Crossing, ...], encoded: Encoded) -> tuple[FeatureSchema, Encoded]:
-        """This schema with crossings of its own columns, and its encoding of some rows with their codes."""
+        """Add crossings of the schema's own columns. Returns the encoding of the rows with their codes too."""
         return replace(self, crossings=crossings), self._crossed(crossings, encoded)
 
     @staticmethod
@@ -159,14 +163,14 @@ class FeatureSchema:
         for at, statistic in enumerate(statistics):
             with np.errstate(over="ignore"):
                 found = statistic.of(encoded.numbers, encoded.codes)
-            numbers[:, p + at] = np.where(np.isinf(found), np.nan, found)  # beyond floats counts as missing here, too
+            numbers[:, p + at] = np.where(np.isinf(found), np.nan, found)  # values beyond float32 count as missing
         return replace(encoded, numbers=numbers)
 
     @classmethod
     def learn(
         cls, features: pa.Table, *, categorical: Collection[str] = (), exclude: Collection[str] = ()
     ) -> FeatureSchema:
-        """Kinds and vocabularies of the columns of `features`. Raises InvalidTable for columns it cannot read."""
+        """Learn kinds and vocabularies of the columns of `features`. Raises InvalidTable for columns it cannot read."""
         import pyarrow.compute as pc
 
         exclude = frozenset(exclude)
@@ -194,8 +198,11 @@ class FeatureSchema:
         categorical: Collection[str] = (),
         exclude: Collection[str] = (),
     ) -> FeatureSchema:
-        """The same of columns by Arrow type. `counted` tells of a column of categories how many values it has, and
-        those of MAX_VOCABULARY that come most often, in falling order, then by the alphabet."""
+        """Learn the schema from columns by Arrow type.
+
+        `counted` returns the number of values of a category column and its MAX_VOCABULARY most frequent values, by
+        falling frequency, then by the alphabet.
+        """
         for name in (*categorical, *exclude):
             if name not in types:
                 raise InvalidTable(f"There is no feature column '{name}' to treat specially; check its spelling.")
@@ -224,7 +231,8 @@ class FeatureSchema:
         return cls(tuple(columns), tuple(left_out))
 
     def encode(self, features: pa.Table) -> Encoded:
-        """The table's rows under this schema; extra columns are ignored. Raises InvalidTable for a missing column."""
+        """Encode the table's rows under this schema; extra columns are ignored. Raises InvalidTable for a missing
+        column."""
         times = Counter(features.column_names)
         missing = [c.name for c in self.columns if times[c.name] != 1]
         if missing:
@@ -272,7 +280,7 @@ class FeatureSchema:
 
 
 def _codes(data: Any, column: Column) -> tuple[Codes, npt.NDArray[np.int64]]:
-    """Places in the vocabulary, -1 for none, and the rows with a value that it lacks."""
+    """Return places in the vocabulary, -1 for none, and the rows whose value is outside it."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -292,7 +300,7 @@ def _numbers(data: Any, column: Column) -> list[npt.NDArray[Any]]:
     cells = times(data, column.name, column.holds)
     if column.kind == "date":
         days = cells.cast(pa.int32())
-    else:  # floats hold days to a microsecond from 1684 to 2255, and to less beyond
+    else:  # float64 days are exact to a microsecond from 1684 to 2255, and less so beyond
         days = pc.divide(cells.cast(pa.int64()).cast(pa.float64(), safe=False), 86_400_000_000.0)
     parts = [days, pc.month(cells), pc.day_of_week(cells)]
     if column.kind == "timestamp":

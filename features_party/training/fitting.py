@@ -1,4 +1,4 @@
-"""Training a model on labels that are mostly noise. Pure: arrays in, a model out; no files, no clock."""
+"""Training of a model on labels that are mostly noise. Pure: arrays in, a model out; no files, no clock."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ CLEAN_ENOUGH = 0.2  # above this share of noise in the label variance a median o
 
 @dataclass(frozen=True)
 class Examples:
-    """n rows to learn E[label | features] from.
+    """Rows to learn E[label | features] from.
 
-    `labels` float64[n] may be corrected ones (negative, outside of the domain) or true ones. `noise_variance` is the
-    variance that the mechanism added, one figure or float64[n] (rows of several messages: noisier rows then weigh
-    less); 0 for true labels. `unbiased`: the labels have the true ones as their expectation, if only nearly, so that
-    models can be compared on them. `groups` integer[n]: rows of one example, whose features are the same and whose
-    outputs are taken together. `draws` uint64[n], by which rows are split (draws.py): hashes of their examples' ids;
-    None: of their places. `told`: the gradients of the absolute or the log loss by the channels of privatized
-    labels; `cells`: the likelihood of distributions of labels by the same, where they tell more than a mean, for the
-    ensemble of the squared loss, and of the absolute one where that predicts medians around its means.
+    `labels` float64[n] may be corrected ones (negative, outside the domain) or true ones. `noise_variance` is the
+    variance added by the mechanism, one figure or float64[n] (for rows of several messages; noisier rows weigh less); 0
+    for true labels. `unbiased`: the labels are unbiased, at least nearly, so that models can be compared on them.
+    `groups` integer[n]: rows of one example, which have the same features and whose outputs are combined. `draws`
+    uint64[n] split the rows (draws.py): hashes of their examples' ids; None: of their positions. `told`: the gradients
+    of the absolute or the log loss by the channels of privatized labels. `cells`: the likelihood of label distributions
+    by the same channels, if they identify more than a mean; used by the ensemble under the squared loss, and under the
+    absolute one if it predicts medians around its means.
     """
 
     features: pa.Table
@@ -83,7 +83,7 @@ class Examples:
         )
 
     def together(self) -> tuple[Examples, ExampleGroups | None]:
-        """With one row for each example, where one has several; as they are where the channels allow no such row."""
+        """Merge the rows of each example into one; unchanged if the channels allow no such row."""
         rows = None if self.groups is None else ExampleGroups.of(self.groups)
         told = None if self.told is None or rows is None else self.told.together(rows)
         if rows is None or (told is None and self.told is not None):
@@ -97,7 +97,7 @@ class Examples:
 
     @property
     def apart(self) -> int:
-        """How many examples there are: rows, or groups of them."""
+        """Number of examples: rows, or groups of them."""
         return len(self.labels) if self.groups is None else len(np.unique(self.groups))
 
     @property
@@ -109,16 +109,19 @@ class Examples:
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """The ends of the label domain."""
+        """Ends of the label domain."""
         return None if self.domain is None else (float(self.domain.values[0]), float(self.domain.values[-1]))
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How: a model and a loss; columns to treat as categories or to leave out; a capacity other than the rule's, at
-    which nothing is validated; whether models of trees see what large categories say without labels
-    (training/category_statistics.py), and crossed effects (crossed_effects.py); what the learner alone takes
-    (`mlp_fit.Settings`); and what an earlier model found worth looking at."""
+    """Options of a training.
+
+    A model and a loss; columns to treat as categories or to leave out; a capacity in place of the rule's, which turns
+    validation off; whether tree models see statistics of large categories (training/category_statistics.py), and
+    crossed effects (crossed_effects.py); the settings of one learner (`mlp_fit.Settings`); and the choices of an
+    earlier model.
+    """
 
     model: str = "gbdt"
     loss: str = "squared"
@@ -139,12 +142,12 @@ def fit(
     progress: Progress = lambda _what, _share: None,
     watch: Watch = lambda _place, _loss: None,
 ) -> tuple[TrainedModel, CrossFit | None]:
-    """The model, and the out-of-fold predictions of the whole procedure where it was validated, None elsewhere. Rows of
-    one example are taken together first (example_groups.py).
+    """Fit the model; returns it and, if validated, the out-of-fold predictions of the whole procedure (else None).
 
-    Predictions lie inside the domain. Deterministic for a number of threads. Raises InvalidTable (no rows, no usable
-    column), InvalidInput (model, a missing library), InvalidLoss (unknown, or Poisson with a domain that has negative
-    labels; log of other labels than two, or 3 to 100 classes, which trees alone learn).
+    Rows of one example are combined first (example_groups.py). Predictions lie inside the domain. Deterministic for a
+    number of threads. Raises InvalidTable (no rows, no usable column), InvalidInput (model, a missing library),
+    InvalidLoss (unknown, or Poisson with a domain that has negative labels; log of other labels than two, or 3 to 100
+    classes, which trees alone learn).
     """
     kind, loss = learner(recipe.model), recipe.loss
     if loss not in LOSSES:
@@ -209,7 +212,7 @@ def fit(
         words=learn_words([column.vocabulary for column in schema.categories]),
         watch=watch,
     )
-    # classes have effects of labels of their own (class_contrast.py), which know the channels
+    # effects for classes use labels of their own (class_contrast.py), which account for the channels
     effect_weights = None if classes is not None else label_weights
     cells = examples.cells if objective == "squared" else None
     sample = Sample(encoded, labels, draws, weights, effect_weights, cells)
@@ -254,7 +257,7 @@ def made_columns(
     recipe: Recipe,
     progress: Progress,
 ) -> tuple[FeatureSchema, Encoded, tuple[float | None, ...]]:
-    """The schema with the crossings and statistics that the recipe wants, its encoding, and the crossings' λ."""
+    """Return the schema with the crossings and statistics that the recipe wants, its encoding, and the crossings' λ."""
     shrinkage: tuple[float | None, ...] = ()
     if recipe.crossings:
         crossings, shrinkage = choose_crossings(
@@ -277,7 +280,7 @@ def made_columns(
 
 
 def _several(together: ExampleGroups | None) -> tuple[str, ...]:
-    """A note where examples have several outputs."""
+    """Note that examples have several outputs, if they do."""
     if together is None:
         return ()
     rows, n = len(together.which), len(together.first)
@@ -285,7 +288,7 @@ def _several(together: ExampleGroups | None) -> tuple[str, ...]:
 
 
 def _likelihood(examples: Examples, kind: type[Learner]) -> RowLikelihood | ClassLikelihood:
-    """Through the channels, or of true labels. Raises InvalidLoss."""
+    """Build the likelihood through the channels, or of true labels. Raises InvalidLoss."""
     if examples.domain is not None and are_classes(examples.domain):
         return _classes(examples, examples.domain, kind)
     if isinstance(examples.told, RowLikelihood):
@@ -296,7 +299,7 @@ def _likelihood(examples: Examples, kind: type[Learner]) -> RowLikelihood | Clas
 
 
 def _classes(examples: Examples, domain: Domain, kind: type[Learner]) -> ClassLikelihood:
-    """The same of 3 to 100 labels."""
+    """Build the likelihood of 3 to 100 classes. Raises InvalidLoss."""
     if not kind.of_trees:
         raise InvalidLoss(
             "Labels of more than two values are learned as classes by gbdt and trees; choose one of them."
@@ -311,11 +314,10 @@ def _classes(examples: Examples, domain: Domain, kind: type[Learner]) -> ClassLi
 def judged(
     labels: FloatArray, noise_variance: float | FloatArray, spread: float, often: FloatArray | None = None
 ) -> tuple[Capacity, FloatArray | None]:
-    """Capacity, and float64[n] weights of mean 1, inverse to signal + noise; None where all rows are alike. `often`
-    float64[n]: of rows that stand for several, how many they are.
+    """Return the capacity, and weights float64[n] of mean 1, inverse to signal + noise; None if all rows are equal.
 
-    Rows of different noise say, weighted so, as much as rows of the one noise at which signal/(signal + noise) is their
-    mean: messages add up, whatever each is worth.
+    `often` float64[n] is the number of rows that a merged row represents. Weighted rows of different noise have the
+    information of rows of the one noise at which signal/(signal + noise) is their mean, so messages add up.
     """
     noise = np.asarray(noise_variance, dtype=np.float64)
     n = len(labels) if often is None else int(often.sum())
@@ -337,24 +339,25 @@ def _mean(values: FloatArray, often: FloatArray | None) -> float:
 
 
 def _signal(labels: FloatArray, noise: FloatArray, often: FloatArray | None) -> float:
-    """Variance of the labels without their noise, each noise level weighing by how well it tells; 0 if they do not."""
+    """Estimate the variance of the labels without noise, each noise level weighted by its precision; 0 if not
+    identified."""
     levels, which = np.unique(noise, return_inverse=True)
     times = np.ones(len(labels)) if often is None else often
     rows = np.bincount(which, times)
     means = np.bincount(which, times * labels) / rows
     variances = np.bincount(which, times * (labels - means[which]) ** 2) / rows
-    told = rows / np.maximum(variances, 1e-150) ** 2  # the variance of a variance goes as its square over the rows
+    told = rows / np.maximum(variances, 1e-150) ** 2  # the variance of a sample variance is its square over the rows
     return max(0.0, float(np.average(variances - levels, weights=told)))
 
 
 def _objective(
     loss: str, capacity: Capacity, told: ChannelGradients | None, medians: bool
 ) -> tuple[str, tuple[str, ...], ChannelGradients | None]:
-    """What is minimised in training, notes on it, and the gradients that are used for it. `medians`: around means."""
+    """Return the training objective, notes on it, and the gradients it uses. `medians`: predict them around means."""
     share = capacity.signal_share
     if loss != "absolute" or capacity.noise_variance <= 0.0:
         return loss, (), None
-    if medians:  # which err less than gradients do, where both can be had
+    if medians:  # which err less than gradients, if both are available
         return "squared", (), None
     # as noisy as the mean's: then the median is worth having
     if told is not None and told.noise * share <= 1.0 - share:

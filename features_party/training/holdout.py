@@ -1,10 +1,10 @@
-"""Exact functions of the outputs of channels for the labels and their squares; with them, errors can be estimated from
-privatized labels (`training.estimate`). Costs no ε.
+"""Exact functions of the outputs of channels for the labels and their squares.
 
-g with E[g(z) | y] = y exists for unbiased channels; h with E[h(z) | y] = y² where the channel's matrix M solves
-M h = y²: for k-ary randomized response, noise without clipping (z² less its variance), clipped noise whose tail has no
-memory (the same but for the two ends), and invertible channels. One bit does not: its outputs tell two numbers apart,
-and every h is affine in y. But two bits of one example do: their product has the expectation y².
+With them, errors can be estimated from privatized labels (`training.estimate`). Costs no ε. g with E[g(z) | y] = y
+exists for unbiased channels. h with E[h(z) | y] = y² exists if M h = y² has a solution for the channel's matrix M: for
+k-ary randomized response, noise without clipping (z² less its variance), clipped noise with a memoryless tail (the same
+but for the two ends), and invertible channels. It does not exist for one bit: two outputs make every h affine in y. It
+does for two bits of one example: their product has the expectation y².
 """
 
 from __future__ import annotations
@@ -30,17 +30,20 @@ FloatArray = npt.NDArray[np.float64]
 SOLVABLE_CELLS = 1 << 20
 SOLVED_LABELS = 1 << 10
 FEWEST_LABELS = 64
-EXACT = 1e-9  # of the squared half-range: how far M h may be from y² and count as equal
+EXACT = 1e-9  # of the squared half-range: largest |M h − y²| that counts as equal
 BOUNDED = 2e-3  # of the squared half-range: up to here the interval is widened by it
 WEIGHTS = (10.0, 100.0, 1_000.0, 10_000.0)  # of bias against noise
-HIDES = 0.33  # of the labels' standard deviation: a larger bias can hide all that a good model gains
-SEVERAL = 1e-6  # of an example's weight beside its largest: with less the others say nothing
-AMPLIFIED = 1e6  # of the squared half-range: an h of larger values tells nothing of y²
+HIDES = 0.33  # of the labels' standard deviation: a larger bias can hide the whole gain of a good model
+SEVERAL = 1e-6  # of an example's largest weight: smaller ones are ignored
+AMPLIFIED = 1e6  # of the squared half-range: an h of larger values carries no information on y²
 
 
 def identify(channel: Channel, prior: FloatArray | None = None, rows: int = 1) -> Identified:
-    """What each output says, float64[m]: exactly, or with a bias that is small under the `prior` float64[k] of the
-    labels and beside what chance does to `rows` of them. Raises InvalidMechanism for a channel that does neither."""
+    """Compute the label functions of each output, float64[m]: exact, or with a bias below the sampling error of `rows`
+    labels under the `prior` float64[k].
+
+    Raises InvalidMechanism for a channel that allows neither.
+    """
     centre = float(channel.labels[0] + channel.labels[-1]) / 2
     if not channel.unbiased and prior is not None:
         return _nearly(channel, prior, rows, centre)
@@ -56,7 +59,7 @@ def _unbiased_values(channel: Channel) -> FloatArray:
 
 
 def _nearly(channel: Channel, prior: FloatArray, rows: int, centre: float) -> Identified:
-    """With the values of the least interval: the more bias weighs, the less of it and the more noise."""
+    """Return the values of the shortest interval: the more bias weighs, the smaller it is and the larger the noise."""
     solver, found = Solver.of(channel, prior, WEIGHTS[-1]), []
     spread = math.sqrt(float(prior @ (channel.labels - solver.mean) ** 2))
     for weight in WEIGHTS:
@@ -86,7 +89,8 @@ def _hides(channel: Channel) -> InvalidMechanism:
 
 
 def _second(channel: Channel, target: FloatArray) -> tuple[FloatArray | None, float, str]:
-    """(h float64[m], the largest |M h − target|) for target float64[k] = squares of centred labels; or None, why."""
+    """Return (h float64[m], the largest |M h − target|) for target float64[k] = squares of centred labels; or None and
+    a reason."""
     scale = max(float(target.max()), 1e-300)
     if isinstance(channel, RRChannel) and channel.m == channel.k > 1:
         gap, rest = (channel.A - channel.B) / N, channel.B / N
@@ -114,8 +118,10 @@ def _second(channel: Channel, target: FloatArray) -> tuple[FloatArray | None, fl
 
 
 def _quadratic(channel: Channel, target: FloatArray) -> FloatArray | None:
-    """The best of a + b·z + c·z² with values of their own at the two ends: what additive noise needs, without its
-    k × m cells."""
+    """Fit the best a + b·z + c·z² with separate values at the two ends.
+
+    This suits additive noise and does not need its k × m cells.
+    """
     if channel.m < 3:
         return None
     z = channel.outputs - (channel.outputs[0] + channel.outputs[-1]) / 2
@@ -129,11 +135,11 @@ def _quadratic(channel: Channel, target: FloatArray) -> FloatArray | None:
 
 
 def _solved(channel: Channel, target: FloatArray) -> FloatArray | None:
-    """The least-squares h, and of several the one of least second moment under labels that are all as likely."""
+    """Solve for the least-squares h; of several, the one of least second moment under uniform labels."""
     count = min(channel.k, SOLVABLE_CELLS // channel.m)
     if count < min(FEWEST_LABELS, channel.k):
         return None
-    # of very many labels some; how well it fits all of them is checked afterwards
+    # a subset of very many labels; the fit on all of them is checked afterwards
     chosen = np.unique(np.linspace(0, channel.k - 1, min(count, SOLVED_LABELS)).astype(np.int64))
     if len(chosen) == channel.k:
         rows = channel.rows(0, channel.k)
@@ -151,8 +157,11 @@ def told(
     rows: ExampleGroups | None = None,
     priors: Sequence[FloatArray | None] = (),
 ) -> Identified:
-    """What each of N rows says, of the message (number into `channels`) and output given; with `rows` what the outputs
-    of each of n examples say together. `priors` of the messages, where there are any. Raises as `identify`."""
+    """Evaluate the label functions for N rows, each of a message (number into `channels`) and an output.
+
+    With `rows` the outputs of each of n examples are combined. `priors` are those of the messages, if any. Raises as
+    `identify`.
+    """
     found, counts = priors or [None] * len(channels), np.bincount(message, minlength=len(channels))
     each = [identify(*one) for one in zip(channels, found, counts.tolist(), strict=True)]
     by_message = [k.about(each[0].centre) for k in each]  # messages may have ranges of their own in one domain
@@ -184,15 +193,16 @@ def told(
 
 
 def _noise(channel: Channel, values: FloatArray | None) -> float:
-    """The variance that the channel gives to values float64[m] of its outputs, averaged over labels; inf for None."""
+    """Return the variance that the channel gives to values float64[m] of its outputs, averaged over labels; inf for
+    None."""
     return np.inf if values is None else float(channel.moments(values)[1].mean())
 
 
 def _products(rows: ExampleGroups, first: FloatArray, shares: FloatArray) -> FloatArray:
-    """Σ_{i≠j} a_i·a_j·g_i·g_j / Σ_{i≠j} a_i·a_j, float64[n], of g = `first` and a = `shares`, float64[N] both.
+    """Compute Σ_{i≠j} a_i·a_j·g_i·g_j / Σ_{i≠j} a_i·a_j, float64[n], of g = `first` and a = `shares`, both float64[N].
 
-    Outputs of one example are independent given its label, so this has the expectation E[g | y]², whatever the
-    channels; NaN for an example with one output.
+    Outputs of one example are independent given its label, so this has the expectation E[g | y]² for any channels; NaN
+    for an example with one output.
     """
     pairs = 1.0 - rows.sums(shares * shares)
     several = pairs > SEVERAL
@@ -210,11 +220,12 @@ def estimate_on_rows(
     folds: Folds = NO_FOLDS,
     priors: Sequence[FloatArray | None] = (),
 ) -> ErrorEstimate:
-    """For N rows: predictions float64[N], the constant (or float64[N]) they are compared with, the number of the
-    message (into `channels`) and the output of each; rows of one example have one number in `examples` integer[N] and
-    one prediction, and count as one. `folds`: how the predictions are out of fold; `priors` as in `told`.
+    """Estimate the error on N rows: predictions float64[N], the constant (or float64[N]) they are compared with, and
+    the message (number into `channels`) and output of each.
 
-    Labels of two values have their metrics of probabilities too. Raises InvalidMechanism as `identify`.
+    Rows of one example have one number in `examples` integer[N] and one prediction, and count as one. `folds` describes
+    how the predictions are out of fold; `priors` as in `told`. Labels of two values have their metrics of probabilities
+    too. Raises InvalidMechanism as `identify`.
     """
     rows = ExampleGroups.of(examples)
     identified = told(channels, message, bins, rows, priors)

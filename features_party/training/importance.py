@@ -1,4 +1,4 @@
-"""The importance of columns, from that of the inputs which are made of them."""
+"""The importance of columns, from that of the inputs made of them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from features_party.training.encoding import FeatureSchema
 
 
 def by_column(shares: Mapping[str, float], schema: FeatureSchema) -> dict[str, float]:
-    """Shares of the columns of the schema, in its order, that sum to those of the inputs: a part of a date counts for
-    its column, a statistic for what it counts, and a crossing for its sides alike."""
+    """Sum shares of inputs by column of the schema, in its order.
+
+    A part of a date counts for its column, a statistic for the column it describes, and a crossing equally for its
+    sides.
+    """
     made_of: dict[str, tuple[str, ...]] = {column.name: (column.name,) for column in schema.columns}
     made_of |= {part: (column.name,) for column in schema.columns for part in column.number_names}
     categories = [column.name for column in schema.categories]

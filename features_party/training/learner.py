@@ -1,5 +1,8 @@
-"""The interface of a model: one class that predicts, is saved, read again and exported; and, where it can be asked for,
-is fitted. A learner is a module of `training/learners/` and its name in `label_dp.schemas.training`."""
+"""The interface of a model: one class that predicts, is saved, read again and exported and, for a model that users can
+request, is fitted.
+
+A learner is a module of `training/learners/` and its name in `label_dp.schemas.training`.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True)
 class ModelInput:
-    """n rows as models see them: `effects` float32[n, c] of their categories, `sizes[c]` values of category c, missing
+    """Rows as models see them: `effects` float32[n, c] of their categories, `sizes[c]` values of category c, missing
     included."""
 
     encoded: Encoded
@@ -45,7 +48,7 @@ class ModelInput:
         return ModelInput(self.encoded.take(rows), self.effects[rows], self.sizes)
 
     def once(self, make: Callable[[ModelInput], Made]) -> Made:
-        """What `make` makes of these rows, made once however many models look at it."""
+        """Return `make()` of these rows, computed once for all models."""
         if make not in self._made:
             self._made[make] = make(self)
         found: Made = self._made[make]
@@ -54,10 +57,12 @@ class ModelInput:
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows to learn from: labels float64[n], draws by which they are split (draws.py; those of one example are the
-    same), weights float64[n] of mean 1 (None: all alike). `label_weights`: of the labels in effects of categories,
-    where the loss does not look at labels; elsewhere None, for the weights. `cells`: how likely distributions of a
-    row's label make its output, where channels tell."""
+    """Rows to learn from: labels float64[n], draws by which they are split (draws.py; equal for rows of one example),
+    weights float64[n] of mean 1 (None: all equal).
+
+    `label_weights` are those of the labels in effects of categories, if the loss does not read labels; else None, for
+    the weights. `cells` is the likelihood of label distributions given the outputs, if the channels identify them.
+    """
 
     encoded: Encoded
     labels: FloatArray
@@ -72,7 +77,7 @@ class Sample:
 
     @property
     def apart(self) -> int:
-        """How many examples there are."""
+        """Number of examples."""
         return len(np.unique(self.draws))
 
     @property
@@ -86,7 +91,7 @@ class Sample:
         return Sample(self.encoded.take(rows), self.labels[rows], self.draws[rows], weights, told, cells)
 
     def seen(self, task: Task, done: Callable[[float], None] = lambda _share: None) -> tuple[ModelInput, Effects]:
-        """These rows with out-of-fold effects of their categories, and the effects for later rows."""
+        """Return these rows with out-of-fold effects of their categories, and the effects for later rows."""
         weights = self.weights if self.label_weights is None else self.label_weights
         seen, effects = out_of_fold(
             self.encoded.codes, self.labels, self.draws, task.sizes, done, task.shrinkage, weights, task.words
@@ -99,20 +104,21 @@ Watch = Callable[[int, float], None]  # a number of trees or epochs, and the los
 
 @dataclass(frozen=True)
 class Task:
-    """How models are fitted, the same on every sample. `unbiased`: the labels have the true ones as their expectation,
-    so that held-out ones can tell models apart. `compared`: a single model stands only where held-out outputs prefer it
-    to the constant. `told`: gradients by the channels, row by row; `median`: the label's
-    median around the mean is predicted, where the sample has cells; `shrinkage`: of the last categories, which are
-    crossings, the λ of their effects (effects.py); `settings`: what one learner alone takes; `members`: of an ensemble,
-    those that are looked at (None: all); `words`: of categories whose values are texts; `watch`: is told the loss after
-    so many trees or epochs."""
+    """Fitting options, the same for every sample.
+
+    `unbiased`: the labels are unbiased, so held-out ones can compare models. `compared`: keep a single model only if
+    held-out outputs prefer it to the constant. `told`: gradients by the channels, row by row. `median`: predict the
+    label's median around the mean, if the sample has cells. `shrinkage`: λ of the effects of the last categories, which
+    are crossings (effects.py). `settings`: those of one learner. `members`: members of an ensemble to consider (None:
+    all). `words`: those of categories whose values are texts. `watch`: called with the loss after some trees or epochs.
+    """
 
     sizes: list[int]
     loss: str
     bounds: tuple[float, float]
     capacity: Capacity
     threads: int
-    smooth: int | None = None  # the first so many numbers are shown to models of smooth effects; None: all
+    smooth: int | None = None  # how many of the first numbers models of smooth effects see; None: all
     unbiased: bool = False
     validate: bool = False
     compared: bool = False
@@ -130,7 +136,7 @@ class Task:
 
 
 class Graph(Protocol):
-    """An ONNX graph being written: each call adds a node, or a constant, and gives its name."""
+    """ONNX graph under construction: each call adds a node, or a constant, and returns its name."""
 
     def add(self, operator: str, *inputs: str, domain: str = "", **attributes: Any) -> str: ...
 
@@ -155,8 +161,8 @@ class Graph(Protocol):
 
 @dataclass(frozen=True)
 class Ports:
-    """[n, 1] values by name, in the order of Encoded: float32 numbers with the statistics, int64 places of categories,
-    0 for missing, then the vocabulary; and the tables of their effects."""
+    """Values [n, 1] by name, in the order of Encoded: float32 numbers with the statistics, int64 places of categories
+    (0 for missing, then the vocabulary), and the tables of their effects."""
 
     numbers: list[str]
     index: list[str]
@@ -167,20 +173,20 @@ class Ports:
 
 
 class Body(ABC):
-    """A fitted model. `link`: through which a score becomes a prediction; `spread`: how labels are distributed around
-    predictions, where the outputs that it was fitted on tell."""
+    """Fitted model. `link` maps a score to a prediction; `spread` is the distribution of labels around predictions, if
+    the outputs it was fitted on identify it."""
 
     link: Link | None
     spread: Spread | None = None
 
     @property
     def count(self) -> int | None:
-        """How many trees it has; None: it is of another kind."""
+        """Number of trees; None for other models."""
         return None
 
     @abstractmethod
     def predict(self, seen: ModelInput, threads: int = 1) -> FloatArray:
-        """float64[n], unclipped."""
+        """Predict float64[n], unclipped."""
 
     @abstractmethod
     def as_json(self) -> dict[str, Any]: ...
@@ -188,26 +194,28 @@ class Body(ABC):
     @classmethod
     @abstractmethod
     def from_json(cls, data: dict[str, Any], numbers: int, sizes: list[int]) -> Body:
-        """Inverse of `as_json`, for so many numbers and categories of these sizes. Raises KeyError, TypeError or
-        ValueError for what is not one."""
+        """Parse the output of `as_json` for this number of numbers and categories of these sizes. Raises KeyError,
+        TypeError or ValueError for anything else."""
 
     @abstractmethod
     def nodes(self, graph: Graph, ports: Ports) -> str:
-        """float64 [n, 1]: the score before the link, as nodes of an ONNX graph."""
+        """Add the score before the link, float64 [n, 1], as nodes of an ONNX graph."""
 
     def importance(self, schema: FeatureSchema) -> dict[str, float]:
-        """Share by feature, largest first; empty where the model does not tell."""
+        """Return the share by feature, largest first; empty if the model has none."""
         return {}
 
     def members(self) -> list[dict[str, Any]]:
-        """What an ensemble sums, as name, weight and number of trees (None without any); empty for other models."""
+        """List the members of an ensemble as name, weight and number of trees (None without any); empty for other
+        models."""
         return []
 
 
 @dataclass(frozen=True)
 class CrossFit:
-    """Per row, from models that did not see its fold: `predictions` and the `constants` they are compared with,
-    float64[n] (float64[n, k] of classes); `fold` int8[n]. Of rows in the first `used` folds (None: all)."""
+    """Out-of-fold results per row, from models that did not see its fold: `predictions` and the `constants` they are
+    compared with, float64[n] (float64[n, k] of classes); `fold` int8[n]. For rows in the first `used` folds (None:
+    all)."""
 
     predictions: FloatArray
     constants: FloatArray
@@ -216,7 +224,7 @@ class CrossFit:
 
     @property
     def rows(self) -> npt.NDArray[np.int64]:
-        """int64[h]: the rows that have predictions."""
+        """Return the rows that have predictions, int64[h]."""
         return np.flatnonzero(self.fold < (self.folds.count if self.used is None else self.used))
 
     @property
@@ -229,7 +237,7 @@ class CrossFit:
 
 @dataclass(frozen=True)
 class Fit:
-    """A fitted model, the effects of categories that it wants of later rows, and what validation left behind."""
+    """Fitted model, the effects of categories that it needs for later rows, and the results of validation."""
 
     body: Body
     effects: Effects
@@ -238,9 +246,12 @@ class Fit:
 
 
 class Learner(Body):
-    """A model that can be asked for. `of_trees`: it takes the absolute loss's gradients by the channel, and sees what
-    large categories say without labels. `own_categories`: it has a place for each value, instead of effects.
-    `medians_from`: of so many examples on it predicts medians around means that it learned, where cells tell them."""
+    """Model that users can request.
+
+    `of_trees`: it takes the absolute loss's gradients by the channel, and sees statistics of large categories.
+    `own_categories`: it has a place for each value, instead of effects. `medians_from`: smallest number of examples for
+    which medians are predicted around the means; needs `sample.cells`.
+    """
 
     of_trees: ClassVar[bool] = False
     own_categories: ClassVar[bool] = False
@@ -248,15 +259,15 @@ class Learner(Body):
 
     @classmethod
     def require(cls) -> None:
-        """Raises InvalidInput where a library that it is fitted with is not installed."""
+        """Raise InvalidInput if a library needed for fitting is not installed."""
 
     @classmethod
     @abstractmethod
     def fit(cls, sample: Sample, task: Task, progress: Progress) -> Fit:
-        """Whatever `progress` raises ends it."""
+        """Fit the model. An exception raised by `progress` ends the fit."""
 
 
 def feature_names(schema: FeatureSchema) -> dict[str, list[str]]:
-    """Names of inputs by the source that a `levels.Feature` has."""
+    """Return the names of inputs by the source of a `levels.Feature`."""
     categories = schema.category_names
     return {"number": schema.number_names, "effect": categories, "category": categories}

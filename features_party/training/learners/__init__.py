@@ -1,4 +1,5 @@
-"""The models that can be asked for: each is the module of its name here and its name in `label_dp.schemas.training`."""
+"""The models that users can request: each is the module of its name here and its name in
+`label_dp.schemas.training`."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ MODELS: tuple[str, ...] = get_args(Learning.model_fields["model"].annotation)
 
 
 def learner(model: str) -> type[Learner]:
-    """The class of a model. Raises InvalidInput."""
+    """Return the class of a model. Raises InvalidInput."""
     if model not in MODELS:
         raise InvalidInput(f"There is no model '{model}'; choose one of {', '.join(MODELS)}.")
     found: type[Learner] = import_module(f"{__name__}.{model}").LEARNER
