@@ -82,7 +82,7 @@ class Growing:
 
     @property
     def held(self) -> FloatArray:
-        """Return the out-of-fold residuals, float64[n]."""
+        """Out-of-fold residuals, float64[n]."""
         return np.asarray(np.choose(self.fold, self.residual), np.float64)
 
     def grown(self, codes: Codes, size: int, shrinkage: float, beside: Sequence[int]) -> Growing:

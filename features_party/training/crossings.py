@@ -45,7 +45,7 @@ class Side:
 
     @classmethod
     def from_json(cls, data: dict[str, Any], sizes: Sequence[int], numbers: int) -> Side:
-        """Inverse of `as_json`; raises KeyError, TypeError or ValueError for what is not one."""
+        """Parse the output of `as_json`. Raises KeyError, TypeError or ValueError for anything else."""
         if data["values"] is None:
             at = reading.whole(data["at"], 0, len(sizes) - 1)
             return cls(at, sizes[at])
@@ -83,7 +83,7 @@ class Crossing:
 
     @classmethod
     def from_json(cls, data: dict[str, Any], sizes: Sequence[int], numbers: int) -> Crossing:
-        """Inverse of `as_json`; raises KeyError, TypeError or ValueError for what is not one."""
+        """Parse the output of `as_json`. Raises KeyError, TypeError or ValueError for anything else."""
         sides = tuple(Side.from_json(side, sizes, numbers) for side in reading.listed(data["sides"]))
         if len(sides) not in (1, 2):
             raise ValueError("a crossing has one side or two")

@@ -61,7 +61,7 @@ class Column:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Column:
-        """Inverse of `as_json`; raises KeyError, TypeError or ValueError for what is not one."""
+        """Parse the output of `as_json`. Raises KeyError, TypeError or ValueError for anything else."""
         vocabulary = tuple(text(value) for value in listed(data.get("vocabulary", [])))
         if data["kind"] not in ("category", READ_AS[data["holds"]]) or len(vocabulary) > MAX_VOCABULARY:
             raise ValueError("a feature column is malformed")
@@ -267,7 +267,7 @@ class FeatureSchema:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> FeatureSchema:
-        """Inverse of `as_json`; raises KeyError, TypeError or ValueError for what is not one."""
+        """Parse the output of `as_json`. Raises KeyError, TypeError or ValueError for anything else."""
         columns = tuple(Column.from_json(c) for c in listed(data["columns"]))
         if len({column.name for column in columns}) < len(columns):
             raise ValueError("a feature column occurs twice")

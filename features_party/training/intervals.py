@@ -58,7 +58,7 @@ class Interval:
 
     @property
     def of_loss(self) -> Interval:
-        """Cut the interval at 0, the minimum of a squared error."""
+        """The interval cut at 0, the minimum of a squared error."""
         return self.within(0.0, math.inf)
 
 

@@ -224,7 +224,7 @@ class CrossFit:
 
     @property
     def rows(self) -> npt.NDArray[np.int64]:
-        """Return the rows that have predictions, int64[h]."""
+        """Rows that have predictions, int64[h]."""
         return np.flatnonzero(self.fold < (self.folds.count if self.used is None else self.used))
 
     @property

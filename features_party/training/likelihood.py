@@ -1,10 +1,11 @@
-"""The log loss of labels of two values, trained through the channels: the learner sees the noise.
+"""The log loss of labels of two values, trained through the channels: the learner models the noise.
 
-A score f says that the second label has probability p = 1/(1 + e^(−f)). A channel M turns that into the probability
-L = p·M[1, o] + (1 − p)·M[0, o] of the output o, and −log L of what was seen is minimised: the likelihood of the message
-itself, whatever the channel. No output is corrected, so no gradient is larger than that of a true label, and rows of
-several messages count for what their channels let them say. The Hessian is its expectation over the outputs, Fisher's
-information p²(1 − p)²·Σ_o (M[1, o] − M[0, o])²/L of a row on its score. Everything here is post-processing: it is free.
+A score f gives the second label the probability p = 1/(1 + e^(−f)). A channel M turns that into the probability L =
+p·M[1, o] + (1 − p)·M[0, o] of the output o, and −log L of the observed output is minimised: the likelihood of the
+message itself, for any channel. No output is corrected, so no gradient is larger than that of a true label, and rows of
+several messages count by the information of their channels. The Hessian is its expectation over the outputs, the Fisher
+information p²(1 − p)²·Σ_o (M[1, o] − M[0, o])²/L of a row on its score. Everything here is post-processing: it costs no
+ε.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ from label_dp.errors import InvalidLoss
 
 FloatArray = npt.NDArray[np.float64]
 
-NODES = np.linspace(-16.0, 16.0, 641)  # scores at which the information of a channel is kept
+NODES = np.linspace(-16.0, 16.0, 641)  # scores at which the information of a channel is tabulated
 ROUNDS = 60  # halvings of [0, 1]
 
 
 @dataclass(frozen=True)
 class RowLikelihood:
-    """Of n rows: `given` are float64[2, m], the channels of their messages; `message` and `outputs` integer[n].
+    """Likelihood of n rows: `given` are float64[2, m], the channels of their messages; `message` and `outputs`
+    integer[n].
 
     Gradients and Hessians are in units of an average row's information, so that a Hessian of 1 is one ordinary row.
     """
@@ -44,7 +46,8 @@ class RowLikelihood:
     def through(
         cls, channels: Sequence[Channel], message: npt.NDArray[np.integer], outputs: npt.NDArray[np.integer]
     ) -> RowLikelihood:
-        """Raises InvalidLoss for channels of another number of labels than two."""
+        """Build the likelihood of privatized labels. Raises InvalidLoss for channels of another number of labels than
+        two."""
         if any(channel.k != 2 for channel in channels):
             raise InvalidLoss("The log loss needs a label domain of two values, such as 0:1.")
         first, second = channels[0].labels.tolist()
@@ -53,7 +56,7 @@ class RowLikelihood:
 
     @classmethod
     def certain(cls, labels: FloatArray, ends: tuple[float, float]) -> RowLikelihood:
-        """Of true labels float64[n], each of which is one of `ends`. Raises InvalidLoss for any other."""
+        """Build the likelihood of true labels float64[n], each one of `ends`. Raises InvalidLoss for any other."""
         seen = labels == ends[1]
         if not np.all(seen | (labels == ends[0])):
             raise InvalidLoss("The log loss needs labels of two values, those of the domain.")
@@ -63,27 +66,27 @@ class RowLikelihood:
         return RowLikelihood(self.given, self.message[rows], self.outputs[rows], self.link)
 
     def together(self, rows: ExampleGroups) -> RowLikelihood | None:
-        """With one row for each example; None where the product of its channels would be too large."""
+        """Merge to one row for each example; None if the product of its channels would be too large."""
         joint = joint_channels(self.given, self.message, self.outputs, rows)
         return None if joint is None else RowLikelihood(*joint, self.link)
 
     @cached_property
     def _counts(self) -> list[FloatArray]:
-        """How often each output of each message was seen."""
+        """Count each output of each message."""
         return [
             np.bincount(self.outputs[self.message == at], minlength=given.shape[1]).astype(np.float64)
             for at, given in enumerate(self.given)
         ]
 
     def _information(self, p: FloatArray, at: int) -> FloatArray:
-        """Of one row of message `at` on p itself, for p float64[g] inside (0, 1)."""
+        """Return the information of one row of message `at` on p itself, for p float64[g] inside (0, 1)."""
         zero, one = self.given[at]
         likely = p[:, None] * one + (1.0 - p[:, None]) * zero
         return np.asarray(((one - zero) ** 2 / np.maximum(likely, 1e-300)).sum(axis=1), np.float64)
 
     @cached_property
     def _estimate(self) -> tuple[float, float]:
-        """The likeliest share of the second label, and its standard error."""
+        """Most likely share of the second label, and its standard error."""
         low, high = 0.0, 1.0
         for _ in range(ROUNDS):
             middle = (low + high) / 2
@@ -97,14 +100,16 @@ class RowLikelihood:
 
     @cached_property
     def share(self) -> float:
-        """The likeliest share of the second label, kept a standard error away from 0 and 1: no nearer is seen. Of a
-        share that may be anything from 0 on, that is about the posterior mean."""
+        """Most likely share of the second label, kept a standard error away from 0 and 1, the resolution of the data.
+
+        For a true share anywhere from 0 on, that is about the posterior mean.
+        """
         likeliest, error = self._estimate
         return float(np.clip(likeliest, error, 1.0 - error))
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """For the card."""
+        """Notes for the card."""
         likeliest, error = self._estimate
         if error < likeliest < 1.0 - error:
             return ()
@@ -116,14 +121,14 @@ class RowLikelihood:
 
     @cached_property
     def information(self) -> float:
-        """Of an average row on its score, where nothing is learned yet."""
+        """Information of an average row on its score before anything is learned."""
         p = np.array([self.share])
         parts = [float(self._information(p, at)[0]) * float(c.sum()) for at, c in enumerate(self._counts)]
         return max(sum(parts) / len(self.outputs) * self.variance**2, 1e-300)
 
     @property
     def variance(self) -> float:
-        """That of a label that is 0 or 1 with this share."""
+        """Variance of a label that is 0 or 1 with this share."""
         return self.share * (1.0 - self.share)
 
     @property
@@ -135,8 +140,11 @@ class RowLikelihood:
         return max(self.variance / self.information - 1.0, 0.0)
 
     def capacity(self) -> Capacity:
-        """By the rule for labels of this noise; a leaf has at least the information of one certain choice between two
-        labels that are as likely, four times over, and its λ is as much: of rare labels that are many rows."""
+        """Choose the capacity by the rule for labels of this noise.
+
+        A leaf has at least four times the information of one certain choice between two equally likely labels, and its
+        λ is as much; for rare labels that is many rows.
+        """
         signal = self.variance
         ruled = choose_capacity(len(self.outputs), signal * (1.0 + self.noise), signal * self.noise)
         one = 1.0 / self.information
@@ -144,13 +152,13 @@ class RowLikelihood:
 
     @cached_property
     def _tables(self) -> list[FloatArray]:
-        """The information on a score at NODES, of each message, in units of an average row's."""
+        """Information on a score at NODES, for each message, in units of an average row's."""
         p = self.link.shares(NODES)
         return [self._information(p, at) * (p * (1.0 - p)) ** 2 / self.information for at in range(len(self.given))]
 
     @cached_property
     def rows(self) -> tuple[FloatArray, FloatArray]:
-        """The probability of what was seen of each row, under the first and under the second label."""
+        """Probability of each row's output under the first and under the second label."""
         zero, one = np.empty(len(self.outputs)), np.empty(len(self.outputs))
         for at, given in enumerate(self.given):
             here = self.message == at
@@ -158,13 +166,15 @@ class RowLikelihood:
         return zero, one
 
     def losses(self, score: FloatArray) -> FloatArray:
-        """−log of the probability of what was seen of each row, in nats."""
+        """Return −log of the probability of each row's output, in nats."""
         p, (zero, one) = self.link.shares(score), self.rows
         return np.asarray(-np.log(np.maximum(p * one + (1.0 - p) * zero, 1e-300)), np.float64)
 
     def straightened(self, score: FloatArray) -> LogisticScore:
-        """The link with the likeliest slope and shift of scores float64[n] that models of other rows gave, the slope
-        shrunk by its own error (James and Stein 1961): where nothing was learned it is 0, and the mean is predicted."""
+        """Fit the link with the most likely slope and shift to scores float64[n] by models of other rows.
+
+        The slope is shrunk by its own error (James and Stein 1961): without signal it is 0, and the mean is predicted.
+        """
         slope, shift = straight_line(self, score, score, self.information)
         return replace(self.link, slope=slope, shift=shift if slope > 0.0 else self.start)
 

@@ -16,13 +16,13 @@ FloatArray = npt.NDArray[np.float64]
 Gradients = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 
 MOST_SCORE = 700.0  # e^score is finite
-HESSIAN_FLOOR = 0.1  # of that of an average row
+HESSIAN_FLOOR = 0.1  # of an average row's Hessian
 NEWTON, MOST_SLOPE = 25, 5.0
-MOST_LOGIT = 30.0  # 1 − p is still told from 0
+MOST_LOGIT = 30.0  # 1 − p is still distinct from 0
 
 
 class Nodes(Protocol):
-    """What a link asks of an ONNX graph."""
+    """Operations of an ONNX graph that a link needs."""
 
     def add(self, operator: str, *inputs: str) -> str: ...
 
@@ -32,7 +32,7 @@ class Nodes(Protocol):
 
 
 class Link(ABC):
-    """A rising map from scores, cut to `low` and `high`, to predictions. `kind`: its name in the encoding guide."""
+    """Rising map from scores, cut to `low` and `high`, to predictions. `kind`: its name in the encoding guide."""
 
     kind: ClassVar[str]
     largest_step: ClassVar[float]  # of a score in one leaf
@@ -42,19 +42,19 @@ class Link(ABC):
 
     @abstractmethod
     def predictions(self, score: npt.NDArray[np.floating]) -> FloatArray:
-        """float64 of the same shape."""
+        """Map scores to predictions, float64 of the same shape."""
 
     @abstractmethod
     def nodes(self, graph: Nodes, score: str) -> str:
-        """The prediction of a score, in an ONNX graph."""
+        """Add the prediction of a score to an ONNX graph."""
 
     @abstractmethod
     def as_json(self) -> dict[str, float]:
-        """What `read_link` reads."""
+        """Return the input of `read_link`."""
 
 
 def read_link(data: Any) -> Link | None:
-    """The link of a saved model, None for null. Raises KeyError, TypeError or ValueError."""
+    """Parse the link of a saved model, None for null. Raises KeyError, TypeError or ValueError."""
     if data is None:
         return None
     return LogisticScore.from_json(data) if "first" in data else PoissonScore.from_json(data)
@@ -62,7 +62,7 @@ def read_link(data: Any) -> Link | None:
 
 @dataclass(frozen=True)
 class PoissonScore(Link):
-    """The log link: prediction = e^f with f between `low` and `high`, float64. `scale` is the mean prediction."""
+    """Log link: prediction = e^f with f between `low` and `high`, float64. `scale` is the mean prediction."""
 
     low: float
     high: float
@@ -72,7 +72,7 @@ class PoissonScore(Link):
 
     @classmethod
     def around(cls, mean: float, smallest: float, largest: float) -> PoissonScore:
-        """Bounds for labels between `smallest` and `largest` of mean `mean`; the prediction is kept positive."""
+        """Set bounds for labels between `smallest` and `largest` of mean `mean`; the prediction is kept positive."""
         top = max(largest, mean, 1e-6)
         scale = min(max(mean, 1e-3 * top), top)
         low = max(smallest, 1e-3 * scale)
@@ -96,14 +96,14 @@ class PoissonScore(Link):
         return np.asarray(np.exp(np.clip(score.astype(np.float64), self.low, self.high)), np.float64)
 
     def gradients(self, score: FloatArray, labels: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """(μ − z, max(μ, floor)) in units of the mean prediction, so that a Hessian of 1 is one ordinary row."""
+        """Return (μ − z, max(μ, floor)) in units of the mean prediction, so that a Hessian of 1 is one ordinary row."""
         mu = self.predictions(score)
         return (mu - labels) / self.scale, np.maximum(mu / self.scale, HESSIAN_FLOOR)
 
 
 @dataclass(frozen=True)
 class LogisticScore(Link):
-    """The logistic link between two labels: first + (second − first)/(1 + e^(−(slope·f + shift)))."""
+    """Logistic link between two labels: first + (second − first)/(1 + e^(−(slope·f + shift)))."""
 
     low: float
     high: float
@@ -129,7 +129,7 @@ class LogisticScore(Link):
         return cls(low, high, first, second, number(data["slope"], 0.0, MOST_LOGIT), number(data["shift"]))
 
     def shares(self, score: npt.NDArray[np.floating]) -> FloatArray:
-        """The probability of the second label."""
+        """Return the probability of the second label."""
         logit = self.slope * np.clip(score.astype(np.float64), self.low, self.high) + self.shift
         return np.asarray(1.0 / (1.0 + np.exp(-np.clip(logit, -MOST_LOGIT, MOST_LOGIT))), np.float64)
 
@@ -147,10 +147,10 @@ class LogisticScore(Link):
 def straight_line(
     gradients: Gradients, score: FloatArray, labels: FloatArray, information: float, longest: float = 1.0
 ) -> tuple[float, float]:
-    """The likeliest slope, at least 0, and shift of scores float64[n] that models of other rows gave, the slope shrunk
-    by its own error (James and Stein 1961): 0 where nothing was learned, and then the shift means nothing.
+    """Fit the most likely slope, at least 0, and shift of scores float64[n] by models of other rows.
 
-    `information`: of a row with a Hessian of 1; `longest`: of a step of Newton's.
+    The slope is shrunk by its own error (James and Stein 1961): 0 without signal, and then the shift has no meaning.
+    `information`: of a row with a Hessian of 1; `longest`: limit on a Newton step.
     """
     slope, shift = 1.0, 0.0
     for _ in range(NEWTON):
@@ -166,5 +166,5 @@ def straight_line(
     if slope <= 0.0 or slope * slope <= error:
         return 0.0, 0.0
     kept = min(slope * (1.0 - error / (slope * slope)), MOST_SLOPE)
-    middle = inner / float(hessian.sum())  # where the line turns: its height there stays as it is
+    middle = inner / float(hessian.sum())  # the line turns here, so its height stays
     return kept, shift + (slope - kept) * middle

@@ -36,12 +36,12 @@ NO_QUANTILES = (
 
 
 def ends_of(level: float) -> tuple[float, float]:
-    """The quantiles at the ends of an interval that the label is in with probability `level`."""
+    """Return the quantiles at the ends of an interval that holds the label with probability `level`."""
     return (1.0 - level) / 2.0, (1.0 + level) / 2.0
 
 
 class OutputMap(Protocol):
-    """The map of a calibration: predictions float64[n] in, predictions float64[n] out."""
+    """Calibration map: predictions float64[n] in, predictions float64[n] out."""
 
     def apply(self, scores: FloatArray, /) -> FloatArray: ...
 
@@ -50,10 +50,11 @@ class OutputMap(Protocol):
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """`bounds` are the ends of the label domain (None without one); `mean` is the training mean of the labels.
+    """Trained model. `bounds` are the ends of the label domain (None without one); `mean` is the training mean of the
+    labels.
 
-    Predictions go through `calibration` in the end, where there is one. A model of `classes` predicts probabilities of
-    the k values of that domain.
+    Predictions pass through `calibration` last, if there is one. A model of `classes` predicts probabilities of the k
+    values of that domain.
     """
 
     kind: str
@@ -70,8 +71,10 @@ class TrainedModel:
     classes: Domain | None = None
 
     def predict(self, features: pa.Table, *, threads: int = 1) -> FloatArray:
-        """float64[n] inside the domain, or float64[n, k] of classes; unknown categories count as missing. Raises
-        InvalidTable (missing columns), InvalidFile where the model's own numbers are too large to add up."""
+        """Predict float64[n] inside the domain, or float64[n, k] of classes; unknown categories count as missing.
+
+        Raises InvalidTable (missing columns), and InvalidFile if the model's own numbers are too large to add up.
+        """
         return self.predict_encoded(self.schema.encode(features), threads=threads)
 
     def predict_encoded(self, encoded: Encoded, *, threads: int = 1) -> FloatArray:
@@ -86,9 +89,13 @@ class TrainedModel:
         return predictions if self.calibration is None else self.calibration.apply(predictions)
 
     def predict_quantiles(self, features: pa.Table, quantiles: Sequence[float], *, threads: int = 1) -> FloatArray:
-        """float64[n, q]: labels of the domain (means of neighbouring ones, where it has more than 256) below or at
-        which the true label is with probabilities `quantiles`, each above 0 and below 1. Over many rows these hold;
-        they are not chosen for each row. Raises InvalidInput for other probabilities, and for a model without them."""
+        """Predict float64[n, q]: labels that the true label is at most with probabilities `quantiles`, each above 0 and
+        below 1.
+
+        They are labels of the domain (means of neighbouring ones, if it has more than 256). The probabilities hold over
+        many rows; they are not conditional on each row. Raises InvalidInput for other probabilities, and for a model
+        without quantiles.
+        """
         return self.quantiles_encoded(self.schema.encode(features), quantiles, threads=threads)
 
     def quantiles_encoded(self, encoded: Encoded, quantiles: Sequence[float], *, threads: int = 1) -> FloatArray:
@@ -100,16 +107,17 @@ class TrainedModel:
         return spread.quantiles(self.predict_encoded(encoded, threads=threads), shares)
 
     def predict_interval(self, features: pa.Table, level: float = 0.9, *, threads: int = 1) -> FloatArray:
-        """float64[n, 2]: from the (1 − level)/2 quantile to that of (1 + level)/2. Raises as predict_quantiles."""
+        """Predict float64[n, 2]: from the (1 − level)/2 quantile to that of (1 + level)/2. Raises as
+        predict_quantiles."""
         return self.predict_quantiles(features, ends_of(level), threads=threads)
 
     @property
     def constant(self) -> float | FloatArray:
-        """What is predicted for everybody where nothing is learned: the mean, or the class shares float64[k]."""
+        """Prediction before anything is learned: the mean, or the class shares float64[k]."""
         return self.body.shares if isinstance(self.body, ClassTrees) else self.mean
 
     def require_number(self, what: str) -> None:
-        """Raises InvalidInput for a model of classes; `what` needs one number a row."""
+        """Raise InvalidInput for a model of classes; `what` needs one number a row."""
         if self.classes is not None:
             raise InvalidInput(
                 f"This model predicts probabilities of {self.classes.k} classes, and {what} needs one number for each "
@@ -136,7 +144,7 @@ class TrainedModel:
 
     @classmethod
     def from_json(cls, data: Any) -> TrainedModel:
-        """Inverse of `as_json`, checking that its parts fit together. Raises InvalidFile."""
+        """Parse the output of `as_json`, checking that its parts fit together. Raises InvalidFile."""
         try:
             if data["format"] != FORMAT:
                 raise InvalidFile("The file is not a model of this software.")
@@ -170,12 +178,12 @@ class TrainedModel:
             model.check()
         except InvalidFile:
             raise
-        except Exception:  # whatever a damaged file breaks, the answer is the same
+        except Exception:  # any failure on a damaged file gets the same answer
             raise InvalidFile("The model file is damaged; train again or restore its folder.") from None
         return model
 
     def check(self) -> None:
-        """One prediction on a row without values: the parts fit, or something raises."""
+        """Predict one row without values, which raises if the parts do not fit."""
         schema = self.schema
         nothing = Encoded(
             np.full((1, len(schema.number_names)), np.nan, dtype=np.float32),

@@ -1,11 +1,11 @@
 """Gradients of the losses, written for corrected labels: they may be negative and are mostly noise.
 
 The squared and the Poisson loss are affine in y up to a term without the prediction, so the gradient at a corrected
-label is an unbiased estimate of the gradient at the true one; it must not be clipped. What is bounded instead is the
-score f (the log of the prediction) and, from below, the Hessian: without both a Poisson learner diverges.
+label is an unbiased estimate of the gradient at the true one; it must not be clipped. The bounds are on the score f
+(the log of the prediction) and, from below, on the Hessian: without both a Poisson learner diverges.
 
 Other losses need the distribution of a label, not its mean. R (m × k) with M R = I turns ℓ into Σ_y R[j, y]·ℓ(f, y),
-whose expectation over the outputs j of a label is the label's own loss (Natarajan et al. 2013); where the channel tells
+whose expectation over the outputs j of a label is the label's own loss (Natarajan et al. 2013); if the channel outputs
 bins only, M R gives the labels of a bin in the proportions of the prior. Entries of R are of either sign, and large.
 """
 
@@ -26,21 +26,22 @@ from label_dp.errors import InvalidMechanism
 
 FloatArray = npt.NDArray[np.float64]
 
-ROUNDED = 0.5  # of the standard deviation: a corner as sharp as that of clean labels would only be noise
-NODES = 257  # of predictions at which the gradients of a loss correction are kept
+ROUNDED = 0.5  # of the standard deviation: a corner as sharp as for clean labels would only be noise
+NODES = 257  # of predictions at which the gradients of a loss correction are tabulated
 MOST_CELLS = 1 << 22  # outputs × labels of R
 CONDITION = 1e6
 LARGEST_INVERTED = 1000  # labels
 
 
 def squared(score: FloatArray, labels: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """(f − z, 1): any real z."""
+    """Return (f − z, 1), for any real z."""
     difference = score - labels
     return difference, np.ones_like(difference)
 
 
 def smooth_absolute(width: float) -> Gradients:
-    """|f − z| rounded off within about `width` of its corner (pseudo-Huber), with a majorising Hessian."""
+    """Return gradients of |f − z| rounded within about `width` of its corner (pseudo-Huber), with a majorising
+    Hessian."""
 
     def gradients(score: FloatArray, labels: FloatArray) -> tuple[FloatArray, FloatArray]:
         ratio = (score - labels) / width
@@ -52,12 +53,12 @@ def smooth_absolute(width: float) -> Gradients:
 
 @dataclass(frozen=True)
 class LossCorrection:
-    """Gradients of E|f − y| rounded off as `smooth_absolute`, for outputs instead of labels.
+    """Gradients of E|f − y| rounded as in `smooth_absolute`, for outputs instead of labels.
 
     `nodes` float64[g] are predictions, `slopes` float64[m, g] the gradient at each under each output, `curvature`
     float64[g] the majorising Hessian under the labels' estimated distribution; between nodes both are linear. `median`
     is the labels' estimated one, `noise` the variance that the channel adds to a gradient there, in units of its
-    largest square: labels of that noise over a variance of 1 say as much.
+    largest square: the noise of labels over a variance of 1 with equal information.
     """
 
     nodes: FloatArray
@@ -70,11 +71,11 @@ class LossCorrection:
     def absolute(
         cls, channel: Channel, prior: FloatArray | None, shares: FloatArray, width: float | None = None
     ) -> LossCorrection:
-        """For labels of `channel`, `shares` float64[m] of the outputs in the message; `width` as `smooth_absolute`, by
-        default ROUNDED of the labels' standard deviation.
+        """Compute the correction for labels of `channel`, with `shares` float64[m] of the outputs in the message.
 
-        `prior` float64[k] (None: uniform) spreads a bin over its labels. Raises InvalidMechanism where the outputs do
-        not tell the distribution of the labels, or the channel is too large.
+        `width` is as in `smooth_absolute`, by default ROUNDED of the labels' standard deviation. `prior` float64[k]
+        (None: uniform) spreads a bin over its labels. Raises InvalidMechanism if the outputs do not identify the
+        distribution of the labels, or the channel is too large.
         """
         recovered, y = inverse(channel, prior), channel.labels
         found = np.maximum(shares @ recovered, 0.0)
@@ -91,7 +92,7 @@ class LossCorrection:
         return cls(nodes, slopes, found @ (1.0 / root), float(y[middle]), float(found @ variances) / width**2)
 
     def gradients(self, score: FloatArray, outputs: npt.NDArray[np.integer]) -> tuple[FloatArray, FloatArray]:
-        """For scores float64[n] and the outputs integer[n] of the rows."""
+        """Return gradients for scores float64[n] and the outputs integer[n] of the rows."""
         place = (np.clip(score, self.nodes[0], self.nodes[-1]) - self.nodes[0]) / (self.nodes[1] - self.nodes[0])
         left = np.minimum(place.astype(np.int64), len(self.nodes) - 2)
         share = place - left
@@ -101,8 +102,11 @@ class LossCorrection:
 
 
 class ChannelGradients(Protocol):
-    """Gradients by the channels of n rows, called as `Gradients`. `link`: of its scores; `start`: the score before
-    anything is learned; `noise`: the variance that the channels add to a gradient there, in units of a label's own."""
+    """Gradients by the channels of n rows, called as `Gradients`.
+
+    `link` is that of its scores; `start` is the score before anything is learned; `noise` is the variance that the
+    channels add to a gradient there, in units of a label's own.
+    """
 
     @property
     def link(self) -> Link | None: ...
@@ -116,7 +120,7 @@ class ChannelGradients(Protocol):
     def take(self, rows: slice | npt.NDArray[np.int64]) -> Self: ...
 
     def together(self, rows: ExampleGroups) -> ChannelGradients | None:
-        """With one row for each example; None where that cannot be worked with."""
+        """Merge to one row for each example; None if that is not possible."""
 
     def __call__(self, score: FloatArray, labels: FloatArray, /) -> tuple[FloatArray, FloatArray]: ...
 
@@ -135,7 +139,7 @@ class RowGradients:
         return RowGradients(self.corrections, self.message[rows], self.outputs[rows])
 
     def together(self, rows: ExampleGroups) -> AveragedGradients:
-        """The gradient of least noise of each example."""
+        """Average to the gradient of least noise of each example."""
         shares, noise = rows.shares(self._noises[self.message]), self._noises[self.message]
         message, outputs, order = rows.columns(self.message, self.outputs, np.arange(len(self.message)))
         looks = [RowGradients(self.corrections, *np.maximum(at, 0)) for at in zip(message.T, outputs.T, strict=True)]
@@ -169,7 +173,8 @@ class RowGradients:
 
 @dataclass(frozen=True)
 class AveragedGradients:
-    """Of n examples with up to w outputs each: `looks` are these one after the other, `shares` float64[n, w]."""
+    """Averaged gradients of n examples with up to w outputs each: `looks` are their outputs in turn, `shares`
+    float64[n, w]."""
 
     looks: tuple[RowGradients, ...]
     shares: FloatArray
@@ -181,7 +186,7 @@ class AveragedGradients:
         return AveragedGradients(tuple(look.take(rows) for look in self.looks), self.shares[rows], self.noise)
 
     def together(self, _: ExampleGroups) -> None:
-        """They are already."""
+        """Return None: the rows are merged already."""
 
     @property
     def start(self) -> float:
@@ -199,9 +204,9 @@ class AveragedGradients:
 
 
 def inverse(channel: Channel, prior: FloatArray | None) -> FloatArray:
-    """R float64[m, k], rows summing to 1: M R = I, or for bins the labels of y's bin by the prior.
+    """Return R float64[m, k], rows summing to 1: M R = I, or for bins the labels of y's bin by the prior.
 
-    Raises InvalidMechanism where there is none, it amplifies rounding, or the channel is too large.
+    Raises InvalidMechanism if R does not exist or amplifies rounding, or the channel is too large.
     """
     if channel.k * channel.m > MOST_CELLS or channel.k < 2:
         raise InvalidMechanism("The channel is too large, or has one label only, for a correction of this loss.")

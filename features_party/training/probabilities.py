@@ -1,15 +1,15 @@
-"""Metrics of predictions as probabilities that a label of two values is the larger one, with 95 % intervals. No ε.
+"""Metrics of predictions as probabilities of the larger of two label values, with 95 % intervals. Costs no ε.
 
-All is in terms of y in {0, 1}, predictions f in [0, 1] and g with E[g | y] = y: y itself, or what an unbiased channel's
-output says (`holdout.identify`). Since y² = y,
+All metrics use y in {0, 1}, predictions f in [0, 1] and g with E[g | y] = y: y itself, or an unbiased channel's label
+estimate (`holdout.identify`). Since y² = y,
 
     Brier score   (f − y)²                            has the expectation of  f² − 2fg + g
     log loss      −y·log f − (1 − y)·log(1 − f)       is that of              −log(1 − f) − g·logit(f)
 
 for every channel, whatever the labels' distribution. f is cut into [10⁻⁶, 1 − 10⁻⁶] for the logarithms: a probability
-of 0 that comes true would cost ∞. AUC: `ranking`; calibration slope: `calibration`. Both divide by what is estimated,
-so they count as identified only where the estimated numbers of ones and of zeros are four of their standard errors or
-more (16 true ones and zeros or so). `tests/simulation/test_probability_coverage.py` counts how often intervals cover.
+of 0 that comes true would cost ∞. AUC: `ranking`; calibration slope: `calibration`. Both divide by estimates, so they
+count as identified only if the estimated numbers of ones and of zeros are at least four of their standard errors (about
+16 true ones and zeros). `tests/simulation/test_probability_coverage.py` measures the coverage of the intervals.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from features_party.training.intervals import NO_FOLDS, FloatArray, Folds, Group
 from features_party.training.ranking import auc
 
 GROUPS = 10
-MIN_EXAMPLES = 30  # below it a normal interval says nothing
+MIN_EXAMPLES = 30  # below it a normal interval is not valid
 CLEAR = 4.0
 NAMES = ("positive_rate", "brier", "log_loss", "constant_log_loss", "auc", "calibration")
 UNCLEAR = (
@@ -35,7 +35,7 @@ NO_SLOPE = "not identified: the predictions do not differ, or the labels are too
 
 @dataclass(frozen=True)
 class Group:
-    """Rows of neighbouring predictions: how many, the mean prediction, the mean label."""
+    """Rows of neighbouring predictions: their number, mean prediction and mean label."""
 
     rows: int
     predicted: float
@@ -44,7 +44,8 @@ class Group:
 
 @dataclass(frozen=True)
 class Calibration:
-    """`in_the_large`: mean label less mean prediction. `slope` is 1 where calibrated; None, and `slope_why`."""
+    """Calibration: `in_the_large` is mean label less mean prediction. `slope` is 1 if calibrated; None with a
+    `slope_why` if unknown."""
 
     in_the_large: Interval
     slope: Interval | None
@@ -54,8 +55,8 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Probabilities:
-    """Of labels 0 and 1; `constant_log_loss` is that of predicting a constant for everybody. `auc` is None where it is
-    not identified, and `auc_why` says why."""
+    """Metrics of labels 0 and 1; `constant_log_loss` is that of a constant prediction for every row. `auc` is None if
+    it is not identified, and `auc_why` gives the reason."""
 
     positive_rate: Interval
     brier: Interval
@@ -74,11 +75,11 @@ def judge(
     ends: tuple[float, float] = (0.0, 1.0),
     folds: Folds = NO_FOLDS,
 ) -> Probabilities | str:
-    """For N rows: predictions float64[N], the constant (or float64[N]) that they are compared with, labels (or g)
-    float64[N], and the example integer[N] of each; rows of one example share a label, so they are taken together.
+    """Judge the predictions of N rows against constants, or return why there is no estimate (fewer than 30 examples).
 
-    `ends` are the two labels: all is moved to 0 and 1, and predictions are cut there. `folds`: how predictions
-    are out of fold. Fewer than 30 examples: a sentence why there is no estimate.
+    Takes predictions float64[N], the constant (or float64[N]) that they are compared with, labels (or g) float64[N],
+    and the example integer[N] of each; rows of one example share a label, so they are clustered. `ends` are the two
+    labels: all is mapped to 0 and 1, and predictions are cut there. `folds` describes how predictions are out of fold.
     """
     numbers, group = np.unique(examples, return_inverse=True)
     if len(numbers) < MIN_EXAMPLES:
@@ -101,7 +102,7 @@ def judge(
 
 
 def probability_members(found: Probabilities | str) -> dict[str, object]:
-    """Members of a JSON object; where `found` is a sentence, all are null and have it beside them as `…_why`."""
+    """Return members of a JSON object. If `found` is a reason, all are null with the reason beside them as `…_why`."""
     if isinstance(found, Probabilities):
         return asdict(found)
     return dict.fromkeys(NAMES) | {f"{name}_why": found for name in NAMES}
@@ -112,7 +113,7 @@ def _log_losses(f: FloatArray, g: FloatArray) -> FloatArray:
 
 
 def _why_unclear(positive: Interval) -> str:
-    """Which class is too rare to divide by; empty for none."""
+    """Return which class is too rare to divide by; empty for none."""
     clear = CLEAR * positive.standard_error
     if positive.estimate <= clear:
         return UNCLEAR.format("ones")

@@ -1,4 +1,4 @@
-"""Progress of a training: parts of it, never backwards, and about how long the rest takes."""
+"""Progress of a training: by parts, never backwards, with the approximate time left."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Callable
 from label_dp.progress import Progress
 
 TELLS_AFTER = 2.0  # seconds
-SMALLEST_SHARE = 0.04  # done, before it tells anything of the rest
+SMALLEST_SHARE = 0.04  # smallest finished share from which the time left is estimated
 
 
 def part(progress: Progress, start: float, width: float) -> Progress:
-    """Progress of a part, from `start` on."""
+    """Scale progress to a part that begins at `start`."""
     return lambda what, share: progress(what, start + width * share)
 
 
 def rising(progress: Progress) -> Progress:
-    """Progress that never goes back, whatever a part of the work says of itself."""
+    """Keep progress from going back, whatever a part reports."""
     reached = 0.0
 
     def told(what: str, share: float) -> None:
@@ -29,7 +29,7 @@ def rising(progress: Progress) -> Progress:
 
 
 def foretold(progress: Progress, now: Callable[[], float] = time.monotonic) -> Progress:
-    """Progress that says about how long the rest takes, once enough is done to tell."""
+    """Add the approximate time left, once enough is done to estimate it."""
     begun = now()
 
     def told(what: str, share: float) -> None:

@@ -1,4 +1,4 @@
-"""Parts of a model's JSON, read without guessing: each returns what it names or raises ValueError."""
+"""Strict parsers for parts of a model's JSON: each returns the value it names or raises ValueError."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ IntArray = npt.NDArray[np.int64]
 
 
 def number(value: Any, low: float = -math.inf, high: float = math.inf) -> float:
-    """A finite JSON number from `low` to `high`."""
+    """Parse a finite JSON number from `low` to `high`."""
     if type(value) not in (int, float) or not math.isfinite(value) or not low <= value <= high:
         raise ValueError("a number of the model is none, or out of its range")
     return float(value)
 
 
 def whole(value: Any, low: int, high: int) -> int:
-    """A whole JSON number from `low` to `high`, both included."""
+    """Parse a whole JSON number from `low` to `high`, both included."""
     if type(value) is not int or not low <= value <= high:
         raise ValueError("a whole number of the model is none, or out of its range")
     return value
@@ -40,7 +40,7 @@ def listed(value: Any, size: int | None = None) -> list[Any]:
 
 
 def numbers(value: Any, size: int | None = None, most: float = math.inf) -> FloatArray:
-    """float64[size] of finite numbers, `most` at most in size."""
+    """Parse float64[size] of finite numbers of absolute value at most `most`."""
     if not {type(one) for one in listed(value, size)} <= {int, float}:
         raise ValueError("a list of numbers has something else in it")
     found = np.array(value, np.float64)
@@ -50,7 +50,7 @@ def numbers(value: Any, size: int | None = None, most: float = math.inf) -> Floa
 
 
 def wholes(value: Any, low: int, high: int, size: int | None = None) -> IntArray:
-    """int64[size] of whole numbers from `low` to `high`, both included."""
+    """Parse int64[size] of whole numbers from `low` to `high`, both included."""
     if not {type(one) for one in listed(value, size)} <= {int}:
         raise ValueError("a list of whole numbers has something else in it")
     if value and not low <= min(value) <= max(value) <= high:

@@ -1,4 +1,4 @@
-"""The distribution of labels around a prediction: the two scores of `cells.py` as curves of it, the likeliest ones."""
+"""The distribution of labels around a prediction: the two scores of `cells.py` as maximum likelihood curves of it."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ FloatArray = npt.NDArray[np.float64]
 
 KNOTS, SMOOTH, RIDGE = 7, 1.0, 1e-3
 ENOUGH = 100_000  # rows for the few figures of a curve
-MEDIANS = 33  # knots of predictions at which a median is kept
-STEPS, HALVINGS, SETTLED = 60, 12, 1e-2  # the last: of a log likelihood, which is known to about 1
+MEDIANS = 33  # knots of predictions at which a median is stored
+STEPS, HALVINGS, SETTLED = 60, 12, 1e-2  # the last: of a log likelihood, which is precise to about 1
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Scores float64[b, 2] at `knots` float64[b] of a prediction, straight lines between them."""
+    """Scores float64[b, 2] at `knots` float64[b] of a prediction, linear in between."""
 
     knots: FloatArray
     scores: FloatArray
 
     def __call__(self, predictions: FloatArray) -> FloatArray:
-        """float64[n, 2]"""
+        """Evaluate at predictions, float64[n, 2]."""
         return np.stack([np.interp(predictions, self.knots, one) for one in self.scores.T], axis=1)
 
     def as_json(self) -> dict[str, Any]:
@@ -35,7 +35,7 @@ class Curve:
 
     @classmethod
     def from_json(cls, data: Any) -> Curve:
-        """Raises KeyError, TypeError or ValueError."""
+        """Parse the output of `as_json`. Raises KeyError, TypeError or ValueError."""
         knots = reading.numbers(data["knots"], most=reading.FLOAT32)
         if len(knots) < 2 or np.any(np.diff(knots) <= 0.0):
             raise ValueError("the knots of a curve do not rise")
@@ -44,8 +44,10 @@ class Curve:
 
 
 def fit_curve(told: CellLikelihood, predictions: FloatArray) -> Curve:
-    """The likeliest scores given a prediction float64[n], smoothed a little: how labels are distributed around it.
-    Newton's method with the empirical information (Berndt, Hall, Hall & Hausman 1974) and halved steps."""
+    """Fit the most likely scores given a prediction float64[n], lightly smoothed: the distribution of labels around it.
+
+    Newton's method with the empirical information (Berndt, Hall, Hall & Hausman 1974) and halved steps.
+    """
     knots = np.unique(np.quantile(predictions, np.linspace(0.0, 1.0, KNOTS)))
     if len(knots) < 2:
         knots = knots[0] + np.array([0.0, 1.0])
@@ -79,19 +81,19 @@ def fit_curve(told: CellLikelihood, predictions: FloatArray) -> Curve:
 
 @dataclass(frozen=True)
 class Median:
-    """What a prediction of the mean says of the median: `values` float64[b] at `knots` float64[b], straight lines
-    between them, constant outside."""
+    """Map from a predicted mean to the median: `values` float64[b] at `knots` float64[b], linear in between, constant
+    outside."""
 
     knots: FloatArray
     values: FloatArray
 
     def __call__(self, predictions: FloatArray) -> FloatArray:
-        """float64[n]"""
+        """Evaluate at predictions, float64[n]."""
         return np.asarray(np.interp(predictions, self.knots, self.values), np.float64)
 
     @property
     def bends(self) -> FloatArray:
-        """float64[b]: by how much the slope changes at each knot."""
+        """Change of slope at each knot, float64[b]."""
         slopes = np.diff(self.values) / np.diff(self.knots)
         return np.asarray(np.diff(slopes, prepend=0.0, append=0.0), np.float64)
 
@@ -100,7 +102,7 @@ class Median:
 
     @classmethod
     def from_json(cls, data: Any) -> Median:
-        """Raises KeyError, TypeError or ValueError."""
+        """Parse the output of `as_json`. Raises KeyError, TypeError or ValueError."""
         knots = reading.numbers(data["knots"], most=reading.FLOAT32)
         if len(knots) == 0 or np.any(np.diff(knots) <= 0.0):
             raise ValueError("the knots of a median do not rise")
@@ -109,23 +111,23 @@ class Median:
 
 @dataclass(frozen=True)
 class Spread:
-    """How labels are distributed around a model's predictions."""
+    """Distribution of labels around a model's predictions."""
 
     cells: Cells
     curve: Curve
 
     @classmethod
     def around(cls, predictions: FloatArray, told: CellLikelihood) -> Spread:
-        """For predictions float64[n] by models that did not see the row."""
+        """Fit to predictions float64[n] by models that did not see the row."""
         some = slice(None, None, -(-len(predictions) // ENOUGH) or 1)
         return cls(told.cells, fit_curve(told.take(some), predictions[some]))
 
     def quantiles(self, predictions: FloatArray, shares: FloatArray) -> FloatArray:
-        """float64[n, q]: as `Cells.quantiles`."""
+        """Return quantiles float64[n, q] as `Cells.quantiles`."""
         return self.cells.quantiles(self.curve(predictions), shares)
 
     def medians(self, predictions: FloatArray) -> Median:
-        """The median of the label around a prediction, for predictions spread like float64[n]."""
+        """Tabulate the median of the label around a prediction, for predictions distributed like float64[n]."""
         knots = np.unique(np.quantile(predictions, np.linspace(0.0, 1.0, MEDIANS)))
         return Median(knots, self.quantiles(knots, np.array([0.5]))[:, 0])
 
@@ -134,5 +136,5 @@ class Spread:
 
     @classmethod
     def from_json(cls, data: Any) -> Spread:
-        """Raises KeyError, TypeError or ValueError."""
+        """Parse the output of `as_json`. Raises KeyError, TypeError or ValueError."""
         return cls(Cells.from_json(data["cells"]), Curve.from_json(data["curve"]))

@@ -1,8 +1,8 @@
-"""One slope for all classes and a shift for each, the likeliest for scores that models of other rows gave.
+"""One slope for all classes and a shift for each, the most likely for scores by models of other rows.
 
-The slope is shrunk by its own error (James & Stein 1961): where nothing was learned it is 0, and the class shares are
-predicted. Newton's method with the empirical information (Berndt, Hall, Hall & Hausman 1974) and halved steps; the
-shifts carry the rows of each class that `ClassLikelihood.shares` adds, so that at slope 0 they are the log of these.
+The slope is shrunk by its own error (James & Stein 1961): without signal it is 0, and the class shares are predicted.
+Newton's method with the empirical information (Berndt, Hall, Hall & Hausman 1974) and halved steps; the shifts include
+the rows of each class that `ClassLikelihood.shares` adds, so that at slope 0 they are the log of these.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from features_party.training.softmax import Softmax, softmax
 
 FloatArray = npt.NDArray[np.float64]
 
-STEPS, HALVINGS, SETTLED = 30, 12, 1e-3  # the last: of a log likelihood, which is known to about 1
+STEPS, HALVINGS, SETTLED = 30, 12, 1e-3  # the last: of a log likelihood, which is precise to about 1
 RIDGE = 1e-9
 
 
 def straightened(told: ClassLikelihood, score: FloatArray) -> Softmax:
-    """For scores float64[n, k], 0 where nothing was learned."""
+    """Fit the softmax for scores float64[n, k], 0 if nothing was learned."""
     nothing = Softmax(0.0, tuple(told.start.tolist()))
     if not np.any(score):
         return nothing
@@ -35,7 +35,7 @@ def straightened(told: ClassLikelihood, score: FloatArray) -> Softmax:
 
 
 def _fitted(told: ClassLikelihood, score: FloatArray, at: FloatArray, *, slope: bool) -> tuple[FloatArray, float]:
-    """(k shifts and the slope, the variance of the slope's error); the slope stays where it is not asked for."""
+    """Return (k shifts and the slope, the variance of the slope's error); the slope stays fixed unless requested."""
     k, more = told.k, told.unseen
     free = k + slope
     gradient, cost = _looked(told, score, at)
@@ -64,7 +64,7 @@ def _fitted(told: ClassLikelihood, score: FloatArray, at: FloatArray, *, slope: 
 
 
 def _looked(told: ClassLikelihood, score: FloatArray, at: FloatArray) -> tuple[FloatArray, float]:
-    """Gradients on the scores float64[n, k], and minus the log likelihood with the rows that are added."""
+    """Return gradients on the scores float64[n, k], and minus the log likelihood with the added rows."""
     gradient, likely = told.seen(softmax(at[-1] * score + at[:-1]))
     shares = softmax(at[None, :-1])[0]
     cost = -float(np.log(likely).sum()) - float(told.unseen @ np.log(np.maximum(shares, 1e-300)))

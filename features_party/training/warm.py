@@ -1,8 +1,9 @@
-"""A warm start: what a model of other labels, such as yesterday's, found to be worth its time need not be looked for.
+"""A warm start: choices of a model of other labels, such as yesterday's, that need not be searched again.
 
-Its choices are taken over, never its predictions; weights and sizes come from the new labels, and a
-crossing or a member that they do not speak for is left out as ever. The new model then depends on the messages of the
-other one, too, and says so in its notes."""
+Its choices are taken over, never its predictions; weights and sizes come from the new labels, and a crossing or a
+member without support in them is left out as usual. The new model then depends on the messages of the other one, too,
+and says so in its notes.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ SHOWN = 10
 
 @dataclass(frozen=True)
 class Warm:
-    """The members of an ensemble by name (None: it was not validated) and the names of its crossings; `note` says
-    whose they are."""
+    """The members of an ensemble by name (None: it was not validated) and the names of its crossings; `note` names
+    their source."""
 
     members: frozenset[str] | None
     crossings: frozenset[str]
@@ -26,8 +27,11 @@ class Warm:
 
     @classmethod
     def of(cls, model: TrainedModel, kind: str, loss: str, releases: Sequence[str]) -> Warm:
-        """For a training of a model `kind` under `loss`; `releases` are those that `model` was trained on. Raises
-        InvalidInput where it is not of the same, or of a kind that looks for nothing."""
+        """Take the choices for a training of a model `kind` under `loss`; `releases` are those that `model` was trained
+        on.
+
+        Raises InvalidInput if its kind or loss differ, or if its kind makes no choices.
+        """
         if (model.kind, model.loss) != (kind, loss) or model.classes is not None or kind not in ("gbdt", "trees"):
             of = "of classes" if model.classes is not None else f"'{model.kind}' under the {model.loss} loss"
             raise InvalidInput(

@@ -1,9 +1,9 @@
-"""Words of texts such as product names: what the values of a category share, so that a rare one learns from its like.
+"""Words of texts such as product names: shared by values of a category, so that a rare value learns from similar ones.
 
-A value's effect is Σ_w β_w over its words, β_w ~ (0, τ_w²), and one of its own besides, (0, τ²). With
-noise σ² a row, the mean of n_v rows has the variance τ² + σ²/n_v around the effect of its words, so these are the best
-linear prediction of the means, by conjugate gradients. τ_w² is learned as all variances are (effects.py).
-Which words a value has is in its name: a fact about features, which costs nothing. Nothing is saved beside the effects.
+A value's effect is Σ_w β_w over its words, β_w ~ (0, τ_w²), plus one of its own, (0, τ²). With noise σ² a row, the mean
+of n_v rows has the variance τ² + σ²/n_v around the effect of its words, so these are the best linear prediction of the
+means, by conjugate gradients. τ_w² is learned as all variances are (effects.py). The words of a value are in its name:
+a fact about features, which costs no ε. Nothing is saved beside the effects.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ FloatArray = npt.NDArray[np.float64]
 
 WORD = re.compile(r"\w+")
 FEWEST_VALUES = 65  # fewer are split one at a time by trees
-FEWEST_WORDS = 20  # that two values or more have
-USUAL = 1.5  # words of a value on average, from which its name is a text
+FEWEST_WORDS = 20  # in two values or more
+USUAL = 1.5  # mean number of words of a value, from which its name is a text
 MOST_WORDS = 20_000  # the most frequent ones
 LEAST = 1e-9  # τ_w² in σ²
 STEPS, SETTLED = 50, 1e-4
@@ -30,13 +30,14 @@ STEPS, SETTLED = 50, 1e-4
 
 @dataclass(frozen=True)
 class Words:
-    """`of` is sparse float64[places, words]: 1 where the value at a place, 0 for missing, has the word."""
+    """Incidence of words: `of` is sparse float64[places, words], 1 if the value at a place (0 for missing) has the
+    word."""
 
     of: Any
 
     @classmethod
     def learn(cls, vocabulary: Sequence[str]) -> Words | None:
-        """None where the values are no texts."""
+        """Learn the words; None if the values are not texts."""
         from scipy.sparse import csr_matrix
 
         if len(vocabulary) < FEWEST_VALUES:
@@ -54,20 +55,23 @@ class Words:
 
     @property
     def usual(self) -> float:
-        """How many words a value has on average."""
+        """Mean number of words of a value."""
         return float(self.of.sum()) / float(self.of.shape[0])
 
 
 @dataclass
 class Named:
-    """Effects of words under their variance τ_w², which follows what was found."""
+    """Effects of words under their variance τ_w², which is updated after each fit."""
 
     words: Words
     variance: float
 
     def fit(self, sums: npt.NDArray[Any], counts: npt.NDArray[Any], shrinkage: float, noise: float) -> FloatArray:
-        """float64[places]: what its words say of each value. `shrinkage` is σ²/τ² of the values' own effects, `noise`
-        σ²; `sums` and `counts` [places] are of residuals, in rows or in their weights."""
+        """Predict each value from its words, float64[places].
+
+        `shrinkage` is σ²/τ² of the values' own effects, `noise` σ²; `sums` and `counts` [places] are of residuals, in
+        rows or in their weights.
+        """
         from scipy.sparse import diags, eye
         from scipy.sparse.linalg import cg
 
@@ -83,6 +87,6 @@ class Named:
 
 
 def learn_words(vocabularies: Sequence[Sequence[str]]) -> Mapping[int, Words]:
-    """By position, of the categories whose values are texts."""
+    """Learn the words by position of the categories whose values are texts."""
     found = {at: Words.learn(vocabulary) for at, vocabulary in enumerate(vocabularies)}
     return {at: words for at, words in found.items() if words is not None}

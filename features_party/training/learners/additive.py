@@ -1,11 +1,11 @@
-"""An additive model with pairwise interactions, every part with its own variance: much from few or noisy labels.
+"""An additive model with pairwise interactions, every part with its own variance, for few or noisy labels.
 
 f = intercept + Σ main[feature] + Σ interaction[pair], tables over levels (training/levels.py); the prediction is f, or
-e^f where `link` is set. Main effects of numbers are random walks over their bins, of categories independent;
-interactions are products of those, over coarser levels, with all main effects taken out. Which pairs come in is decided
-by a score test of their variance on the residuals of the main effects, the strongest first, as many as chance alone
-would not give. The log link is fitted by least squares (Gauss-Newton), not by Poisson likelihood: the noise of a
-mechanism does not grow with the mean, so large means weigh more.
+e^f if `link` is set. Main effects of numbers are random walks over their bins; those of categories are independent.
+Interactions are products of those, over coarser levels, with all main effects removed. Pairs are chosen by a score test
+of their variance on the residuals of the main effects, strongest first, as many as exceed what chance alone would give.
+The log link is fitted by least squares (Gauss-Newton), not by Poisson likelihood: the noise of a mechanism does not
+grow with the mean, so large means weigh more.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from features_party.training.learners.variance import Block, Moments, Posterior,
 from features_party.training.links import Link, PoissonScore, read_link
 
 FloatArray = npt.NDArray[np.float64]
-Places = npt.NDArray[np.unsignedinteger]  # as small as the levels allow
+Places = npt.NDArray[np.unsignedinteger]  # the smallest type that holds the levels
 Coarse = npt.NDArray[np.int32]
 Report = Callable[[float], None]
 
 COARSE = 8  # levels of a number within a pair
 COARSE_VALUES = 12  # values of a category within a pair; the rest is one level
-REACH = 2.5  # levels over which an interaction is alike
+REACH = 2.5  # length scale of an interaction, in levels
 MOST_PAIRS = 12
-FALSE_PAIRS = 3.0  # pairs without any effect that a model may expect to take in
-SMALLEST_ROOT = 3e-3  # of the largest eigenvalue of a prior: what is smoother than labels could tell is left out
+FALSE_PAIRS = 3.0  # expected number of pairs without any effect that a model takes in
+SMALLEST_ROOT = 3e-3  # of the largest eigenvalue of a prior: smoother parts than labels could identify are left out
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,8 @@ class Interaction:
 
 @dataclass(frozen=True)
 class Additive(Body):
-    """`main[j]` float64[levels] of feature j; `spreads` are the variances of all tables over the training rows."""
+    """Additive model: `main[j]` float64[levels] of feature j; `spreads` are the variances of all tables over the
+    training rows."""
 
     features: tuple[Feature, ...]
     intercept: float
@@ -64,7 +65,7 @@ class Additive(Body):
     link: Link | None
 
     def importance(self, schema: FeatureSchema) -> dict[str, float]:
-        """Share of the spread of the score by input; that of an interaction goes to both by halves."""
+        """Return the share of the spread of the score by input; an interaction counts half for each of its inputs."""
         of = feature_names(schema)
         names = [of[f.source][f.at] for f in self.features]
         found = dict.fromkeys(names, 0.0)
@@ -77,7 +78,7 @@ class Additive(Body):
         return {name: share / total for name, share in found.items()}
 
     def score(self, seen: ModelInput) -> FloatArray:
-        """float64[n] before the link."""
+        """Compute the score before the link, float64[n]."""
         levels = [feature.places(seen) for feature in self.features]
         found = np.full(len(seen), self.intercept)
         for table, places in zip(self.main, levels, strict=True):
@@ -87,7 +88,7 @@ class Additive(Body):
         return found
 
     def linked(self, score: FloatArray) -> FloatArray:
-        """The predictions of scores float64[n]."""
+        """Map scores float64[n] to predictions."""
         return score if self.link is None else self.link.predictions(score)
 
     def predict(self, seen: ModelInput, threads: int = 1) -> FloatArray:
@@ -149,13 +150,13 @@ class Additive(Body):
 
 @dataclass(frozen=True)
 class Rows:
-    """What both links are fitted on: levels uint8[n] by feature, labels and weights float64[n] (mean 1, or None)."""
+    """Training rows for both links: levels uint8[n] by feature, labels and weights float64[n] (mean 1, or None)."""
 
     features: tuple[Feature, ...]
     levels: Sequence[Places]
     labels: FloatArray
     weights: FloatArray | None
-    signal: float  # variance of the labels without noise, roughly
+    signal: float  # approximate variance of the labels without noise
 
     @classmethod
     def of(
@@ -167,7 +168,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class AdditiveFit:
-    """A model, and what a further one on the same rows starts from."""
+    """Fitted model, with the state from which a further one on the same rows starts."""
 
     model: Additive
     blocks: list[Block]
@@ -177,7 +178,7 @@ class AdditiveFit:
 
 
 def fit_main(rows: Rows, report: Report) -> AdditiveFit:
-    """Main effects only, identity link."""
+    """Fit main effects only, with the identity link."""
     blocks = [_main_block(f, p) for f, p in zip(rows.features, rows.levels, strict=True)]
     data = moments(blocks, rows.labels, rows.weights, lambda share: report(0.4 * share))
     start = np.full(len(blocks), rows.signal / max(len(blocks), 1))
@@ -187,7 +188,7 @@ def fit_main(rows: Rows, report: Report) -> AdditiveFit:
 
 
 def fit_pairs(rows: Rows, main: AdditiveFit, report: Report) -> AdditiveFit:
-    """Main effects and the interactions that the residuals of `main` speak for; `main` itself where there are none."""
+    """Fit main effects and the interactions supported by the residuals of `main`; returns `main` if there are none."""
     shapes, blocks = _interactions(rows, main, lambda share: report(0.3 * share))
     if not shapes:
         return main
@@ -200,7 +201,7 @@ def fit_pairs(rows: Rows, main: AdditiveFit, report: Report) -> AdditiveFit:
 
 
 def fit_log(rows: Rows, start: AdditiveFit, bounds: tuple[float, float], report: Report) -> AdditiveFit:
-    """The same blocks as `start` under the log link, predictions between `bounds`."""
+    """Fit the blocks of `start` under the log link, with predictions between `bounds`."""
     mean = float(np.average(rows.labels, weights=rows.weights))
     link = PoissonScore.around(mean, max(bounds[0], 0.02 * min(max(mean, 0.0), bounds[1])), bounds[1])
     square = link.scale * link.scale
@@ -255,11 +256,12 @@ def _fitted(
     return AdditiveFit(model, blocks, shapes, found, predictions)
 
 
-# --- priors and which pairs ------------------------------------------------------------------------------------
+# --- priors and choice of pairs --------------------------------------------------------------------------------
 
 
 def _covariance(feature: Feature) -> FloatArray:
-    """Prior over the levels of a main effect: a random walk over bins, apart from missing; values are independent."""
+    """Return the prior over the levels of a main effect: a random walk over bins except missing; values are
+    independent."""
     if not feature.ordered:
         return np.eye(feature.size)
     steps = np.arange(feature.size - 1) / max(feature.size - 2, 1)
@@ -269,7 +271,7 @@ def _covariance(feature: Feature) -> FloatArray:
 
 
 def _roots(covariance: FloatArray, counts: FloatArray) -> FloatArray:
-    """float64[levels, r] with roots·rootsᵀ the covariance in units of its mean variance over the rows."""
+    """Return roots float64[levels, r]: roots·rootsᵀ is the covariance in units of its mean variance over the rows."""
     mean = float(counts @ np.diag(covariance)) / max(float(counts.sum()), 1.0)
     if mean <= 1e-12:
         return np.zeros((len(counts), 0))
@@ -279,7 +281,7 @@ def _roots(covariance: FloatArray, counts: FloatArray) -> FloatArray:
 
 
 def _centred(covariance: FloatArray, counts: FloatArray) -> FloatArray:
-    """Of the effect less its mean over the rows."""
+    """Return the covariance of the effect less its mean over the rows."""
     off = np.eye(len(counts)) - counts[None, :] / max(float(counts.sum()), 1.0)
     return np.asarray(off @ covariance @ off.T, np.float64)
 
@@ -290,7 +292,8 @@ def _main_block(feature: Feature, places: Places) -> Block:
 
 
 def _coarse(feature: Feature, counts: FloatArray) -> Coarse:
-    """int32[levels]: neighbouring bins together in equal shares of the rows, or the frequent values apart."""
+    """Coarsen levels to int32[levels]: neighbouring bins in equal shares of the rows, or the frequent values kept
+    separate."""
     if feature.ordered:
         if feature.size <= COARSE + 2:
             coarse = np.arange(feature.size)
@@ -311,7 +314,7 @@ def _pair_covariance(feature: Feature, levels: int, counts: FloatArray) -> Float
 
 
 def _interactions(rows: Rows, main: AdditiveFit, report: Report) -> tuple[tuple[Interaction, ...], list[Block]]:
-    """Shapes (tables still empty) and blocks of the pairs that pass the score test."""
+    """Return shapes (tables still empty) and blocks of the pairs that pass the score test."""
     from scipy.stats import norm
 
     n = len(rows.features)
@@ -353,8 +356,11 @@ def _product(first: FloatArray, second: FloatArray) -> FloatArray:
 
 
 def _score(sums: FloatArray, counts: FloatArray, first: FloatArray, second: FloatArray, variance: float) -> float:
-    """How far the residual sums float64[cells] are from what chance gives, along the prior of an interaction: about a
-    standard normal value without one, for the derivative of the marginal likelihood at an interaction variance of 0."""
+    """Score the residual sums float64[cells] along the prior of an interaction against chance.
+
+    About standard normal without an interaction: the derivative of the marginal likelihood at an interaction variance
+    of 0.
+    """
     shape = (len(first), len(second))
     folded = first @ sums.reshape(shape) @ second
     covariance = _product(first, second)

@@ -1,6 +1,6 @@
 """Boosted trees that predict the probabilities of classes: one tree for each class and round, through the channel.
 
-Boosters of other rows and columns each are averaged, as probabilities. Slope and shifts of their scores come from
+The probabilities of several boosters on other rows and columns are averaged. Slope and shifts of their scores come from
 boosters that did not see the row (`straightening.py`).
 """
 
@@ -41,14 +41,14 @@ from label_dp.progress import Progress
 FloatArray = npt.NDArray[np.float64]
 
 LARGEST_STEP = 2.0  # of a score in one leaf
-MANY = 10  # classes above which one booster and two folds must do: each takes so much longer
+MANY = 10  # classes above which one booster and two folds are used, for the time they take
 NOTHING = "these labels say too little of the features: the model predicts the class shares for everybody"
 
 
 @dataclass(frozen=True)
 class ClassTrees(Body):
-    """The mean of the softmaxes of the scores of `boosters`. `shares` float64[k]: of the classes, before anything is
-    learned."""
+    """Mean of the softmaxes of the scores of `boosters`; `shares` float64[k] are those of the classes before anything
+    is learned."""
 
     boosters: tuple[Any, ...]
     softmax: Softmax
@@ -65,7 +65,7 @@ class ClassTrees(Body):
         return self.k * sum(int(booster.num_boosted_rounds()) for booster in self.boosters)
 
     def predict(self, seen: ModelInput, threads: int = 1) -> FloatArray:
-        """float64[n, k], each row sums to 1."""
+        """Predict float64[n, k]; each row sums to 1."""
         rows = seen.once(TreeInput.of)
         found = np.zeros((len(seen), self.k))
         for booster in self.boosters:
@@ -76,7 +76,7 @@ class ClassTrees(Body):
         return tree_gain(self.boosters, schema)
 
     def nodes(self, graph: Graph, ports: Ports) -> str:
-        """float64 [n, k]: the probabilities."""
+        """Add the probabilities, float64 [n, k], to the graph."""
         matrix = tree_ports(graph, ports)
         found = ""
         for booster in self.boosters:
@@ -104,8 +104,10 @@ class ClassTrees(Body):
 
 
 def fit_classes(sample: Sample, task: Task, told: ClassLikelihood, progress: Progress, *, averaged: bool) -> Fit:
-    """`averaged`: several boosters, straightened by others that did not see the row; or else one, as it is. Rows that
-    are too few are not held out."""
+    """Fit several boosters, straightened by others that did not see the row, if `averaged`; else one, unchanged.
+
+    With too few rows none are held out.
+    """
     sample = _contrasted(sample, task, told)
     if averaged and sample.apart >= SMALLEST:
         return _averaged(sample, task, told, progress)
@@ -140,7 +142,7 @@ def _averaged(sample: Sample, task: Task, told: ClassLikelihood, progress: Progr
         boosters.append(_booster(rows, told, task, grown, report, rounds=None if softmax.slope > 0.0 else 0))
     notes = () if softmax.slope > 0.0 else (NOTHING,)
     predictions = np.empty_like(scores)
-    for at in range(count):  # k shifts are many enough that the rows they are judged on must not choose them
+    for at in range(count):  # k shifts can overfit the rows they are judged on
         others, held = np.flatnonzero(fold != at), np.flatnonzero(fold == at)
         predictions[held] = straightened(told.take(others), scores[others]).shares(scores[held])
     cross = CrossFit(predictions, constants, fold)
@@ -148,7 +150,7 @@ def _averaged(sample: Sample, task: Task, told: ClassLikelihood, progress: Progr
 
 
 def _contrasted(sample: Sample, task: Task, told: ClassLikelihood) -> Sample:
-    """With labels that the effects of large categories are to be of."""
+    """Replace the labels by those of which large categories have effects."""
     large = np.flatnonzero(np.array(task.sizes) > ONE_HOT)
     return replace(sample, labels=contrast(told, sample.encoded.codes[:, large])) if large.size else sample
 
@@ -156,7 +158,7 @@ def _contrasted(sample: Sample, task: Task, told: ClassLikelihood) -> Sample:
 def _booster(
     seen: TreeInput, told: ClassLikelihood, task: Task, grown: int, progress: Progress, rounds: int | None = None
 ) -> Any:
-    """`grown`: the seed of the trees. Its scores start at 0, where the class shares are predicted."""
+    """Grow a booster with the tree seed `grown`. Its scores start at 0, which predicts the class shares."""
     start = told.start.astype(np.float32)
 
     def objective(score: npt.NDArray[np.float32], _: Any) -> tuple[Any, Any]:

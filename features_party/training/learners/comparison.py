@@ -1,10 +1,10 @@
 """A model against the constant: by outputs that it was not fitted on, in the loss that it was trained with.
 
 From the constant c to a score f the loss of a row changes by the integral of its gradient, whatever the loss. A model
-stands where held-out outputs prefer it by more than CHANCE standard errors of that difference. Scores that no feature
-tells, of spread s = Σh(f − c)² over a row's noise φ = Σg²/Σh (g and h are gradients and Hessians at c; Wedderburn
-1974), gain a normal number of mean −s/2 and variance s: by so much more than nothing less than once in 40 draws, and
-the more seldom the more they could do harm.
+is kept if held-out outputs prefer it by more than CHANCE standard errors of that difference. Scores that no feature
+predicts, of spread s = Σh(f − c)² over a row's noise φ = Σg²/Σh (g and h are gradients and Hessians at c; Wedderburn
+1974), gain a normal number of mean −s/2 and variance s. So they pass less than once in 40 draws, and the more rarely
+the more harm they could do.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ Scored = Callable[[ModelInput], FloatArray]
 Fitting = Callable[[ModelInput, Sample, Task, Progress], Scored]
 
 SMALLEST = 50  # rows: with fewer, held-out errors are mostly chance
-MANY = 200_000  # rows from which validation takes fewer folds, and one where labels tell
+MANY = 200_000  # rows from which validation takes fewer folds, and one if labels are precise enough
 CHANCE = 2.0
-CLEAR = 6.0  # of one fold: the others would not change it; nor where it is below -CHANCE
-NODES = 8  # of the integral of a gradient
+CLEAR = 6.0  # of one fold: the others would not change it; nor would they below -CHANCE
+NODES = 8  # of the quadrature of a gradient
 
 
 def assign_folds(draws: Draws, purpose: str = "validation") -> npt.NDArray[np.int8]:
-    """int8[n]: three to five folds, fewest for few rows and for many; rows of one example share one."""
+    """Assign rows to folds int8[n]: three to five, fewest for few rows and for many; rows of one example share one."""
     rows = len(draws)
     return dealt(draws, 3 if rows < 5000 or rows >= MANY else 5 if rows < 30_000 else 4, purpose)
 
 
 @dataclass(frozen=True)
 class Objective:
-    """A loss of scores: their link, gradients of rows, and the constant score before anything is learned."""
+    """Loss of scores: their link, gradients of rows, and the constant score before anything is learned."""
 
     link: Link | None
     gradients: Gradients
@@ -50,7 +50,7 @@ class Objective:
 
     @classmethod
     def of(cls, sample: Sample, task: Task, through: ChannelGradients | None) -> Objective:
-        """`through`: gradients by the channels of the rows, which the Poisson loss does not look at."""
+        """Build the objective. `through`: gradients by the channels of the rows, which the Poisson loss ignores."""
         mean = sample.mean
         if task.loss == "poisson":
             link = PoissonScore.around(mean, *task.bounds)
@@ -65,8 +65,8 @@ class Objective:
 
 @dataclass(frozen=True)
 class OutOfFold:
-    """Out of fold: `scores` and the `constants` beside them, float64[n]; `fold` int8[n]. Of rows in the first `used`
-    folds; both are 0 elsewhere."""
+    """Out-of-fold `scores` and the `constants` they are compared with, float64[n]; `fold` int8[n]. Covers rows in the
+    first `used` folds; both are 0 elsewhere."""
 
     scores: FloatArray
     constants: FloatArray
@@ -74,8 +74,11 @@ class OutOfFold:
     used: int
 
     def gain(self, sample: Sample, objective: Objective) -> float:
-        """Of the scores over the constants, in standard errors: those of the rows that have scores, which see that one
-        rare label may have made all of it, or of all rows, which see rare labels that these lack. 0 if none moves."""
+        """Return the gain of the scores over the constants in standard errors; 0 if no score differs.
+
+        The standard error is that of the rows that have scores, which shows if one rare label may have made all of the
+        gain, or of all rows, which include rare labels that these lack.
+        """
         moves, gains = np.where(self.fold < self.used, self.scores - self.constants, 0.0), np.zeros(len(self.fold))
         for at, weight in zip(*np.polynomial.legendre.leggauss(NODES), strict=True):
             gradient, _ = objective.gradients(self.constants + (1.0 + at) / 2.0 * moves, sample.labels)
@@ -86,15 +89,15 @@ class OutOfFold:
         return float(gains.sum()) / error if error > 0.0 else 0.0
 
     def decides(self, sample: Sample, objective: Objective) -> bool:
-        """Whether one fold is enough."""
+        """Check whether one fold is enough."""
         return not -CHANCE <= self.gain(sample, objective) <= CLEAR
 
     def straightened(self, slope: float, shift: float, constant: float) -> OutOfFold:
-        """The same of slope·scores + shift, beside the constant of all rows, as which the shift was chosen."""
+        """Return slope·scores + shift, beside the constant of all rows, from which the shift was chosen."""
         return replace(self, scores=slope * self.scores + shift, constants=np.full(len(self.fold), constant))
 
     def line(self, sample: Sample, objective: Objective) -> tuple[float, float]:
-        """The likeliest slope and shift of the scores, which all folds have."""
+        """Return the most likely slope and shift of the scores, which all folds share."""
         middle, w = objective.constant, sample.row_weights
         noise = _noise(sample, objective)
         if noise <= 0.0:
@@ -110,7 +113,7 @@ class OutOfFold:
 
 
 def _noise(sample: Sample, objective: Objective) -> float:
-    """φ"""
+    """Return φ."""
     gradient, hessian = objective.gradients(np.full(len(sample.labels), objective.constant), sample.labels)
     w = sample.row_weights
     return float(np.sum((w * gradient) ** 2)) / max(float(w @ hessian), 1e-300)
@@ -123,8 +126,11 @@ def out_of_fold(
     progress: Progress,
     enough: Callable[[OutOfFold], bool] = lambda _scores: False,
 ) -> OutOfFold:
-    """Scores by models of the other folds. `fitting` gives the scores of a model of some rows, `enough` is asked after
-    the first fold whether the others are needed."""
+    """Score rows by models of the other folds.
+
+    `fitting` returns the scores of a model of some rows; `enough` decides after the first fold whether the others are
+    needed.
+    """
     fold = assign_folds(sample.draws)
     count = int(fold.max()) + 1
     scores, constants = np.zeros(len(fold)), np.zeros(len(fold))

@@ -1,8 +1,9 @@
 """Validation that costs no ε: members compared, and weighted, on privatized labels that they were not trained on.
 
-Where E[z | y] = y (nearly), the squared error on held-out z is the squared error on y plus a constant, so out-of-fold
-predictions choose the number of trees and the weights of the members. A weight's own error is about σ²/n, far below
-what it decides. The weights of a fold's rows come from the other folds, so that `CrossFit` is out of fold throughout.
+If E[z | y] = y (nearly), the squared error on held-out z is the squared error on y plus a constant, so out-of-fold
+predictions choose the number of trees and the weights of the members. A weight's own error is about σ²/n, far below the
+differences it decides. The weights of a fold's rows come from the other folds, so that `CrossFit` is out of fold
+throughout.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ from label_dp.progress import Progress
 
 FloatArray = npt.NDArray[np.float64]
 
-CLEAR_ROWS = 20_000.0  # effective rows above which trees find the interactions that the process is for
+CLEAR_ROWS = 20_000.0  # effective rows above which trees find the interactions without the Gaussian process
 FOLD_SEARCH = (
-    30_000  # rows up to which each fold chooses its own kernel; above, a dozen figures are shared by all folds
+    30_000  # rows up to which each fold chooses its own kernel; above, all folds share a dozen hyperparameters
 )
 PROCESS, ADDITIVE, FORWARD = "gaussian process", "additive model", "through the channel"
-BAGS = 3  # boosters of other rows and columns each, whose average has less noise
-KERNEL = 0.2  # of the time, where the kernel is chosen once
-LOOKED_AT = 20_000  # rows that show how far the refitted members move predictions
-SHALLOWER = 2  # levels less for trees on top of an additive model, which has the main effects already
+BAGS = 3  # boosters on other rows and columns each; their average has less noise
+KERNEL = 0.2  # of the time, if the kernel is chosen once
+LOOKED_AT = 20_000  # rows used to measure how far the refitted members move predictions
+SHALLOWER = 2  # levels less for trees on top of an additive model, which has the main effects
 _TREES = {False: "trees", True: "trees on top"}
 GROUPS = {
     ADDITIVE: ("main effects", "interactions", "multiplicative"),
@@ -56,13 +57,13 @@ def _group(member: str) -> str:
 
 
 def _few(task: Task) -> bool:
-    """Whether there are few effective rows."""
+    """Check whether there are few effective rows."""
     return task.capacity.effective_rows <= CLEAR_ROWS
 
 
 @dataclass(frozen=True)
 class Fold:
-    """Rows to learn from, with out-of-fold effects of their categories."""
+    """Training rows of a fold, with out-of-fold effects of their categories."""
 
     seen: ModelInput
     sample: Sample
@@ -70,9 +71,11 @@ class Fold:
 
 @dataclass(frozen=True)
 class Plan:
-    """What the first fold leaves to the others: the members that are worth their time (None: all), the numbers of
-    trees to compare, and whether the others are needed at all: not those of MANY rows whose labels tell members apart
-    well enough in one fold."""
+    """Plan that the first fold makes for the others: the members worth their time (None: all), the numbers of trees to
+    compare, and whether the others are needed at all.
+
+    They are not needed for MANY rows whose labels tell members apart well enough in one fold.
+    """
 
     members: frozenset[str] | None = None
     stages: dict[str, list[int]] = field(default_factory=dict)
@@ -80,7 +83,7 @@ class Plan:
 
     @classmethod
     def among(cls, members: frozenset[str] | None) -> Plan:
-        """Of these members, and of what they stand on."""
+        """Restrict the plan to these members and their bases."""
         if members is None:
             return cls()
         groups = {_group(name) for name in members}
@@ -88,7 +91,7 @@ class Plan:
 
     @classmethod
     def after(cls, out: dict[tuple[str, int], FloatArray], constants: FloatArray, held: Sample, task: Task) -> Plan:
-        """`out` float64[h] by member and number of trees, for the rows `held`."""
+        """Derive the plan from `out` float64[h], by member and number of trees, for the rows `held`."""
         stages = {name: sorted(count for other, count in out if other == name) for name in _TREES.values()}
         stages = {name: counts for name, counts in stages.items() if counts}
         labels, w = held.labels, held.row_weights
@@ -104,15 +107,17 @@ class Plan:
 def fit_validated(
     sample: Sample, task: Task, progress: Progress
 ) -> tuple[list[Member], Effects, CrossFit, tuple[str, ...]]:
-    """Members on every fold's complement, their weights, and those with a weight on all rows; and notes on what the
-    labels say at all. Predictions move from the mean as far as `chance` allows, those of the folds too."""
+    """Fit members on every fold's complement, their weights, and the weighted members on all rows; returns notes too.
+
+    `chance` limits how far predictions move from the mean, those of the folds too.
+    """
     labels = sample.labels
     fold = assign_folds(sample.draws)
     count = int(fold.max()) + 1
     out: list[dict[tuple[str, int], FloatArray]] = []
     plan = Plan.among(task.members)
     kernel: Kernel | None = None
-    begun, expected = 0.0, 1 if task.capacity.rows >= MANY else count  # folds, of which the first does most
+    begun, expected = 0.0, 1 if task.capacity.rows >= MANY else count  # folds; the first does most of the work
     if len(labels) > FOLD_SEARCH and _few(task) and plan.wants(PROCESS):
         model_input, _ = sample.seen(task)
         begun = KERNEL
@@ -139,7 +144,7 @@ def fit_validated(
     chosen, stacked_up, belief = _weighted(kept, constants[told], sample.take(told), side, task)
     predictions = np.full(len(labels), np.nan)
     predictions[told] = np.clip(stacked_up, *task.bounds)
-    del out, kept, apart  # they would stay beside the members on all rows
+    del out, kept, apart  # frees memory before the members are fitted on all rows
     model_input, effects = sample.seen(task)
     members = _refit(Fold(model_input, sample), task, chosen, kernel, part(progress, 1.0 - share / 2, share / 2))
     if not belief.certain and members:
@@ -152,8 +157,8 @@ def fit_validated(
 def _unseen(
     rest: Sample, apart: Sample, task: Task, plan: Plan, kernel: Kernel | None, report: Progress
 ) -> tuple[dict[tuple[str, int], FloatArray], float]:
-    """By member and number of trees what is predicted for the rows `apart` from the `rest`, float64[h]; the rest's
-    mean."""
+    """Predict the rows `apart` from the `rest`, float64[h] by member and number of trees; returns the rest's mean
+    too."""
     model_input, effects = rest.seen(task)
     unseen = ModelInput(apart.encoded, effects.apply(apart.encoded.codes), task.sizes)
     return dict(_fold(Fold(model_input, rest), Fold(unseen, apart), task, plan, kernel, report)), rest.mean
@@ -162,7 +167,7 @@ def _unseen(
 def _kept(
     out: list[dict[tuple[str, int], FloatArray]], fold: npt.NDArray[np.int8], plan: Plan
 ) -> dict[tuple[str, int], FloatArray]:
-    """float64[h] by member and number of trees, of the rows of all folds together; NaN in folds without it."""
+    """Collect float64[h] by member and number of trees over the rows of all folds; NaN in folds without it."""
     if len(out) == 1:
         return {key: found for key, found in out[0].items() if plan.wants(_group(key[0]))}
     kept: dict[tuple[str, int], FloatArray] = {}
@@ -180,15 +185,15 @@ def _weighted(
     side: npt.NDArray[np.int8],
     task: Task,
 ) -> tuple[dict[str, tuple[float, int]], FloatArray, Belief]:
-    """By member its weight and number of trees; float64[h]: the weighted sum, a row's by weights and a belief from
-    other sides; and what all of them let one believe.
+    """Weigh the members; returns weight and number of trees by member, the weighted sum float64[h], and the limit by
+    all of them.
 
-    `out` float64[h] by member and number of trees, `constants` float64[h], both out of fold, for the rows `held`, of
-    which each is on one `side` int8[h].
+    `out` float64[h] by member and number of trees and `constants` float64[h] are out of fold, for the rows `held`. A
+    row's sum uses weights and a limit from the other sides; `side` int8[h] is each row's own.
     """
     labels, w = held.labels, held.row_weights
     rounds = best_rounds(out, constants, labels, w, task.capacity.rounds)
-    # a member that some fold did not have is none, nor one that was made for others to stand on alone
+    # excludes members missing in some fold, and those made only as a base for others
     wanted = rounds if task.members is None else task.members
     names = [name for name, trees in rounds.items() if name in wanted and np.all(np.isfinite(out[name, trees]))]
     table = np.stack([out[name, rounds[name]] for name in names], axis=1) if names else np.empty((len(labels), 0))
@@ -207,7 +212,7 @@ def _weighted(
 
 
 def _additive(fold: Fold, task: Task, report: Callable[[float], None]) -> Iterator[tuple[str, AdditiveFit]]:
-    """The additive members; the last one is the base of the trees."""
+    """Yield the additive members; the last one is the base of the trees."""
     features = learn_features(fold.seen, task.smooth)
     signal = task.capacity.signal_share * task.capacity.label_variance
     rows = Rows.of(features, fold.seen, fold.sample.labels, fold.sample.weights, signal)
@@ -223,7 +228,7 @@ def _additive(fold: Fold, task: Task, report: Callable[[float], None]) -> Iterat
 
 
 def _kernel(fold: Fold, task: Task, report: Callable[[float], None]) -> Kernel | None:
-    """None where no feature says anything."""
+    """Choose the kernel; None if no feature is informative."""
     features = learn_features(fold.seen, task.smooth)
     if not features:
         return None
@@ -252,7 +257,7 @@ def _tree_capacity(task: Task, on_top: bool, rounds: int) -> Capacity:
 def _fold(
     fold: Fold, later: Fold, task: Task, plan: Plan, kernel: Kernel | None, report: Progress
 ) -> Iterator[tuple[tuple[str, int], FloatArray]]:
-    """((member, trees), predictions for the held-out rows) of everything that is compared."""
+    """Yield ((member, trees), predictions for the held-out rows) of everything that is compared."""
     base: tuple[Additive, FloatArray] | None = None
     if plan.wants(ADDITIVE):
         for name, additive_fit in _additive(fold, task, lambda done: report("additive model", 0.2 * done)):
@@ -276,7 +281,7 @@ def _fold(
         first = starting_score(*base, task.loss == "poisson", task.bounds) if on_top and base else None
         stages, ruled = plan.stages.get(name, stages_of(task.capacity.rounds)), task.capacity.rounds
         growths: list[Growth] = []
-        count = BAGS if _few(task) and not on_top else 1  # with many effective rows one stands for all
+        count = BAGS if _few(task) and not on_top else 1  # with many effective rows one is enough
         for bag in range(count):
             ruled = stages[-1] if growths or name in plan.stages else ruled
             growths.append(Growth(Course(held_input, first, task.bounds, task.threads), later.sample, stages, ruled))
@@ -314,7 +319,7 @@ def _refit(
         for name, additive_fit in _additive(fold, task, lambda done: report("additive model", 0.2 * done)):
             members.append(Member(name, chosen.get(name, (0.0, 0))[0], additive_fit.model))
     last = len(members) - 1
-    # only what has a weight is kept, and the base of the trees on top
+    # only members with a weight are kept, and the base of the trees on top
     kept = [at for at, member in enumerate(members) if member.weight > 0.0 or (on_top and at == last)]
     members = [members[at] for at in kept]
     if PROCESS in chosen:

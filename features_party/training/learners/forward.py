@@ -1,9 +1,9 @@
 """Trees on top of an additive model that predict the distribution of a label, boosted through the channel.
 
-The additive model's prediction says by a curve how the label is distributed (`cells.py`); the trees add to its two
-scores what makes the outputs that were seen likelier. A prediction is the distribution's mean. Where labels are spread
-less around some predictions than around others, an output says more there, and this is what squared errors on
-corrected labels cannot know. Stacking decides on the weight.
+A curve maps the additive model's prediction to the distribution of the label (`cells.py`). The trees add to its two
+scores so that the observed outputs become more likely. A prediction is the distribution's mean. If labels are spread
+less around some predictions than around others, an output is more informative there, which squared errors on corrected
+labels cannot use. Stacking decides on the weight.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from label_dp.progress import Progress
 FloatArray = npt.NDArray[np.float64]
 
 LARGEST_STEP = 2.0  # of a score in one leaf
-MOST_ROWS = 100_000  # with more, squares on corrected labels say as much, and a round takes too long
-FARTHER = 2.0  # rounds times steps than the rule's: two scores have farther to go than one mean
-FASTER = 3.0  # longer steps, and so many fewer of them: a round takes two trees and a softmax
-SHALLOWER = 1  # level less than the rule's: the additive model has the main effects already
+MOST_ROWS = 100_000  # with more, squares on corrected labels do as well, and a round takes too long
+FARTHER = 2.0  # factor on the rule's rounds times steps: two scores have farther to go than one mean
+FASTER = 3.0  # factor on steps, with so many fewer rounds: a round takes two trees and a softmax
+SHALLOWER = 1  # level less than the rule's: the additive model has the main effects
 LEAF_ROWS, LEAF_PENALTY = 10.0, 7.0  # as in the rule, in units of a true label's information
 
 
 @dataclass(frozen=True)
 class Forward(Body):
-    """A booster of two trees a round, on top of `curve` at the prediction of the member it stands on."""
+    """Booster of two trees a round, on top of `curve` at the prediction of its base member."""
 
     booster: Any
     curve: Curve
@@ -57,11 +57,11 @@ class Forward(Body):
         return SCORES * int(self.booster.num_boosted_rounds())
 
     def predict(self, seen: ModelInput, threads: int = 1) -> FloatArray:
-        """Of rows whose base says nothing: its curve begins at its first knot."""
+        """Predict rows whose base predicts nothing: its curve begins at its first knot."""
         return self.outputs(seen.once(TreeInput.of), threads, np.full(len(seen), self.curve.knots[0]))
 
     def outputs(self, seen: TreeInput, threads: int, base: FloatArray) -> FloatArray:
-        """float64[n] on top of the predictions `base` float64[n]."""
+        """Predict float64[n] on top of the predictions `base` float64[n]."""
         score = self.curve(base) + class_scores(self.booster, seen, SCORES, threads)
         return np.asarray(self.cells.probabilities(score) @ self.cells.means, np.float64)
 
@@ -73,7 +73,7 @@ class Forward(Body):
         return self.node(graph, tree_ports(graph, ports), first)
 
     def node(self, graph: Graph, matrix: str, base: str) -> str:
-        """The same for inputs of trees that are there already, on top of the predictions `base`."""
+        """Add predictions on top of `base` to the graph, from existing tree inputs."""
         attributes = tree_attributes(booster_document(self.booster), SCORES)
         trees = graph.double(graph.add("TreeEnsembleRegressor", matrix, domain="ai.onnx.ml", **attributes))
         knots, scores = self.curve.knots, self.curve.scores
@@ -101,7 +101,7 @@ class Forward(Body):
 
 
 def forward_capacity(told: CellLikelihood, rows: int) -> Capacity:
-    """By the rule for labels of which an output says as large a share as of the direction that it tells best."""
+    """Choose the capacity by the rule, with the information of an output in its best identified direction."""
     share = max(float(told.directions[0]), 1e-9)
     ruled = choose_capacity(rows, 1.0 / share, 1.0 / share - 1.0)
     return ruled.model_copy(
@@ -118,7 +118,7 @@ def forward_capacity(told: CellLikelihood, rows: int) -> Capacity:
 def fit_forward(
     seen: TreeInput, told: CellLikelihood, base: FloatArray, task: Task, progress: Progress, seed: int = 0
 ) -> Forward:
-    """On top of the predictions `base` float64[n] of the member that it is to stand on. Deterministic."""
+    """Fit on top of the predictions `base` float64[n] of the base member. Deterministic."""
     curve = fit_curve(told, base)
     start = curve(base).astype(np.float32)
 

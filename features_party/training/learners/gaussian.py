@@ -1,12 +1,12 @@
-"""Gaussian process regression with an ANOVA kernel: what few effective rows can teach, all interactions included.
+"""Gaussian process regression with an ANOVA kernel: all interactions, for few effective rows.
 
     k(x, x′) = Π_j (1 + s_j·k_j(x_j, x′_j)) − 1
 
-Each feature j has a strength s_j ≥ 0 (0 leaves it out) and, where it is ordered, a length scale; expanding the product
+Each feature j has a strength s_j ≥ 0 (0 leaves it out) and, if it is ordered, a length scale; expanding the product
 gives main effects and every interaction, weaker the higher its order (Duvenaud, Nickisch & Rasmussen 2011, "Additive
 Gaussian processes"). Strengths and length scales are chosen feature by feature by the evidence, the marginal likelihood
-of the labels, which needs no held-out rows and takes labels that are mostly noise as they are. Rows enter through
-landmarks (Nyström). Features are seen as levels (training/levels.py), so a factor is a table.
+of the labels, which needs no held-out rows and accounts for labels that are mostly noise. Rows enter through landmarks
+(Nyström). Features are levels (training/levels.py), so a factor is a table.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ Report = Callable[[float], None]
 LANDMARKS = 500
 SEARCH_LANDMARKS = 100
 SEARCH_ROWS = 1 << 17
-SEARCH_FEATURES = 24  # the strongest by themselves, of which many say the same: a dozen of 40 found half as much
+SEARCH_FEATURES = 24  # the strongest by themselves, many of which are redundant: a dozen of 40 reached half the gain
 SWEEPS = 2
 JITTER = 1e-4  # of the mean of the landmarks' own kernel
 SEARCH_JITTER = 1e-2
 CHUNK = 1 << 12
-GAIN = 1.0  # of log evidence, to take a feature in
+GAIN = 1.0  # of log evidence, to add a feature
 RIDGES = 10.0 ** np.linspace(-6, 2, 49)  # of the largest eigenvalue
-FIRST = 0.5  # strength and length scale (of all levels) that a feature is first tried with
+FIRST = 0.5  # initial strength and length scale (of all levels) of a feature
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """Strength and length scale per feature; a feature of strength 0 is not looked at."""
+    """Strength and length scale per feature; a feature of strength 0 is ignored."""
 
     features: tuple[Feature, ...]
     strengths: tuple[float, ...]
@@ -60,7 +60,7 @@ class Kernel:
         return replace(self, strengths=tuple(strengths), lengths=tuple(lengths))
 
     def kept(self) -> Kernel:
-        """Without the features of strength 0."""
+        """Drop the features of strength 0."""
         at = [i for i, s in enumerate(self.strengths) if s > 0.0]
         return Kernel(
             tuple(self.features[i] for i in at),
@@ -69,14 +69,14 @@ class Kernel:
         )
 
     def cells(self, seen: ModelInput) -> Cells:
-        """uint8[n, p]: the level of each row in each feature."""
+        """Return the level of each row in each feature, uint8[n, p]."""
         out = np.empty((len(seen), len(self.features)), np.uint8)
         for at, feature in enumerate(self.features):
             out[:, at] = feature.places(seen)
         return out
 
     def factor(self, at: int) -> Float32:
-        """float32[levels, levels]: 1 + s·k, k Gaussian over the ranks of ordered levels, else equality."""
+        """Return float32[levels, levels]: 1 + s·k, k Gaussian over the ranks of ordered levels, else equality."""
         feature, k = self.features[at], np.eye(self.features[at].size)
         if feature.ordered:
             ranks = np.arange(feature.size - 1) / max(feature.size - 2, 1)
@@ -84,7 +84,7 @@ class Kernel:
         return np.asarray(1.0 + self.strengths[at] * k, np.float32)
 
     def between(self, cells: Cells, landmarks: Cells) -> FloatArray:
-        """float64[n, m] for cells uint8[n, p] and landmarks uint8[m, p]."""
+        """Return float64[n, m] for cells uint8[n, p] and landmarks uint8[m, p]."""
         out = np.ones((len(cells), len(landmarks)), np.float64)
         for at, strength in enumerate(self.strengths):
             if strength > 0.0:
@@ -105,7 +105,7 @@ class Sums:
 
     @classmethod
     def over(cls, columns: Callable[[slice], FloatArray], m: int, z: FloatArray, w: FloatArray) -> Sums:
-        """In 64 bits: the small directions of a kernel carry its interactions."""
+        """Compute the sums in 64 bits: the small directions of a kernel carry its interactions."""
         gram, cross, total = np.zeros((m, m)), np.zeros(m), np.zeros(m)
         for start in range(0, len(z), CHUNK):
             rows = slice(start, start + CHUNK)
@@ -119,7 +119,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class Solution:
-    """Log evidence above a constant's; weights float64[m] of the kernel columns; the intercept."""
+    """Solution: log evidence above a constant's; weights float64[m] of the kernel columns; the intercept."""
 
     evidence: float
     weights: FloatArray
@@ -127,8 +127,10 @@ class Solution:
 
 
 def solve(sums: Sums, among: FloatArray, jitter: float = JITTER) -> Solution:
-    """The posterior mean under the ridge (noise over signal variance) of the largest evidence, the noise variance being
-    integrated out at its likeliest. `among` float64[m, m] is the landmarks' own kernel."""
+    """Solve for the posterior mean under the ridge (noise over signal variance) of the largest evidence.
+
+    The noise variance is integrated out at its most likely value. `among` float64[m, m] is the landmarks' own kernel.
+    """
     m = len(among)
     factor = np.linalg.cholesky(among + jitter * max(float(np.trace(among)) / m, 1e-12) * np.eye(m))
     mean, middle = sums.label / sums.weight, sums.total / sums.weight
@@ -149,7 +151,7 @@ def solve(sums: Sums, among: FloatArray, jitter: float = JITTER) -> Solution:
 
 @dataclass(frozen=True)
 class Gaussian(Body):
-    """A fitted process: offset + kernel(row, landmarks) @ weights."""
+    """Fitted process: offset + kernel(row, landmarks) @ weights."""
 
     kernel: Kernel
     landmarks: Cells
@@ -158,7 +160,8 @@ class Gaussian(Body):
     link = None
 
     def importance(self, schema: FeatureSchema) -> dict[str, float]:
-        """Share of the log of the kernel's largest value by feature: how much of what is alike it decides."""
+        """Return the share of the log of the kernel's largest value by feature: its part in deciding which rows are
+        similar."""
         of = feature_names(schema)
         names = [of[f.source][f.at] for f in self.kernel.features]
         parts = [math.log1p(strength) for strength in self.kernel.strengths]
@@ -173,7 +176,7 @@ class Gaussian(Body):
         return out
 
     def nodes(self, graph: Graph, ports: Ports) -> str:
-        """One table of factors per feature, their product over features against the landmarks."""
+        """Add one table of factors per feature, and their product over features against the landmarks."""
         product = ""
         for at, feature in enumerate(self.kernel.features):
             table = self.kernel.factor(at)[:, self.landmarks[:, at]]
@@ -226,7 +229,7 @@ class Search:
         self.best = 0.0
 
     def alone(self, at: int) -> float:
-        """Evidence of a feature by itself, from sums over its levels."""
+        """Return the evidence of a feature by itself, from sums over its levels."""
         cells, size = self.cells[:, at], self.kernel.features[at].size
         weight, label = np.bincount(cells, self.w, size), np.bincount(cells, self.w * self.z, size)
         here = np.flatnonzero(weight > 0)
@@ -237,9 +240,9 @@ class Search:
         return solve(sums, own).evidence
 
     def tried(self, at: int, strength: float, length: float) -> float:
-        """Evidence with other settings of a feature."""
+        """Return the evidence with other settings of a feature."""
         if strength == 0.0 and not any(s for i, s in enumerate(self.kernel.strengths) if i != at):
-            return 0.0  # nothing is left but the constant
+            return 0.0  # only the constant is left
         ratio = self._ratio(at, strength, length)
 
         def columns(rows: slice) -> FloatArray:
@@ -264,7 +267,8 @@ class Search:
 def choose_kernel(
     features: list[Feature], cells: Cells, z: FloatArray, w: FloatArray, draws: Draws, report: Report
 ) -> Kernel:
-    """Strengths and length scales for cells uint8[n, p], labels and weights float64[n], strongest features first."""
+    """Choose strengths and length scales for cells uint8[n, p], labels and weights float64[n], strongest features
+    first."""
     search = Search(features, cells, z, w, draws)
     alone = [search.alone(at) for at in range(len(features))]
     order = sorted(range(len(features)), key=lambda at: -alone[at])[:SEARCH_FEATURES]
@@ -285,7 +289,7 @@ def choose_kernel(
 def _candidates(ordered: bool, now: tuple[float, float], sweep: int, alone: bool) -> list[tuple[float, float]]:
     strength, length = now
     if sweep == 0:
-        if not alone:  # it may still change what others do
+        if not alone:  # it may still change the effect of others
             return [(FIRST, FIRST)]
         return [(s, v) for v in ((0.12, 0.5) if ordered else (length,)) for s in (0.1, 0.5, 2.0)]
     if strength == 0.0:
@@ -295,9 +299,10 @@ def _candidates(ordered: bool, now: tuple[float, float], sweep: int, alone: bool
 
 
 def fit_gaussian(kernel: Kernel, cells: Cells, z: FloatArray, w: FloatArray, draws: Draws, report: Report) -> Gaussian:
-    """The process for a kernel of strengths above 0, cells uint8[n, p] of its features, z and weights w float64[n]."""
+    """Fit the process for a kernel of strengths above 0, cells uint8[n, p] of its features, z and weights w
+    float64[n]."""
     order = shuffled(draws, "landmarks")[: 4 * LANDMARKS]
-    # rows that the kernel does not tell apart are one landmark
+    # rows that are equal under the kernel are one landmark
     _, first = np.unique(cells[order], axis=0, return_index=True)
     landmarks = cells[order[np.sort(first)[:LANDMARKS]]]
 

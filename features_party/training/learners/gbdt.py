@@ -1,5 +1,5 @@
-"""Model gbdt: a weighted sum of models around the mean of the labels, where validation on unbiased labels lets one
-combine them; otherwise trees of the size that the rule says."""
+"""Model gbdt: a weighted sum of models around the mean of the labels, if validation on unbiased labels can combine
+them; otherwise trees of the size chosen by the rule."""
 
 from __future__ import annotations
 
@@ -32,9 +32,11 @@ MEDIANS = "what is predicted is the median of the labels around the mean that wa
 
 @dataclass(frozen=True)
 class Ensemble(Learner):
-    """mean + Σ weight·(prediction − mean), each prediction clipped to `bounds` first; weights are at least 0 and need
-    not sum to 1, so that the sum shrinks to the mean where the labels say little. `median` turns that sum into the
-    label's median; such a model keeps no spread, which is around means."""
+    """Ensemble mean + Σ weight·(prediction − mean), each prediction clipped to `bounds` first.
+
+    Weights are at least 0 and need not sum to 1, so that the sum shrinks to the mean if the labels are uninformative.
+    `median` turns that sum into the label's median; such a model keeps no spread, which is around means.
+    """
 
     mean: float
     bounds: tuple[float, float]
@@ -67,8 +69,10 @@ class Ensemble(Learner):
 
     @classmethod
     def _averaged(cls, sample: Sample, task: Task, told: RowLikelihood, progress: Progress) -> Fit:
-        """Trees through the channel, of other rows and columns each: their average has less noise. Slope and shift of
-        their scores come from trees that did not see the row."""
+        """Fit trees through the channel on other rows and columns each; their average has less noise.
+
+        Slope and shift of their scores come from trees that did not see the row.
+        """
         unseen = out_of_fold(sample, task, tree_scores, part(progress, 0.0, 0.6))
         link = told.straightened(unseen.scores)
         low, high = task.bounds
@@ -95,7 +99,7 @@ class Ensemble(Learner):
         return found if self.median is None else self.median(np.clip(found, *self.bounds))
 
     def importance(self, schema: FeatureSchema) -> dict[str, float]:
-        """The members' own by their weights; trees on top count half their base."""
+        """Sum the members' importances by their weights; trees on top count half for their base."""
         total: dict[str, float] = {}
         own = [m.body.importance(schema) for m in self.parts]
         for at, member in enumerate(self.parts):
@@ -156,7 +160,7 @@ class Ensemble(Learner):
 
     @classmethod
     def from_json(cls, data: dict[str, Any], numbers: int, sizes: list[int]) -> Body:
-        """Trees alone where nothing was validated."""
+        """Parse the output of `as_json`; without validation it holds trees alone."""
         if "members" not in data:
             return Trees.from_json(data, numbers, sizes)
         members: list[Member] = []
@@ -167,9 +171,9 @@ class Ensemble(Learner):
                 raise ValueError("a member has no base")
             members.append(Member(reading.text(one["name"]), reading.number(one["weight"], 0.0), body, base))
         low, high = reading.numbers(data["bounds"], 2).tolist()
-        told = data.get("spread")  # models of before this was learned have none
+        told = data.get("spread")  # absent in models of earlier versions
         spread = None if told is None else Spread.from_json(told)
-        middle = data.get("median")  # so do these not know it
+        middle = data.get("median")  # absent there too
         median = None if middle is None else Median.from_json(middle)
         return cls(reading.number(data["mean"]), (low, reading.number(high, low)), tuple(members), spread, median)
 

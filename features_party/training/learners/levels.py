@@ -1,4 +1,4 @@
-"""Features as a few levels each: quantile bins of numbers, values of categories. What the additive model looks up."""
+"""Features as a few levels each: quantile bins of numbers, values of categories. Input of the additive model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FloatArray = npt.NDArray[np.float64]
 Places = npt.NDArray[np.uint8]
 
 BINS = 24  # of a number; one with fewer values has a level for each
-MOST_LEVELS = 256  # a level is kept in a byte
+MOST_LEVELS = 256  # a level is stored in a byte
 MOST = 1 << 31
 ONE_BY_ONE = 64  # categories with more values than this enter as numbers: their out-of-fold effects
 
@@ -43,7 +43,7 @@ class Feature:
         return len(self.edges) + 2 if self.ordered else self.values + 1
 
     def places(self, seen: ModelInput) -> Places:
-        """uint8[n]: the level of each row."""
+        """Return the level of each row, uint8[n]."""
         encoded = seen.encoded
         if not self.ordered:
             return np.asarray(encoded.codes[:, self.at] + 1, dtype=np.uint8)
@@ -55,7 +55,7 @@ class Feature:
         return found
 
     def nodes(self, graph: Graph, ports: Ports) -> str:
-        """int64 [n, 1]: the level of each row, as nodes of an ONNX graph."""
+        """Add the level of each row, int64 [n, 1], as nodes of an ONNX graph."""
         if not self.ordered:
             return ports.index[self.at]
         value = ports.numbers[self.at] if self.source == "number" else ports.effect(graph, self.at)
@@ -71,7 +71,7 @@ class Feature:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Feature:
-        """Inverse of `as_json`; raises KeyError, TypeError or ValueError for what is not one."""
+        """Parse the output of `as_json`. Raises KeyError, TypeError or ValueError for anything else."""
         if data["source"] not in ("number", "effect", "category"):
             raise ValueError("a feature has no known source")
         edges = tuple(reading.numbers(data["edges"]).tolist())
@@ -83,7 +83,7 @@ class Feature:
         return feature
 
     def check(self, numbers: int, sizes: list[int]) -> None:
-        """Raises ValueError unless it is one of so many numbers and categories of these sizes, missing included."""
+        """Raise ValueError unless it fits this number of numbers and categories of these sizes, missing included."""
         if self.at >= (numbers if self.source == "number" else len(sizes)):
             raise ValueError("a feature is of a column that is not there")
         if not self.ordered and self.size != sizes[self.at]:
@@ -91,7 +91,7 @@ class Feature:
 
 
 def learn_features(seen: ModelInput, numbers: int | None = None) -> list[Feature]:
-    """The inputs that vary among these rows; of the encoded numbers the first `numbers` (None: all)."""
+    """Learn the inputs that vary among these rows; of the encoded numbers the first `numbers` (None: all)."""
     encoded, effects, sizes = seen.encoded, seen.effects, seen.sizes
     found = [("number", at, encoded.numbers[:, at]) for at in range(encoded.numbers.shape[1])[:numbers]]
     found += [("effect", at, effects[:, at]) for at, size in enumerate(sizes) if size > ONE_BY_ONE]

@@ -1,5 +1,5 @@
-"""A ridge regression, a Poisson one with log link or a logistic one through the channels, on standardised numbers and
-categories."""
+"""Ridge regression, Poisson regression with log link, or logistic regression through the channels, on standardised
+numbers and categories."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FloatArray = npt.NDArray[np.float64]
 
 ONE_HOT = 32  # categories with more values than this enter through their effects only
 SMALLEST_SPREAD = 1e-12
-LARGEST = 10.0  # standard deviations: a value far outside of the training range must not decide on its own
+LARGEST = 10.0  # standard deviations: a value far outside the training range must not decide alone
 CHUNK_ROWS = 1 << 16
 KEPT_CELLS = 1 << 26
 MOST = 1 << 31
@@ -33,8 +33,8 @@ MOST = 1 << 31
 
 @dataclass(frozen=True)
 class Design:
-    """From encoded rows to columns: standardised numbers (missing as the mean, with an indicator where it occurs in
-    training), indicators of the values of small categories, standardised effects of the large ones."""
+    """Map from encoded rows to columns: standardised numbers (missing as the mean, with an indicator if any is missing
+    in training), indicators of the values of small categories, standardised effects of the large ones."""
 
     mean: FloatArray
     spread: FloatArray
@@ -61,11 +61,12 @@ class Design:
 
     @property
     def scale(self) -> FloatArray:
-        """float64[columns of numbers]; infinite where a column did not vary, so that it says nothing."""
+        """Scale of the numbers, float64[columns of numbers]; infinite for a column that did not vary, which removes
+        it."""
         return np.where(self.spread > SMALLEST_SPREAD * (1.0 + np.abs(self.mean)), self.spread, np.inf)
 
     def columns(self, numbers: Float32, codes: Codes, effects: Float32) -> FloatArray:
-        """float64[n, width]."""
+        """Build the columns, float64[n, width]."""
         values = np.hstack([numbers, effects[:, self.large]]).astype(np.float64)
         present = np.isfinite(values)
         standard = np.clip(np.where(present, (values - self.mean) / self.scale, 0.0), -LARGEST, LARGEST)
@@ -74,7 +75,7 @@ class Design:
         return np.hstack(parts)
 
     def chunks(self, seen: ModelInput) -> Chunks:
-        """The columns of some rows at a time."""
+        """Split the columns into chunks of rows."""
         for start in range(0, len(seen), CHUNK_ROWS):
             rows = slice(start, start + CHUNK_ROWS)
             yield rows, self.columns(seen.encoded.numbers[rows], seen.encoded.codes[rows], seen.effects[rows])
@@ -90,7 +91,7 @@ class Design:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Design:
-        """Inverse of `as_json`; raises KeyError, TypeError or ValueError for what is not one."""
+        """Parse the output of `as_json`. Raises KeyError, TypeError or ValueError for anything else."""
         mean = reading.numbers(data["mean"])
         pairs = [reading.wholes(pair, 0, MOST, 2).tolist() for pair in reading.listed(data["one_hot"])]
         return cls(
@@ -102,7 +103,7 @@ class Design:
         )
 
     def check(self, numbers: int, sizes: list[int]) -> None:
-        """Raises ValueError where it is not one of so many numbers and categories of these sizes."""
+        """Raise ValueError if it does not fit this number of numbers and categories of these sizes."""
         small = [at for at, _ in self.one_hot]
         if len(self.mean) != numbers + len(self.large) or len({*small, *self.large}) < len(small) + len(self.large):
             raise ValueError("the design does not fit the features")
@@ -112,7 +113,7 @@ class Design:
 
 @dataclass(frozen=True)
 class Linear(Learner):
-    """intercept + columns · coefficients, through `link` where it is set."""
+    """Linear model intercept + columns · coefficients, through `link` if it is set."""
 
     design: Design
     intercept: float
@@ -121,7 +122,7 @@ class Linear(Learner):
 
     @classmethod
     def fit(cls, sample: Sample, task: Task, progress: Progress) -> Fit:
-        """Ridge (squared, absolute), penalised Poisson or logistic regression; the intercept is not shrunk."""
+        """Fit ridge (squared, absolute), penalised Poisson or logistic regression; the intercept is not shrunk."""
         if task.compared and sample.apart >= SMALLEST:
             return _compared(sample, task if task.loss != "absolute" else replace(task, loss="squared"), progress)
         model_input, effects = sample.seen(task, lambda share: progress("effects of categories", 0.1 * share))
@@ -132,7 +133,7 @@ class Linear(Learner):
         return score if self.link is None else self.link.predictions(score)
 
     def scores(self, seen: ModelInput) -> FloatArray:
-        """float64[n] before the link."""
+        """Compute the scores before the link, float64[n]."""
         out = np.empty(len(seen))
         for rows, columns in self.design.chunks(seen):
             out[rows] = self.intercept + columns @ self.coefficients
@@ -176,8 +177,11 @@ class Linear(Learner):
 
 
 def _compared(sample: Sample, task: Task, progress: Progress) -> Fit:
-    """A regression that stands where out-of-fold outputs are likelier by more than chance, with their slope where that
-    is less than 1. Near a rate of 0 the evidence by itself prefers steep slopes on a few rows of noise."""
+    """Fit a regression, kept if out-of-fold outputs are likelier by more than chance, with their slope if that is below
+    1.
+
+    Near a rate of 0 the evidence alone prefers steep slopes on a few rows of noise.
+    """
     objective = Objective.of(sample, task, task.told)
 
     def scored(seen: ModelInput, rest: Sample, own: Task, report: Progress) -> Callable[[ModelInput], FloatArray]:
@@ -203,11 +207,12 @@ def _compared(sample: Sample, task: Task, progress: Progress) -> Fit:
 
 
 def _fitted(seen: ModelInput, sample: Sample, task: Task, progress: Progress) -> Linear:
-    """`progress` is told of every chunk of rows, so that what it raises ends the training soon."""
+    """Fit the model. `progress` is called for every chunk of rows, so that an exception it raises ends the training
+    soon."""
     labels, w = sample.labels, sample.row_weights
     design = Design.learn(seen.encoded, seen.effects, seen.sizes)
     poisson = task.loss == "poisson"
-    # solvers of a link pass over the columns many times
+    # solvers with a link pass over the columns many times
     passes = poisson or isinstance(task.told, RowLikelihood)
     kept = list(design.chunks(seen)) if passes and len(labels) * design.width <= KEPT_CELLS else None
 

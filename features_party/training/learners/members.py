@@ -1,4 +1,4 @@
-"""The members of an ensemble, and what they add up to."""
+"""The members of an ensemble and their sum."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Member:
-    """`weight` of a model in the sum. Trees with a `base` add to the score of that member instead of a constant, those
-    through the channel to the distribution that its prediction stands for."""
+    """Model with its `weight` in the sum.
+
+    Trees with a `base` add to the score of that member instead of a constant; trees through the channel add to the
+    distribution at its prediction.
+    """
 
     name: str
     weight: float
@@ -28,7 +31,8 @@ class Member:
 
 
 def starting_score(base: Additive, score: FloatArray, log: bool, bounds: tuple[float, float]) -> FloatArray:
-    """The score of trees on top of an additive model: its prediction, or the log of it for trees with a log link."""
+    """Return the starting score of trees on top of an additive model: its prediction, or its log for trees with a log
+    link."""
     if log:
         assert base.link is not None
         return np.asarray(np.clip(score, base.link.low, base.link.high), np.float64)
@@ -38,7 +42,7 @@ def starting_score(base: Additive, score: FloatArray, log: bool, bounds: tuple[f
 def moves(
     members: Sequence[Member], mean: float, bounds: tuple[float, float], seen: ModelInput, threads: int = 1
 ) -> FloatArray:
-    """float64[n]: Σ weight·(prediction − mean), each prediction clipped to `bounds` first."""
+    """Compute Σ weight·(prediction − mean), float64[n], each prediction clipped to `bounds` first."""
     found = np.zeros(len(seen))
     scores = [m.body.score(seen) if isinstance(m.body, Additive) else None for m in members]
     for member, score in zip(members, scores, strict=True):

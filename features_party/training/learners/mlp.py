@@ -3,7 +3,7 @@
 Training it needs PyTorch (mlp_fit.py); predicting does not: the weights are saved as base64 in JSON.
 
     category c  -> row of an embedding, EMBEDDING numbers; rare values share one row
-    number      -> standardised, missing as the mean, with an indicator where it was missing in training
+    number      -> standardised, missing as the mean, with an indicator if any was missing in training
     x           -> relu(x W1 + b1) -> relu(. W2 + b2) -> . W3 + b3
     score       =  offset + scale * output; a prediction is the score, or e^score through `link`
 """
@@ -31,7 +31,8 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Network(Learner):
-    """float32 weights: `embedding` [rows, 8] and `layers` of ([inputs, outputs], [outputs]), trained for `epochs`."""
+    """Network of float32 weights: `embedding` [rows, 8] and `layers` of ([inputs, outputs], [outputs]), trained for
+    `epochs`."""
 
     inputs: Inputs
     embedding: Float32

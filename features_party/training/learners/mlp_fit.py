@@ -1,17 +1,17 @@
-"""Training the paper's network (its appendix E) with PyTorch, on labels that may be mostly noise.
+"""Training of the paper's network (its appendix E) with PyTorch, on labels that may be mostly noise.
 
-RMSProp at 0.001 with cosine decay, L2 of 1e-4 on weights and embeddings, batches of 8192, as in the paper; of fewer
-rows a fortieth, at least 256, but all that are needed where less than one epoch is wanted. Labels are centred and
-scaled, and the output layer starts at zero, so that a network without training predicts the mean.
+RMSProp at 0.001 with cosine decay and L2 of 1e-4 on weights and embeddings. Batches of 8192, as in the paper; for fewer
+rows a fortieth, at least 256, but all rows if less than one epoch is wanted. Labels are centred and scaled, and the
+output layer starts at zero, so that an untrained network predicts the mean.
 
-Epochs: as asked for, else so many that there are about
+Epochs: as requested, else enough for about
 
     steps = 300 * (n_eff/10 000)^0.5 / (1 - s)
             at most 1500 * (n_eff/10 000)^0.5 below n_eff = 10 000, then 1500, beyond 100 000 1500 * (n_eff/100 000)^0.7
 
-with n_eff and s of training/capacity.py: the first steps learn what the labels say, and later ones their noise. With
-unbiased labels this is only the longest: the epoch of the least error on a held-out fifth is taken, and as many epochs
-are then trained on all rows. Under the log loss that error is the likelihood of held-out outputs, whatever the channel.
+with n_eff and s of training/capacity.py: the first steps learn the signal, and later ones the noise. With unbiased
+labels this is only the maximum: the epoch of the least error on a held-out fifth is chosen, and as many epochs are then
+trained on all rows. Under the log loss that error is the likelihood of held-out outputs, for any channel.
 """
 
 from __future__ import annotations
@@ -42,14 +42,15 @@ FloatArray = npt.NDArray[np.float64]
 
 HELD_OUT = 5  # one row in as many
 MIN_ROWS = 20
-WATCHED_ROWS = 4096  # whose error is told after each epoch
+WATCHED_ROWS = 4096  # sample on which the error after each epoch is measured
 REPORTS = 1000  # of progress in a training
-CORNER = 0.1  # of the absolute loss, rounded off, in units of the signal's standard deviation
+CORNER = 0.1  # rounding of the absolute loss's corner, in standard deviations of the signal
 
 
 @dataclass(frozen=True)
 class Settings:
-    """`epochs` and `batch_size` None: chosen, see above. `smallest_count`: rarer values share one embedding."""
+    """Training settings. `epochs` and `batch_size` None: chosen as above. `smallest_count`: rarer values share one
+    embedding."""
 
     epochs: int | None = None
     batch_size: int | None = None
@@ -59,7 +60,7 @@ class Settings:
     seed: int = 0
 
     def check(self) -> None:
-        """Raises InvalidInput."""
+        """Raise InvalidInput for invalid settings."""
         if self.epochs is not None and self.epochs < 0:
             raise InvalidInput("The number of epochs of the network must not be negative.")
         if (self.batch_size is not None and self.batch_size < 1) or self.smallest_count < 1:
@@ -67,7 +68,7 @@ class Settings:
 
 
 def check_torch() -> None:
-    """Raises InvalidInput where PyTorch is not installed."""
+    """Raise InvalidInput if PyTorch is not installed."""
     if importlib.util.find_spec("torch") is None:
         raise InvalidInput(f"The model 'mlp' is trained with PyTorch: {pip_install('torch')}.")
 
@@ -78,9 +79,10 @@ Fitted = tuple[
 
 
 def fit_network(sample: Sample, task: Task, progress: Progress) -> Fitted:
-    """The parts of a network for a loss: squared, absolute, poisson (log link, capped score) or log (through channels).
+    """Fit the parts of a network for a loss: squared, absolute, poisson (log link, capped score) or log (through
+    channels).
 
-    Trains on a GPU where there is one; on a CPU the same arguments give the same network. Raises InvalidInput (PyTorch
+    Trains on a GPU if there is one; on a CPU the same arguments give the same network. Raises InvalidInput (PyTorch
     missing, `task.settings`, which are Settings or None), and whatever `progress` raises.
     """
     check_torch()
@@ -128,7 +130,7 @@ def fit_network(sample: Sample, task: Task, progress: Progress) -> Fitted:
 
 
 def _place_unseen(embedding: Float32, looked_up: Int32) -> None:
-    """Out-of-vocabulary items without a row in training, in place: the mean over the rows."""
+    """Set out-of-vocabulary items without a training row to the mean over the rows, in place."""
     for at in range(looked_up.shape[1]):
         counts = np.bincount(looked_up[:, at], minlength=len(embedding))
         if counts[at] == 0:
@@ -136,7 +138,7 @@ def _place_unseen(embedding: Float32, looked_up: Int32) -> None:
 
 
 def _schedule(rows: int, capacity: Capacity, settings: Settings) -> tuple[int, int]:
-    """Epochs of the cosine schedule, and rows of a batch."""
+    """Return the epochs of the cosine schedule and the rows of a batch."""
     batch = settings.batch_size or min(8192, max(256, rows // 40))
     if settings.epochs is not None:
         return settings.epochs, batch
@@ -145,7 +147,7 @@ def _schedule(rows: int, capacity: Capacity, settings: Settings) -> tuple[int, i
     steps = round(min(300.0 * (n / 10_000.0) ** 0.5 / max(1.0 - share, 1e-9), most))
     if rows < MIN_ROWS or steps == 0:
         return 0, batch
-    # what an epoch of small batches would learn of mere noise, fewer and larger ones average
+    # average the noise by fewer and larger batches instead
     batch = settings.batch_size or max(batch, math.ceil(rows / steps))
     return max(1, round(steps / math.ceil(rows / batch))), batch
 
@@ -170,14 +172,15 @@ class _Target:
         self.weights = torch.from_numpy(weights.astype(np.float32)).to(device)
 
     def mean_loss(self, output: Any, rows: Any) -> Any:
-        """Weighted mean over rows; of the Poisson loss what has its gradient, since the score is capped."""
+        """Return the weighted mean loss over rows; for Poisson a loss of the same gradient, since the score is
+        capped."""
         target, weights = self.values[rows], self.weights[rows]
         if self.link is not None:
             return (weights * 2.0 * (self._mean(output.detach()) - target) * output).mean()
         return (weights * self._error(output, target)).mean()
 
     def error(self, output: Any, rows: Any) -> float:
-        """Weighted sum over rows, to compare networks by."""
+        """Return the weighted sum over rows, to compare networks by."""
         target, weights = self.values[rows], self.weights[rows]
         if self.link is None:
             return float((weights * self._error(output, target)).double().sum())
@@ -196,12 +199,15 @@ class _Target:
 
 
 class LikelihoodTarget(_Target):
-    """The likelihood of the outputs, through the channel of each row (training/likelihood.py), in units of an average
-    row's information: every channel's held-out error is that of what was seen."""
+    """Likelihood of the outputs, through the channel of each row (training/likelihood.py), in units of an average row's
+    information.
+
+    The held-out error is that of the observed outputs, for every channel.
+    """
 
     def __init__(self, torch: Any, told: RowLikelihood) -> None:
         self.ends, self.offset = (told.link.low, told.link.high), told.start
-        self.unit = 2.0 / told.information  # a row's Hessian is 2, as that of a square
+        self.unit = 2.0 / told.information  # a row's Hessian is 2, as for a square
         self.zero, self.one = (torch.from_numpy(p.astype(np.float32)).to(_device(torch)) for p in told.rows)
 
     def mean_loss(self, output: Any, rows: Any) -> Any:
@@ -212,13 +218,14 @@ class LikelihoodTarget(_Target):
 
     def _losses(self, output: Any, rows: Any) -> Any:
         score = (output + self.offset).clamp(*self.ends)
-        # both shares by themselves: in float32 1 − p would lose what is left of a small one
+        # both shares separately: in float32 1 − p would lose the digits of a small one
         likely = score.neg().sigmoid() * self.zero[rows] + score.sigmoid() * self.one[rows]
         return -likely.clamp_min(1e-30).log()
 
 
 class _Training:
-    """The network's tensors on the device, and the loop. Parameters: the embedding, then weights and bias by layer."""
+    """The network's tensors on the device, and the training loop. Parameters: the embedding, then weights and bias by
+    layer."""
 
     def __init__(
         self,
@@ -239,16 +246,17 @@ class _Training:
         self.width, self.embeddings, self.batch_size = width, embeddings, batch_size
 
     def run(self, rows: Any, schedule: int, epochs: int, progress: Progress, after_epoch: Any = None) -> list[Any]:
-        """Parameters after `epochs` of a schedule of `schedule` epochs over `rows` (bool[n]; None for all)."""
+        """Train; returns the parameters after `epochs` of a schedule of `schedule` epochs over `rows` (bool[n]; None
+        for all)."""
         torch, settings = self.torch, self.settings
-        # on the CPU whatever the device, so that its order is the same everywhere
+        # on the CPU for any device, so that its order is the same everywhere
         random = torch.Generator().manual_seed(settings.seed)
         parameters = self._initial(random)
         chosen = torch.arange(len(self.numbers)) if rows is None else torch.from_numpy(np.flatnonzero(rows))
         batches = max(1, math.ceil(len(chosen) / self.batch_size))
         weights, biases = [p for p in parameters if p.ndim == 2], [p for p in parameters if p.ndim == 1]
         optimizer = torch.optim.RMSprop(
-            # half the gradient of l2 * (sum of squares) is what the optimizer calls weight decay
+            # half the gradient of l2 * (sum of squares) is the optimizer's weight decay
             [{"params": weights, "weight_decay": 2.0 * settings.l2}, {"params": biases}],
             lr=settings.learning_rate,
         )
@@ -269,7 +277,7 @@ class _Training:
         return [parameter.detach() for parameter in parameters]
 
     def judge_some(self, rows: int) -> Any:
-        """What is called after each epoch of the whole training: whoever watches is told the error on some rows."""
+        """Return a callback for each epoch of the whole training, which reports the error on some rows."""
         some = self.torch.arange(0, rows, max(1, rows // WATCHED_ROWS), device=self.device)
         done = 0
 
@@ -282,7 +290,7 @@ class _Training:
         return judge
 
     def trial(self, rows: Any, held: Any, epochs: int, progress: Progress) -> list[float]:
-        """Errors on the rows `held` of networks trained on `rows` for 0, 1, ... `epochs` epochs."""
+        """Return errors on the rows `held` of networks trained on `rows` for 0, 1, ... `epochs` epochs."""
         torch = self.torch
         chunks = torch.from_numpy(np.flatnonzero(held)).to(self.device).split(self.batch_size)
         errors: list[float] = []
@@ -302,7 +310,7 @@ class _Training:
         return self.target.error(nothing if parameters is None else self._outputs(parameters, rows), rows)
 
     def _initial(self, random: Any) -> list[Any]:
-        """Glorot's uniform weights; zeros in the last layer, so that an untrained network says the mean."""
+        """Draw Glorot's uniform weights; zeros in the last layer, so that an untrained network predicts the mean."""
         torch = self.torch
 
         def uniform(rows: int, columns: int, bound: float) -> Any:

@@ -16,14 +16,14 @@ EMBEDDING = 8
 HIDDEN = (128, 64)
 CHUNK_ROWS = 1 << 14
 SMALLEST_SPREAD = 1e-12
-LARGEST_NUMBER = 10.0  # standard deviations: a value far outside of the training range must not decide on its own
+LARGEST_NUMBER = 10.0  # standard deviations: a value far outside the training range must not decide alone
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """From encoded rows to what the network sees.
+    """Map from encoded rows to the network's input.
 
-    `mean`, `spread` float64[p] of the numbers, spread 0 where one does not vary; `gaps` the numbers with an indicator;
+    `mean`, `spread` float64[p] of the numbers, spread 0 if one does not vary; `gaps` are the numbers with an indicator;
     `rows[c]` int32[values + 1] is the embedding row of missing, then of each value of category c.
     """
 
@@ -34,7 +34,8 @@ class Inputs:
 
     @classmethod
     def learn(cls, encoded: Encoded, sizes: list[int], smallest_count: int) -> tuple[Inputs, int]:
-        """And the number of embedding rows. `sizes[c]` counts the values of category c, missing included.
+        """Learn the map; returns the number of embedding rows too. `sizes[c]` counts the values of category c, missing
+        included.
 
         Row c is the out-of-vocabulary item of category c: values, or missing, in fewer than `smallest_count` rows.
         """
@@ -61,11 +62,11 @@ class Inputs:
 
     @property
     def scale(self) -> FloatArray:
-        """float64[p]; infinite where a number did not vary."""
+        """Scale of the numbers, float64[p]; infinite for a number that did not vary."""
         return np.where(self.spread > 0.0, self.spread, np.inf)
 
     def numbers(self, numbers: Float32) -> Float32:
-        """float32[n, p + gaps]."""
+        """Standardise numbers, float32[n, p + gaps]."""
         width, scale = len(self.mean), self.scale
         out = np.empty((len(numbers), width + len(self.gaps)), dtype=np.float32)
         for start in range(0, len(numbers), CHUNK_ROWS):
@@ -77,7 +78,7 @@ class Inputs:
         return out
 
     def looked_up(self, codes: Codes) -> Int32:
-        """int32[n, c]: embedding rows of codes with -1 for missing."""
+        """Look up the embedding rows of codes with -1 for missing, int32[n, c]."""
         out = np.empty(codes.shape, dtype=np.int32)
         for at, rows in enumerate(self.rows):
             out[:, at] = rows[codes[:, at] + 1]

@@ -13,9 +13,11 @@ LEAF = -1
 
 
 def tree_attributes(document: Any, classes: int = 1) -> dict[str, Any]:
-    """Of one score, or of one for each of so many classes, which start at 0. A number goes left where it is below its
-    threshold, a category goes right where it is the one of the split, as in XGBoost; missing goes where the split sends
-    it. Raises InvalidFile for a split over a set of categories, which this project does not train."""
+    """Return the attributes for one score, or for one of each of `classes`, which start at 0.
+
+    As in XGBoost, a number below its threshold goes left, and the category of the split goes right; missing goes to the
+    split's default. Raises InvalidFile for a split over a set of categories, which this project does not train.
+    """
     data = document["learner"]
     base = json.loads(str(data["learner_model_param"]["base_score"]))
     found: dict[str, list[Any]] = {name: [] for name in NODE} | {name: [] for name in TARGET}
@@ -64,7 +66,7 @@ def _add(found: dict[str, list[Any]], number: int, tree: dict[str, Any], target:
         node: tree["categories"][start : start + size]
         for node, start, size in zip(tree["categories_nodes"], starts, sizes, strict=True)
     }
-    # pruned nodes stay in the arrays: only what the root leads to is taken, under new numbers
+    # pruned nodes stay in the arrays: nodes reachable from the root are taken and renumbered
     order, at = [0], 0
     while at < len(order):
         node = order[at]

@@ -1,10 +1,10 @@
-"""Ridge regression, its penalty by empirical Bayes, and logistic regression by steps of it.
+"""Ridge regression, its penalty by empirical Bayes, and logistic regression as a sequence of such.
 
-`scored` maximises the likelihood of what was seen (`training/likelihood.py`) less λ|b|²/2, by Fisher scoring: each step
-is a weighted ridge regression of the working labels f − g/h on the columns, with gradient g and information h of every
-row on its score f. λ goes down a path, and the solution of the largest evidence (Laplace's approximation) is taken: the
-likelihood at it, less λ|b|²/2 and ½ log det(1 + H/λ). So it needs no folds: where the labels say nothing the largest λ
-is taken, and the model predicts the mean.
+`scored` maximises the likelihood of the observed outputs (`training/likelihood.py`) less λ|b|²/2, by Fisher scoring:
+each step is a weighted ridge regression of the working labels f − g/h on the columns, with gradient g and information h
+of every row on its score f. λ decreases along a path, and the solution of the largest evidence (Laplace's
+approximation) is taken: the likelihood at it, less λ|b|²/2 and ½ log det(1 + H/λ). So it needs no folds: if the labels
+are uninformative the largest λ is taken, and the model predicts the mean.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ FloatArray = npt.NDArray[np.float64]
 Chunks = Iterator[tuple[slice, FloatArray]]
 
 PATH = (3.0, *np.arange(1.0, -6.25, -0.5))  # decades of λ, from the largest eigenvalue of the information
-BEHIND = 4.0  # nats of evidence: from there on λ is too small
+BEHIND = 4.0  # nats of evidence: this far below the best, λ is too small
 STEPS, HALVINGS = 25, 12
-SETTLED = 1e-2  # nats: the likelihood tells no coefficients apart that differ by so little
+SETTLED = 1e-2  # nats: coefficients whose likelihoods differ less are equivalent
 
 
 def ridge_penalty(values: FloatArray, along: FloatArray, variance: float) -> float:
-    """λ that makes the labels likeliest when coefficients are drawn from N(0, variance/λ): empirical Bayes.
+    """Choose the λ that makes the labels most likely when coefficients are drawn from N(0, variance/λ): empirical
+    Bayes.
 
     `values` float64[p] are the eigenvalues of the centred Gram matrix, `along` float64[p] the moments in its basis,
     `variance` that of the labels, noise included. For the log link it is the same figure to first order.
@@ -47,11 +48,11 @@ def ridge_penalty(values: FloatArray, along: FloatArray, variance: float) -> flo
 
 @dataclass(frozen=True)
 class Moments:
-    """Σ h x xᵀ and Σ h x (z − mean z) over rows of weight h, both about the weighted means, and what gives the
-    intercept back: the means of the columns x, float64[p], and of z.
+    """Moments Σ h x xᵀ and Σ h x (z − mean z) over rows of weight h, both about the weighted means, with the means of
+    the columns x, float64[p], and of z, which restore the intercept.
 
-    Of fewer rows than columns, A float64[n, p] = √h (x − mean) in `rows` and r = √h (z − mean z): then `gram` is A Aᵀ
-    and `moment` r. The eigenvalues are the same but for zeros, and (AᵀA + λ)⁻¹ Aᵀr = Aᵀ (A Aᵀ + λ)⁻¹ r.
+    For fewer rows than columns, `rows` holds A float64[n, p] = √h (x − mean) and r = √h (z − mean z): then `gram` is A
+    Aᵀ and `moment` r. The eigenvalues are the same except zeros, and (AᵀA + λ)⁻¹ Aᵀr = Aᵀ (A Aᵀ + λ)⁻¹ r.
     """
 
     gram: FloatArray
@@ -83,12 +84,12 @@ class Moments:
         return ridge_penalty(values, along if self.rows is None else along * np.sqrt(values), variance)
 
     def solved(self, penalty: float) -> tuple[float, FloatArray]:
-        """Intercept and coefficients."""
+        """Solve for intercept and coefficients."""
         values, along, vectors = self._spectrum
         return self._back(vectors @ (along / (values + penalty)))
 
     def solved_once(self, penalty: float) -> tuple[float, FloatArray, float]:
-        """The same for one penalty alone, some thirty times as quickly, and log det(1 + gram/penalty)."""
+        """Solve for one penalty alone, some thirty times as quickly; also returns log det(1 + gram/penalty)."""
         from scipy.linalg import cho_factor, cho_solve
 
         if not len(self.gram):
@@ -99,7 +100,7 @@ class Moments:
 
     @property
     def largest(self) -> float:
-        """Eigenvalue of the Gram matrix, 0 without columns."""
+        """Largest eigenvalue of the Gram matrix, 0 without columns."""
         from scipy.linalg import eigvalsh
 
         last = len(self.gram) - 1
@@ -117,8 +118,8 @@ class Moments:
 
 @dataclass(frozen=True)
 class RidgeFit:
-    """`parameters` float64[1 + p], the intercept first, the scores float64[n] that they give, their penalty, and
-    the log of its evidence in nats, but for a constant."""
+    """Fit: `parameters` float64[1 + p], the intercept first, their scores float64[n], their penalty, and the log of its
+    evidence in nats, up to a constant."""
 
     parameters: FloatArray
     score: FloatArray
@@ -129,7 +130,7 @@ class RidgeFit:
 def scored(
     chunks: Callable[[], Chunks], told: RowLikelihood, width: int, progress: Progress
 ) -> tuple[float, FloatArray]:
-    """Intercept and coefficients float64[width] of the score. `progress` is told of every chunk."""
+    """Fit intercept and coefficients float64[width] of the score. `progress` is called for every chunk."""
     constant = np.full(len(told.outputs), told.start)
     best = ridge_fit = RidgeFit(np.concatenate([[told.start], np.zeros(width)]), constant, np.inf, -np.inf)
     largest = 0.0
@@ -148,16 +149,16 @@ def scored(
         best = max(best, ridge_fit, key=lambda one: one.evidence)
         if ridge_fit.evidence < best.evidence - BEHIND:
             break
-    # at the largest penalty nothing was found, and not even a ranking may be left
+    # at the largest penalty nothing was found, and not even a ranking may remain
     nothing = best.penalty >= largest * 10.0 ** PATH[0]
     return float(best.parameters[0]), 0.0 * best.parameters[1:] if nothing else best.parameters[1:]
 
 
 def _maximised(chunks: Callable[[], Chunks], told: RowLikelihood, penalty: float, start: RidgeFit) -> RidgeFit:
-    """The likelihood less the penalty at its maximum, from `start` on, by Fisher scoring."""
+    """Maximise the likelihood less the penalty from `start`, by Fisher scoring."""
 
     def cost(score: FloatArray, parameters: FloatArray) -> float:
-        """In nats."""
+        """Return the cost in nats."""
         ridge = 0.5 * penalty * told.information * float(parameters[1:] @ parameters[1:])
         return float(told.losses(score).sum()) + ridge
 
@@ -171,7 +172,7 @@ def _maximised(chunks: Callable[[], Chunks], told: RowLikelihood, penalty: float
         change = np.empty(len(score))
         for rows, columns in chunks():
             change[rows] = towards[0] + columns @ towards[1:]
-        # through a channel the likelihood is not concave: a step that makes it worse is halved
+        # through a channel the likelihood is not concave: a step that lowers it is halved
         lengths = (0.5**halved for halved in range(HALVINGS))
         tried = ((length, cost(score + length * change, parameters + length * towards)) for length in lengths)
         length, then = next(((length, then) for length, then in tried if then <= now), (0.0, now))

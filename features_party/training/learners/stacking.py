@@ -1,4 +1,4 @@
-"""Weights of models and numbers of trees by out-of-fold error on privatized labels."""
+"""Weights of models and numbers of trees, by out-of-fold error on privatized labels."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ FloatArray = npt.NDArray[np.float64]
 
 SLIGHT = 0.01  # of the error
 TOLD = 3.0
-FIRM = 1e4  # how a sum of 1 outweighs errors
+FIRM = 1e4  # penalty on sums other than 1, relative to errors
 FAINT = 1e-4  # of the labels' standard deviation
 
 
 def stacked(predictions: FloatArray, constants: FloatArray, labels: FloatArray, weights: FloatArray) -> FloatArray:
-    """float64[m] ≥ 0, at most 1 in sum: weights of members float64[n, m] around `constants`, by squared error, shrunk.
+    """Compute shrunk weights float64[m] ≥ 0, at most 1 in sum, of members float64[n, m] around `constants`, by squared
+    error.
 
     Every weight gains about the residual variance σ² by chance, so all shrink by 1 − (weights + 1)·σ²/gain (James and
-    Stein 1961), to 0 where labels tell no model from the constant. Members are shrunk to the mean already: to stretch
-    them would be to believe in chance. Where the sum would be more than 1, it is the best of those with a sum of 1: a
-    member that hardly moves would else, once divided, leave nothing to the others.
+    Stein 1961), to 0 if labels do not distinguish the models from the constant. Members are already shrunk to the mean;
+    stretching them would fit chance. If the sum would exceed 1, the best weights with a sum of 1 are taken: dividing
+    instead would let a member that hardly moves leave nothing to the others.
     """
     from scipy.optimize import nnls
 
@@ -60,13 +61,14 @@ def worthwhile(
     weights: FloatArray,
     noise: float,
 ) -> tuple[set[str], bool]:
-    """The groups of members that the weighted sum needs, and whether labels tell: one after the other is left out, the
-    one that costs least first, while the error on true labels is surely (by a standard error) less than SLIGHT above
-    that of all. None is left out where labels are too few or too noisy to see SLIGHT: what a weight gains by chance,
-    the variance of a label over the rows, must be less even at TOLD standard errors.
+    """Return the groups of members that the weighted sum needs, and whether the labels can decide this.
 
-    `parts` are predictions float64[n] by group; a group that another one `needs` stays as long as that. `noise` is the
-    variance that the labels have from the mechanism.
+    Groups are left out one by one, the cheapest first, while the error on true labels is surely (by a standard error)
+    less than SLIGHT above that of all. None is left out if labels are too few or too noisy to resolve SLIGHT: the gain
+    of a weight by chance, the variance of a label over the rows, must be smaller even at TOLD standard errors.
+
+    `parts` are predictions float64[n] by group; a group that another one `needs` stays as long as that one. `noise` is
+    the variance that the mechanism adds to the labels.
     """
 
     def errors(groups: set[str]) -> FloatArray:
@@ -94,8 +96,11 @@ def worthwhile(
 def best_rounds(
     out: dict[tuple[str, int], FloatArray], constants: FloatArray, labels: FloatArray, w: FloatArray, ruled: int
 ) -> dict[str, int]:
-    """By member: the rule's number of trees, unless another one's out-of-fold error is less by more than the standard
-    error of the difference, then that of the least; 0 for members without."""
+    """Choose the number of trees by member; 0 for members without trees.
+
+    It is the rule's, unless another number's out-of-fold error is lower by more than the standard error of the
+    difference; then that of the least error.
+    """
     errors: dict[str, dict[int, FloatArray]] = {}
     for (name, rounds), predictions in out.items():
         filled = np.where(np.isfinite(predictions), predictions, constants)

@@ -1,8 +1,8 @@
-"""The number of trees: grown until held-out labels no longer say clearly that more of them help.
+"""The number of trees: grown until held-out labels no longer show clearly that more of them help.
 
-Whoever grows a booster for validation looks at it after a few numbers of trees, the STAGES. From the rule's number on
-the next one is grown only while held-out errors have become less by more than their standard error: little noise takes
-many times the rule's trees, much noise takes no tree in vain. Only the first fold decides; others grow as many.
+A booster grown for validation is evaluated after a few numbers of trees, the STAGES. From the rule's number on, the
+next stage is grown only while held-out errors have fallen by more than their standard error: little noise takes many
+times the rule's trees, much noise grows none in vain. Only the first fold decides; others grow as many.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ STAGES = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # of the rule's number of trees
 
 
 def stages_of(ruled: int) -> list[int]:
-    """Numbers of trees, rising."""
+    """Return numbers of trees, rising."""
     return sorted({max(round(ruled * stage), 1) for stage in STAGES})
 
 
 @dataclass
 class Course:
-    """Predictions for held-out rows by more and more trees of one booster; `first` float64[h] are the scores that they
-    add to, None for their own constant."""
+    """Predictions for held-out rows by increasing numbers of trees of one booster.
+
+    `first` float64[h] are the scores that they add to, None for their own constant.
+    """
 
     rows: TreeInput
     first: FloatArray | None
@@ -38,7 +40,7 @@ class Course:
     _trees: int = 0
 
     def after(self, trees: Trees, count: int) -> FloatArray:
-        """float64[h] by the first `count` trees, clipped to the bounds; asked for in rising order."""
+        """Predict with the first `count` trees, float64[h] clipped to the bounds; call in rising order."""
         if self._score is None:
             self._score = trees.scores(self.rows, self.threads, self.first, count)
         elif min(count, trees.count) > self._trees:
@@ -50,7 +52,7 @@ class Course:
 
 @dataclass
 class Growth:
-    """What one booster predicts for `held` at every stage that it reaches, float64[h] by number of trees."""
+    """Predictions of one booster for `held` at every stage that it reaches, float64[h] by number of trees."""
 
     course: Course
     held: Sample
@@ -60,7 +62,7 @@ class Growth:
     _best: FloatArray | None = field(default=None, repr=False)
 
     def enough(self, trees: Trees, count: int) -> bool:
-        """Whether `count` trees are enough."""
+        """Check whether `count` trees are enough."""
         if count not in self.stages:
             return False
         found = self.predictions[count] = self.course.after(trees, count)

@@ -1,8 +1,8 @@
-"""A booster's document, read here before the tree library sees a byte.
+"""Check of a booster's document before the tree library reads it.
 
-XGBoost believes the arrays that it loads: an edited child, feature or segment ends the process, and a cycle never ends.
-So a document is not passed on. Its trees are checked and written anew into the document of an empty booster of the
-library that is installed: what reaches the library was written by this module. What no prediction needs is left behind.
+XGBoost trusts the arrays that it loads: an edited child, feature or segment crashes the process, and a cycle never
+ends. So a document is not passed on. Its trees are checked and written anew into the document of an empty booster of
+the installed library: the library reads only what this module wrote. Members that no prediction needs are left out.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import numpy as np
 
 from features_party.training.reading import FLOAT32, FloatArray, IntArray, listed, number, numbers, wholes
 
-MAX_DEPTH = 64  # the library walks down trees by recursion; the capacity rule stops at 8
+MAX_DEPTH = 64  # the library descends trees by recursion; the capacity rule stops at 8
 NOBODY = (1 << 31) - 1  # the parent of a root
 LEAF = -1
 BASE = re.compile(r"\[?(-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?)\]?", re.ASCII)
 
 
 def checked_document(document: Any, kinds: Sequence[str], sizes: Sequence[int], classes: int = 0) -> bytes:
-    """The document of the same trees, which the library may be given.
+    """Write a safe document of the same trees for the library.
 
-    `kinds` is "q" or "c" per column that the trees see, `sizes` how many codes a column of kind "c" has (0 of others).
-    `classes`: a tree of each in every round, in their order; 0: one tree a round.
-    Raises ValueError, KeyError or TypeError for what is no forest over such columns.
+    `kinds` is "q" or "c" per column of the trees' input, `sizes` the number of codes of a column of kind "c" (0 for
+    others). `classes`: each round has a tree for each, in their order; 0: one tree a round.
+    Raises ValueError, KeyError or TypeError for anything but a forest over such columns.
     """
     learner = document["learner"]
     parameters, booster = learner["learner_model_param"], learner["gradient_booster"]
@@ -71,7 +71,7 @@ def checked_document(document: Any, kinds: Sequence[str], sizes: Sequence[int], 
 
 
 def _objective(classes: int) -> str:
-    """What the document names; the gradients were our own."""
+    """Return the objective that the document names; training used our own gradients."""
     return "multi:softprob" if classes else "reg:squarederror"
 
 
@@ -83,7 +83,7 @@ def _base(text: Any) -> float:
 
 
 def _empty(kinds: Sequence[str], base: float, classes: int) -> Any:
-    """The document of a booster without trees, as the library here writes it."""
+    """Return the document of a booster without trees, as the installed library writes it."""
     import xgboost as xgb
 
     row = np.zeros((1, len(kinds)), np.float32)
@@ -94,7 +94,7 @@ def _empty(kinds: Sequence[str], base: float, classes: int) -> Any:
 
 
 def _tree(tree: Any, at: int, kinds: Sequence[str], sizes: Sequence[int]) -> dict[str, Any]:
-    """A tree with its nodes in the order of their depth; what the root does not lead to is left out."""
+    """Copy a tree with its nodes in order of depth; unreachable nodes are left out."""
     n = len(listed(tree["left_children"]))
     if tree["tree_param"]["num_nodes"] != str(n) or tree["tree_param"]["size_leaf_vector"] not in ("0", "1"):
         raise ValueError("a tree has another number of nodes than it says, or vectors in its leaves")
@@ -148,7 +148,7 @@ def _tree(tree: Any, at: int, kinds: Sequence[str], sizes: Sequence[int]) -> dic
 
 
 def _reached(left: IntArray, right: IntArray) -> IntArray:
-    """The nodes that the root leads to, level by level. Raises ValueError for what is no tree."""
+    """List the nodes reachable from the root, level by level. Raises ValueError for anything but a tree."""
     if not left.size or np.any((left == LEAF) != (right == LEAF)):
         raise ValueError("a node of a tree has one child, or there is none")
     seen = np.zeros(len(left), bool)
@@ -164,7 +164,7 @@ def _reached(left: IntArray, right: IntArray) -> IntArray:
 
 
 def _categories(tree: Any, place: IntArray) -> tuple[IntArray, IntArray]:
-    """Nodes (by their new numbers, rising) that ask for a category, and which one each asks for."""
+    """Return the nodes (new numbers, rising) that split by a category, and the category of each."""
     nodes = wholes(tree["categories_nodes"], 0, len(place) - 1)
     m = len(nodes)
     codes = wholes(tree["categories"], 0, NOBODY, m)

@@ -27,10 +27,10 @@ from label_dp.progress import Progress
 FloatArray = npt.NDArray[np.float64]
 
 ONE_HOT = 64  # values up to which a category is split one value at a time
-LONGER = ((0.0, 1.0), (1.5, 2.0), (3.0, 4.0))  # from so many times the rule's trees on, steps are so much longer
+LONGER = ((0.0, 1.0), (1.5, 2.0), (3.0, 4.0))  # from these multiples of the rule's trees on, steps grow by these factors
 LONGEST = 0.3
 QUICK_FOLDS, QUICKER = 3, 4.0
-AT_ONCE = 1 << 18  # rows that are predicted together: XGBoost takes 8 bytes a value for them
+AT_ONCE = 1 << 18  # rows predicted together: XGBoost takes 8 bytes a value for them
 WATCHED = 40  # times in a training
 MIN_ROWS = 4  # fewer rows than this cannot be split into two leaves that mean anything
 
@@ -44,10 +44,10 @@ def _xgboost() -> Any:
 
 @dataclass(frozen=True)
 class TreeInput:
-    """What the trees see: float32[n, p] `numbers`, then float32[n, c] categories; `kinds` is xgboost's "q" or "c" per
-    column. One array of both is made where it is needed, and not kept.
+    """Input of the trees: float32[n, p] `numbers`, then float32[n, c] categories; `kinds` is xgboost's "q" or "c" per
+    column. The joint array is made when needed, and not kept.
 
-    Small categories go in as they are and are split one value at a time; of large ones the trees see the effects.
+    Small categories enter as they are and are split one value at a time; large ones enter as effects.
     """
 
     numbers: Float32
@@ -79,7 +79,7 @@ class TreeInput:
         return ["q"] * numbers + ["c" if size <= ONE_HOT else "q" for size in sizes]
 
     def matrix(self, rows: slice = slice(None)) -> Float32:
-        """float32[·, p + c]: both, of some rows."""
+        """Join both for some rows, float32[·, p + c]."""
         if self.columns is None:
             return self.numbers[rows]
         return np.hstack([self.numbers[rows], self.columns[rows]])
@@ -87,8 +87,10 @@ class TreeInput:
     def margins(
         self, booster: Any, threads: int, base: FloatArray | None = None, trees: tuple[int, int] = (0, 0)
     ) -> FloatArray:
-        """float64[n], or [n, k], of a booster: the sums of these rounds of its trees (by default all), a few rows at a
-        time. `base` float64[n] are scores that the trees add to, instead of their own constant."""
+        """Sum these rounds of a booster's trees (default: all) in blocks of rows, float64[n] or [n, k].
+
+        `base` float64[n] are scores that the trees add to, instead of their own constant.
+        """
         found = []
         for start in range(0, len(self), AT_ONCE):
             rows = slice(start, start + AT_ONCE)
@@ -98,7 +100,7 @@ class TreeInput:
         return np.concatenate(found).astype(np.float64)
 
     def to_train(self, threads: int, bins: int, labels: FloatArray, weights: FloatArray | None = None) -> Any:
-        """The same in so many bins a number, made once however many boosters learn from these rows."""
+        """Bin the input, with `bins` bins a number, once for all boosters that learn from these rows."""
         if bins not in self._binned:
             self._binned[bins] = _xgboost().QuantileDMatrix(self.matrix(), max_bin=bins, **self._described(threads))
         data = self._binned[bins]
@@ -117,7 +119,7 @@ class TreeInput:
 
 @dataclass(frozen=True)
 class Trees(Learner):
-    """A trained booster in xgboost's own JSON, and the link between its score and a prediction."""
+    """Trained booster in xgboost's own JSON, and the link from its score to a prediction."""
 
     booster: Any
     link: Link | None
@@ -129,8 +131,8 @@ class Trees(Learner):
 
     @classmethod
     def fit(cls, sample: Sample, task: Task, progress: Progress) -> Fit:
-        """One booster of the size that the capacity says; without a tree where held-out outputs do not prefer them to
-        the constant by more than chance."""
+        """Fit one booster of the capacity's size; it has no trees if held-out outputs do not prefer them to the
+        constant by more than chance."""
         capacity = task.capacity
         notes: tuple[str, ...] = ()
         if task.compared and sample.apart >= SMALLEST:
@@ -148,18 +150,18 @@ class Trees(Learner):
         return self.outputs(seen.once(TreeInput.of), threads)
 
     def outputs(self, seen: TreeInput, threads: int = 1, base: FloatArray | None = None, rounds: int = 0) -> FloatArray:
-        """float64[n], unclipped. `base` float64[n] is the score that the trees were trained on top of, if they were;
+        """Predict float64[n], unclipped. `base` float64[n] is the score that the trees were trained on top of, if any;
         `rounds` takes the first trees only."""
         return self.linked(self.scores(seen, threads, base, rounds))
 
     def linked(self, score: FloatArray) -> FloatArray:
-        """The predictions of scores float64[n]."""
+        """Map scores float64[n] to predictions."""
         return _linked(self.link, score)
 
     def scores(
         self, seen: TreeInput, threads: int = 1, base: FloatArray | None = None, rounds: int = 0, first: int = 0
     ) -> FloatArray:
-        """float64[n]: the same before the link, of the trees from `first` on."""
+        """Compute the score before the link, float64[n], of the trees from `first` on."""
         if not len(seen):
             return np.empty(0)
         return seen.margins(self.booster, threads, base, (first, min(rounds, self.count)))
@@ -171,7 +173,7 @@ class Trees(Learner):
         return self.node(graph, tree_ports(graph, ports), None)
 
     def node(self, graph: Graph, matrix: str, base: str | None) -> str:
-        """The same for inputs of trees that are there already, on top of the score `base`."""
+        """Add predictions on top of the score `base` to the graph, from existing tree inputs."""
         attributes = tree_attributes(booster_document(self.booster))
         if base is not None:
             attributes["base_values"] = [0.0]
@@ -184,7 +186,7 @@ class Trees(Learner):
 
     @classmethod
     def from_json(cls, data: dict[str, Any], numbers: int, sizes: list[int]) -> Trees:
-        """Whatever is edited in it, the library is given a forest."""
+        """Parse the output of `as_json`. The library receives a valid forest, however the file was edited."""
         link = read_link(data["link"])
         codes = [0] * numbers + [size - 1 for size in sizes]  # missing has none
         document = checked_document(data["xgboost"], TreeInput.kinds_of(numbers, sizes), codes)
@@ -196,7 +198,7 @@ def _linked(link: Link | None, score: FloatArray) -> FloatArray:
 
 
 def load_booster(document: bytes) -> Any:
-    """Of a checked document. Raises ValueError."""
+    """Load a booster from a checked document. Raises ValueError."""
     xgb = _xgboost()
     booster = xgb.Booster()
     try:
@@ -207,17 +209,17 @@ def load_booster(document: bytes) -> Any:
 
 
 def booster_document(booster: Any) -> Any:
-    """In xgboost's own JSON."""
+    """Return the booster in xgboost's own JSON."""
     return json.loads(bytes(booster.save_raw("json")))
 
 
 def class_scores(booster: Any, seen: TreeInput, k: int, threads: int) -> FloatArray:
-    """float64[n, k] of a booster of k trees a round."""
+    """Compute scores float64[n, k] of a booster of k trees a round."""
     return seen.margins(booster, threads).reshape(-1, k) if len(seen) else np.empty((0, k))
 
 
 def tree_gain(boosters: Sequence[Any], schema: FeatureSchema) -> dict[str, float]:
-    """Shares of the total gain by feature, largest first."""
+    """Return shares of the total gain by feature, largest first."""
     names = [*schema.number_names, *schema.category_names]
     gain: dict[str, float] = {}
     for booster in boosters:
@@ -229,7 +231,7 @@ def tree_gain(boosters: Sequence[Any], schema: FeatureSchema) -> dict[str, float
 
 
 def tree_ports(graph: Graph, ports: Ports) -> str:
-    """What the trees see, as one value of an ONNX graph."""
+    """Return the trees' input as one value of an ONNX graph."""
     seen = list(ports.numbers)
     for index, effects in zip(ports.index, ports.effects, strict=True):
         table = np.array([np.nan, *range(len(effects) - 1)]) if len(effects) <= ONE_HOT else effects
@@ -239,9 +241,12 @@ def tree_ports(graph: Graph, ports: Ports) -> str:
 
 @dataclass(frozen=True)
 class Boosting:
-    """`bag`: each sees other rows and columns tree by tree; `base` float64[n], the score that the trees add to (the log
-    of a prediction for poisson) instead of a constant; `told`, gradients by the channels, which come without a base;
-    `capacity` instead of the task's; `enough` is asked after each tree whether so many will do."""
+    """Options of one booster.
+
+    `bag`: other rows and columns tree by tree. `base` float64[n]: the score that the trees add to (the log of a
+    prediction for poisson) instead of a constant. `told`: gradients by the channels, which come without a base.
+    `capacity`: instead of the task's. `enough`: called after each tree with the number of trees; True stops.
+    """
 
     bag: int = 0
     base: FloatArray | None = None
@@ -251,7 +256,7 @@ class Boosting:
 
 
 def fit_trees(seen: TreeInput, sample: Sample, task: Task, boosting: Boosting, progress: Progress) -> Trees:
-    """Trees for squared, absolute or poisson loss. Deterministic."""
+    """Fit trees for squared, absolute or poisson loss. Deterministic."""
     labels, weights = sample.labels, sample.weights
     capacity = boosting.capacity or task.capacity
     loss = Objective.of(sample, task, boosting.told)
@@ -282,14 +287,16 @@ def fit_trees(seen: TreeInput, sample: Sample, task: Task, boosting: Boosting, p
 
 
 def tree_scores(seen: ModelInput, sample: Sample, task: Task, progress: Progress) -> Callable[[ModelInput], FloatArray]:
-    """The scores of trees of the task's capacity, grown on these rows."""
+    """Grow trees of the task's capacity on these rows; returns their score function."""
     body = fit_trees(TreeInput.of(seen), sample, task, Boosting(told=task.told), progress)
     return lambda later: body.scores(TreeInput.of(later), task.threads)
 
 
 def left_by_trees(sample: Sample, task: Task) -> FloatArray:
-    """float64[n]: labels less what trees predict that did not see the row. Fewer trees than the rule's take longer
-    steps, which is nearly as good."""
+    """Return labels less the predictions of trees that did not see the row, float64[n].
+
+    Fewer trees than the rule's take longer steps, which is nearly as good.
+    """
     fold = dealt(sample.draws, QUICK_FOLDS, "left by trees")
     steps, rounds = task.capacity.learning_rate * QUICKER, round(task.capacity.rounds / QUICKER)
     quick = {"learning_rate": min(steps, LONGEST), "rounds": max(rounds, 1)}
@@ -305,7 +312,7 @@ def left_by_trees(sample: Sample, task: Task) -> FloatArray:
 
 
 def parameters_of(capacity: Capacity) -> dict[str, Any]:
-    """XGBoost's, for boosters of this capacity."""
+    """Return XGBoost's parameters for boosters of this capacity."""
     return {
         "tree_method": "hist",
         "max_depth": capacity.depth,
@@ -332,8 +339,11 @@ def boosted(
     enough: Callable[[Any, int], bool] = lambda _model, _count: False,
     error: Callable[[FloatArray], float] | None = None,
 ) -> Any:
-    """A booster of the size that the capacity says, or of so many `rounds`, or of as many as are `enough`; none where
-    nothing can be split. `error`, of the scores of all rows, is what whoever watches is told."""
+    """Grow a booster of the capacity's size, of `rounds` rounds, or until `enough`; without trees if nothing can be
+    split.
+
+    `error` maps the scores of all rows to the figure reported to `watch`.
+    """
     most = capacity.rounds if rounds is None else rounds
     most = most if data.num_row() >= MIN_ROWS and data.num_col() else 0
     parameters = parameters_of(capacity) | {"nthread": openmp_threads(task.threads)}
@@ -344,12 +354,12 @@ def boosted(
         return max(min(capacity.learning_rate * longer, LONGEST), capacity.learning_rate)
 
     xgb = _xgboost()
-    # what `xgboost.train` does, which looks for metrics and sets rates anew after every tree
+    # a leaner `xgboost.train`, which looks for metrics and sets rates anew after every tree
     booster, step = xgb.Booster(parameters | settings, [data]), capacity.learning_rate
     for tree in range(most):
         booster.update(data, tree, objective)
         progress(f"tree {tree + 1} of {most}", (tree + 1) / most)
-        if error is not None and tree % every == 0:  # scores of the rows trained on are there already
+        if error is not None and tree % every == 0:  # scores of the training rows are available already
             task.watch(tree + 1, error(booster.predict(data, output_margin=True).astype(np.float64)))
         if enough(booster, tree + 1):
             break

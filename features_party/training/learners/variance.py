@@ -1,11 +1,12 @@
 """Empirical Bayes for additive models: every block of coefficients with a variance of its own, by marginal likelihood.
 
 z = intercept + Σ_b T_b[level_b]·w_b + e, w_b ~ N(0, τ_b²), e ~ N(0, σ²/weight). T_b[levels, r] is the square root of
-the block's prior covariance over its levels, so that neighbouring bins of a number share what they say. The products of
-two blocks are sums over pairs of levels, never over a design matrix: the time is rows × blocks², whatever the levels.
+the block's prior covariance over its levels, so that neighbouring bins of a number share information. The products of
+two blocks are sums over pairs of levels, never over a design matrix: the time is rows × blocks², for any number of
+levels.
 
-The fixed point is MacKay's (1992): τ² = |w|²/γ with γ the block's effective number of coefficients; a block that the
-labels say nothing about dies out by itself, which is what protects the model at a small ε.
+The fixed point is MacKay's (1992): τ² = |w|²/γ with γ the block's effective number of coefficients; a block without
+support in the labels vanishes by itself, which protects the model at a small ε.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ SMALLEST_SHARE = 1e-7  # of the signal: below it a block is dead
 
 @dataclass(frozen=True)
 class Block:
-    """`places` int[n] of the rows, and `roots` float64[levels, r]."""
+    """Block: `places` int[n] of the rows, and `roots` float64[levels, r]."""
 
     places: npt.NDArray[np.integer]
     roots: FloatArray
@@ -53,7 +54,8 @@ class Moments:
 def moments(
     blocks: list[Block], labels: FloatArray, weights: FloatArray | None, report: Callable[[float], None]
 ) -> Moments:
-    """Of labels float64[n] under row weights of any scale. `report` is told the share of the blocks behind."""
+    """Compute the moments of labels float64[n] under row weights of any scale. `report` receives the share of finished
+    blocks."""
     w = np.ones(len(labels)) if weights is None else weights
     total = float(w.sum())
     mean = float(w @ labels) / total
@@ -80,7 +82,8 @@ def moments(
 
 @dataclass(frozen=True)
 class Posterior:
-    """Means of the coefficients float64[p], the variances τ_b² of the blocks, and the residual variance σ²."""
+    """Posterior: means of the coefficients float64[p], the variances τ_b² of the blocks, and the residual variance
+    σ²."""
 
     coefficients: FloatArray
     block_variances: FloatArray
@@ -95,7 +98,8 @@ def empirical_bayes(
     iterations: int,
     report: Callable[[float], None] = lambda _share: None,
 ) -> Posterior:
-    """Fixed point from block variances `start` and residual variance `residual`. `signal` bounds a block's variance."""
+    """Iterate to the fixed point from block variances `start` and residual variance `residual`. `signal` bounds a
+    block's variance."""
     from scipy.linalg import cho_factor, cho_solve, lapack
 
     sizes = np.diff(data.starts)
@@ -116,7 +120,7 @@ def empirical_bayes(
         found = root * cho_solve(factor, root * data.along[alive] / sigma2, check_finite=False)
         coefficients[alive] = found
         inverse, _ = lapack.dpotri(factor[0], lower=1)
-        told = np.zeros(len(data.along))  # 1 where the labels decide a coefficient, 0 where its prior does
+        told = np.zeros(len(data.along))  # 1 if the labels decide a coefficient, 0 if its prior does
         told[alive] = 1.0 - np.diag(inverse)
         per_block = np.add.reduceat(np.append(told, 0.0), data.starts[:-1]) * (sizes > 0)
         squares = np.add.reduceat(np.append(coefficients**2, 0.0), data.starts[:-1]) * (sizes > 0)
