@@ -1,4 +1,4 @@
-"""A model's card: the labels it learned from, their cost, their correction, and what it may claim."""
+"""A model's card: the labels it learned from, their cost, their correction, and its claims."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ REHEARSED = "trained on a rehearsal: its labels are made up, so it predicts noth
 def epsilon_by_population(
     messages: Iterable[dict[str, Any]], answer: Answer | None = None, keys: KeyFamilies | None = None
 ) -> list[dict[str, Any]]:
-    """ε (and δ) per example of each population by EPSILON_RULE; per unit too where all name one unit column.
+    """List ε (and δ) per example of each population by EPSILON_RULE; per unit too if all messages name one unit column.
 
-    `messages` as a card lists them, rehearsals at no ε; `answer` is of one batch too, beside its releases. `keys`
-    that handed over to each other are one labels party's.
+    `messages` are as a card lists them, rehearsals at no ε. `answer` is of one batch too, counted beside its releases.
+    `keys` that handed over to each other are one labels party's.
     """
     of: dict[tuple[str, str], list[dict[str, Any]]] = {}
     keys = keys or KeyFamilies()
@@ -70,7 +70,7 @@ def _population(entries: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _unit(units: list[dict[str, Any]], epsilon: Epsilon) -> dict[str, Any] | None:
-    """c·ε, since no more than c of a person's examples are in the population, in whichever batches."""
+    """Return c·ε, since at most c of a person's examples are in the population, in any of its batches."""
     most = [unit["max_examples"] for unit in units]
     if None in most or len({unit["column"] for unit in units}) > 1:
         return None
@@ -83,7 +83,7 @@ def _answer(answer: Answer) -> dict[str, Any]:
 
 
 class Source(Protocol):
-    """What a card says of a join."""
+    """Members of a card that come from a join."""
 
     @property
     def messages(self) -> tuple[AcceptedMessage, ...]: ...
@@ -104,8 +104,10 @@ def build_card(
     seconds: float,
     keys: KeyFamilies | None = None,
 ) -> dict[str, Any]:
-    """All members of `card.json` besides its format and the digest of the model. `estimate`: or a sentence why there
-    is none; `seconds` is how long it took."""
+    """Build all members of `card.json` besides its format and the digest of the model.
+
+    `estimate` is the error estimate, or the reason for its absence; `seconds` is the duration of the training.
+    """
     first = joined.messages[0].manifest
     aloud = [] if joined.counts.unmatched_warning is None else [joined.counts.unmatched_warning]
     messages = [
@@ -152,13 +154,13 @@ def build_card(
 
 
 def summary(card: dict[str, Any]) -> dict[str, Any]:
-    """What tells a model from others in a list."""
+    """Return the members that identify a model in a list."""
     epsilon = [{"name": e["name"], "epsilon_per_example": e["epsilon_per_example"]} for e in card["epsilon"]]
     return {"label": card["label"], "epsilon": epsilon, "explained": explained(card["report"])}
 
 
 def explained(report: dict[str, Any]) -> float | None:
-    """Estimated share of the labels' variance, without noise, by which the squared error is below the constant's."""
+    """Estimate the share of the labels' variance, without noise, by which the squared error is below the constant's."""
     estimate, variance = report["error_estimate"], float(report["label_variance"] - report["noise_variance"])
     if estimate is None or estimate.get("mse_below_constant") is None or variance <= 0:
         return None
@@ -166,7 +168,7 @@ def explained(report: dict[str, Any]) -> float | None:
 
 
 def _why(estimate: ErrorEstimate | ClassMetrics | str | None) -> str:
-    """How the error was estimated, or why it was not."""
+    """Say how the error was estimated, or why it was not."""
     if isinstance(estimate, str):
         return estimate
     if estimate is not None:
@@ -178,7 +180,7 @@ def _why(estimate: ErrorEstimate | ClassMetrics | str | None) -> str:
 
 
 def of_message(manifest: Manifest, digest: str) -> dict[str, Any]:
-    """What a card lists of a message, without its correction."""
+    """Return a card's members about a message, without its correction."""
     return described(manifest) | {
         "release": manifest.id,
         **({"rehearsal": True} if isinstance(manifest, Rehearsal) else {}),

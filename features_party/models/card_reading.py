@@ -1,4 +1,4 @@
-"""Refusals of edited cards: a card's digest is of the model's file, nothing vouches for the card itself."""
+"""Refusals of edited cards: a card's digest is of the model's file; nothing authenticates the card itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from label_dp.errors import InvalidFile
 
 @contextmanager
 def reading_card() -> Iterator[None]:
-    """Whatever an edited card breaks in the body is one refusal. Raises InvalidFile."""
+    """Turn any error of the body on an edited card into one refusal. Raises InvalidFile."""
     try:
         yield
     except (KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError, UndefinedError):

@@ -1,4 +1,4 @@
-"""A model's card as Markdown, for people: what it learned from, what that cost, what it may claim."""
+"""A model's card as Markdown, for people: its data, its cost and its claims."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ SHOWN_FEATURES, SHOWN_STATISTICS = 30, 12
 
 @reading_card()
 def card_markdown(card: dict[str, Any]) -> str:
-    """Sections for what the card has: in a program of its own a model may have a part of one. Raises InvalidFile."""
+    """Write sections for the members that the card has; a model trained in a program of its own may lack some. Raises
+    InvalidFile."""
     parts = [f"# Model card: {_plain(card.get('label', 'label'))}", _facts(card)]
     for title, part in (
         ("Labels it was trained on", _messages(card)),
@@ -142,7 +143,8 @@ def _capacity(card: dict[str, Any]) -> list[str]:
 
 
 def members_text(members: list[dict[str, Any]]) -> str:
-    """Weight and name of an ensemble's members, and how many trees they have; boosters of one kind are one member."""
+    """List weight and name of an ensemble's members, and how many trees they have; boosters of one kind are one
+    member."""
     return ", ".join(_member(list(same)) for _, same in itertools.groupby(members, lambda m: (m["name"], m["trees"])))
 
 
@@ -154,7 +156,7 @@ def _member(same: list[dict[str, Any]]) -> str:
 
 
 def features_section(card: dict[str, Any]) -> list[str]:
-    """Lines about the features and what was made of them; none without any."""
+    """Write lines about the features and the inputs made of them; none without any."""
     importance = card.get("importance", {})
     rows = [
         [f["name"], f["kind"], f.get("values", ""), _share(importance, _inputs(f))] for f in card.get("features", [])
@@ -172,7 +174,7 @@ def features_section(card: dict[str, Any]) -> list[str]:
 
 
 def _inputs(feature: dict[str, Any]) -> list[str]:
-    """Under what names the importance has a column: a date counts by its parts."""
+    """List the names under which the importance has a column: a date counts by its parts."""
     name = feature["name"]
     return [f"{name}.{part}" if part else name for part in PARTS.get(feature["kind"], ())] or [name]
 
@@ -183,7 +185,7 @@ def _share(importance: dict[str, float], names: list[str]) -> str:
 
 
 def _statistics(statistics: list[dict[str, Any]], importance: dict[str, float]) -> list[str]:
-    """Those of the largest shares."""
+    """List the statistics of the largest shares."""
     if not statistics:
         return []
     ranked = sorted(statistics, key=lambda s: -importance.get(s["name"], 0.0))
@@ -194,7 +196,7 @@ def _statistics(statistics: list[dict[str, Any]], importance: dict[str, float]) 
 
 
 def statistics_text(statistics: list[dict[str, Any]]) -> str:
-    """How many numbers were made of which large categories."""
+    """Say how many numbers were made of which large categories."""
     columns = ", ".join(dict.fromkeys(s["column"] for s in statistics))
     return f"{len(statistics)} more numbers were made, without labels, of {columns}"
 
@@ -205,5 +207,5 @@ def _table(columns: list[str], rows: list[list[Any]]) -> list[str]:
 
 
 def _plain(value: Any) -> str:
-    """Names come from messages and tables: they must not become markup, hide text or turn its direction."""
+    """Escape names from messages and tables: they must not become markup, hide text or turn its direction."""
     return SPECIAL.sub(r"\\\1", "".join(c if c.isprintable() else " " for c in str(value)))

@@ -1,4 +1,4 @@
-"""Models side by side: what each learned from, what that cost, and how much better than a constant it is."""
+"""Models side by side: the data and cost of each, and its gain over a constant."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ MOST = 20
 
 @reading_card()
 def compare(saved: Sequence[tuple[str, SavedModel]]) -> dict[str, Any]:
-    """A table of two or more (name, model). Raises InvalidInput where their label or its domain differ,
-    InvalidFile for a damaged card."""
+    """Tabulate two or more (name, model).
+
+    Raises InvalidInput if their label or its domain differ, InvalidFile for a damaged card.
+    """
     cards = [(name, one.card) for name, one in saved]
     if not 2 <= len(cards) <= MOST:
         raise InvalidInput(f"Compare 2 to {MOST} models.")

@@ -1,4 +1,4 @@
-"""Evaluating and predicting on files. Evaluation on true labels exists on files only, never as a call."""
+"""Evaluation and prediction on files. Evaluation on true labels exists on files only, never as a call."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FloatArray = npt.NDArray[np.float64]
-MIN_ROWS = 30  # below it a normal interval says nothing
+MIN_ROWS = 30  # below it a normal interval is not valid
 
 
 def evaluate(
     saved: SavedModel, examples: Path, label_column: str, *, clip: bool = False, threads: int = 1
 ) -> dict[str, Any]:
-    """rows, mse, mae, poisson (None where a label is negative) and constant_mse, over a file with true labels.
+    """Compute rows, mse, mae, poisson (None if any label is negative) and constant_mse over a file with true labels.
 
     Labels are compared as they are in the file; with `clip` they are first clipped to the model's domain. constant_mse
-    is the error of predicting the corrected training mean for everybody. A domain of two values adds the members of
+    is the error of predicting the corrected training mean for every row. A domain of two values adds the members of
     `training.probabilities`. A model of classes has those of `training.class_metrics` instead. Raises InvalidTable,
     InvalidRows.
     """
@@ -80,7 +80,7 @@ def evaluate(
 
 
 def _probability_metrics(saved: SavedModel, predictions: FloatArray, labels: FloatArray) -> dict[str, object]:
-    """Nothing for a domain that has more than two values, or none."""
+    """Return the metrics of probabilities; none for a domain of more than two values, or without a domain."""
     domain = _domain(saved)
     if domain is None or domain.k != 2:
         return {}
@@ -108,10 +108,11 @@ def _class_metrics(
 def evaluate_on_messages(
     saved: SavedModel, messages: list[AcceptedMessage], table: FeatureTable, *, threads: int = 1
 ) -> dict[str, Any]:
-    """The error on accepted hold-out messages without true labels (see `training.holdout`), with joined counts.
+    """Estimate the error on accepted hold-out messages without true labels (see `training.holdout`), with joined
+    counts.
 
-    Raises InvalidInput (another label or domain than the model's), InvalidMechanism (no estimate from
-    such a channel), InvalidTable (too few rows met).
+    Raises InvalidInput (another label or domain than the model's), InvalidMechanism (no estimate from such a channel),
+    InvalidTable (too few rows joined).
     """
     check_one_label(messages)
     population, domain = messages[0].manifest.population, messages[0].manifest.domain.as_json()
@@ -152,8 +153,10 @@ def evaluate_on_messages(
 
 
 def true_labels(saved: SavedModel, examples: Path, label_column: str) -> tuple[pa.Table, FloatArray]:
-    """The rows of a file and their true labels float64[n], of named classes their codes (−1: another name). Raises
-    InvalidTable, InvalidRows."""
+    """Read the rows of a file and their true labels float64[n], of named classes their codes (−1: another name).
+
+    Raises InvalidTable, InvalidRows.
+    """
     table = read_table(examples, text_columns=None)
     require_columns(table.column_names, [label_column], str(examples))
     if table.num_rows == 0:
@@ -171,7 +174,7 @@ def true_labels(saved: SavedModel, examples: Path, label_column: str) -> tuple[p
 
 
 def finite(column: Any, name: str, what: str) -> FloatArray:
-    """A column of finite numbers float64[n]. Raises InvalidTable, InvalidRows."""
+    """Read a column of finite numbers float64[n]. Raises InvalidTable, InvalidRows."""
     rule = f"a {what} must be a finite number"
     found = np.asarray(numbers(column, name, rule).to_numpy(zero_copy_only=False), dtype=np.float64)
     bad = np.flatnonzero(~np.isfinite(found))
@@ -182,14 +185,14 @@ def finite(column: Any, name: str, what: str) -> FloatArray:
 
 @dataclass(frozen=True)
 class Predicted:
-    """How many rows were predicted, and how many cells of a column held a category that training did not see."""
+    """Number of predicted rows, and by column the number of cells with a category that training did not see."""
 
     rows: int
     unknown_categories: dict[str, int]
 
 
 def unknown_text(column: str, cells: int, rows: int) -> str:
-    """The sentence about unknown categories of a column."""
+    """Describe the unknown categories of a column in a sentence."""
     hold = "cell holds a category" if cells == 1 else "cells hold categories"
     return f"column '{column}': {cells:,} of {rows:,} {hold} that training did not see; they count as missing."
 
@@ -204,9 +207,12 @@ def predict_file(
     threads: int = 1,
     force: bool = False,
 ) -> Predicted:
-    """Write id and `prediction` for every row of a feature file, in its order. Of classes the likeliest, and a column
-    `probability_…` for each; a column `quantile_…` for each of `quantiles`. Raises InvalidTable where the id column has
-    the name of one, InvalidInput for a model that knows no quantiles."""
+    """Write id and `prediction` for every row of a feature file, in its order.
+
+    For classes the prediction is the likeliest, with a column `probability_…` for each; `quantiles` adds a column
+    `quantile_…` for each. Raises InvalidTable if the id column has the name of an output column, InvalidInput for a
+    model without quantiles.
+    """
     writable(out, force)
     file = FeatureFile.open(features, id_column)
     rows, unknown, start = _distinct_ids(file), Counter[str](), 0
@@ -222,7 +228,7 @@ def predict_file(
 
 
 def _distinct_ids(file: FeatureFile) -> int:
-    """How many they are. Raises InvalidRows (one is bad, or occurs twice)."""
+    """Count the ids. Raises InvalidRows (one is bad, or occurs twice)."""
     import pyarrow as pa
 
     ids = pa.chunked_array([part.cast(pa.large_string()) for part in file.ids()], pa.large_string()).combine_chunks()
@@ -233,7 +239,7 @@ def _distinct_ids(file: FeatureFile) -> int:
 def _predicted(
     saved: SavedModel, table: pa.Table, id_column: str, quantiles: Sequence[float], threads: int
 ) -> tuple[pa.Table, dict[str, int]]:
-    """The predictions, and the unknown cells by column."""
+    """Return the predictions, and the unknown cells by column."""
     import pyarrow as pa
 
     ids = canonical_ids(table[id_column], id_column)
@@ -255,7 +261,7 @@ def _predicted(
 
 
 def likeliest(classes: Domain, predictions: FloatArray) -> npt.NDArray[Any]:
-    """The class, float64[n] or its name str[n], of the largest probability of each row of float64[n, k]; of equal ones
-    the first."""
+    """Return the class, float64[n] or its name str[n], of the largest probability of each row of float64[n, k]; the
+    first of equal ones."""
     found: npt.NDArray[Any] = named_or_numbers(classes)[predictions.argmax(axis=1)]
     return found

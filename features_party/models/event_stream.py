@@ -1,4 +1,4 @@
-"""A training's changes as server-sent events: resumable, with heartbeats, no more streams than the service can hold."""
+"""A training's changes as server-sent events: resumable, with heartbeats, limited in number by the service."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from label_dp.errors import LabelDPError, Unavailable
 
 POLL_SECONDS = 0.25
 HEARTBEAT_SECONDS = 15.0
-LONGEST_SECONDS = 3600.0  # then the client comes back with Last-Event-ID; a forgotten stream ends
+LONGEST_SECONDS = 3600.0  # then the client reconnects with Last-Event-ID; an abandoned stream ends
 RECONNECT_MILLISECONDS = 2000
 MOST_STREAMS = 100
 SHOWN = ("state", "step", "share", "model", "problem")
@@ -30,14 +30,14 @@ Look = Callable[[], dict[str, Any]]
 
 @dataclass
 class Streams:
-    """How many are open in this process, and whether it is about to end: a stream must not hold it up."""
+    """Open streams of this process, and whether it is about to end: a stream must not delay that."""
 
     stopping: Callable[[], bool]
     open: int = 0
 
 
 class EventStream(EventSourceResponse):
-    """Counts itself for as long as it is being sent, however that ends."""
+    """Response that counts as open while it is sent, however that ends."""
 
     def __init__(self, streams: Streams, content: AsyncIterator[bytes]) -> None:
         super().__init__(content, headers=HEADERS)
@@ -52,13 +52,13 @@ class EventStream(EventSourceResponse):
 
 
 def event_stream(streams: Streams, look: Look, row: dict[str, Any], last: str | None) -> Response:
-    """The stream from `row` on, or 204 where the client has seen the end. Raises Unavailable when there are too many.
+    """Stream from `row` on, or answer 204 if the client has seen the end. Raises Unavailable if there are too many.
 
-    `last` is the client's Last-Event-ID; what is no revision of ours counts as none.
+    `last` is the client's Last-Event-ID; a value that is not a revision of ours counts as none.
     """
     seen = int(last) if last is not None and last.isdecimal() and len(last) < 10 else 0
     if row["state"] in ENDED and seen >= row["revision"]:
-        return Response(status_code=204)  # tells a browser's EventSource to stop coming back
+        return Response(status_code=204)  # tells a browser's EventSource to stop reconnecting
     if streams.open >= MOST_STREAMS:
         raise Unavailable(f"{MOST_STREAMS} event streams are open; ask for the training's state instead, or try later.")
     return EventStream(streams, _events(streams, look, row, seen))
@@ -80,7 +80,7 @@ async def _events(streams: Streams, look: Look, row: dict[str, Any], seen: int) 
         try:
             row = await run_in_threadpool(look)
         except LabelDPError:
-            return  # the client comes back, and is told why in a problem body
+            return  # the client reconnects, and gets the reason in a problem body
 
 
 def _event(row: dict[str, Any]) -> bytes:

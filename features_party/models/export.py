@@ -28,7 +28,7 @@ EPOCH = (1980, 1, 1, 0, 0, 0)  # the same model gives the same bytes
 
 
 def as_xgboost(saved: SavedModel) -> bytes:
-    """A zip: `booster.json` for `xgboost.Booster(model_file=…)`, `encoding.json`, and the card.
+    """Build a zip: `booster.json` for `xgboost.Booster(model_file=…)`, `encoding.json`, and the card.
 
     Raises InvalidInput for a model without trees, of several boosters, and for a calibrated one.
     """
@@ -65,9 +65,9 @@ def as_xgboost(saved: SavedModel) -> bytes:
 
 
 def as_onnx(saved: SavedModel) -> bytes:
-    """An ONNX file from raw columns to predictions inside the domain, through the map of a calibrated model.
+    """Build an ONNX file from raw columns to predictions inside the domain, through the map of a calibrated model.
 
-    Raises InvalidInput where `onnx` is missing.
+    Raises InvalidInput if `onnx` is missing.
     """
     try:
         from features_party.models.onnx_graph import onnx_model
@@ -80,7 +80,7 @@ def _json(data: Any) -> bytes:
     return json.dumps(data, ensure_ascii=False, allow_nan=False, indent=1).encode()
 
 
-# by name: how it is made, its media type, the end of its file name
+# by name: its function, its media type, its file suffix
 FORMATS: dict[str, tuple[Callable[[SavedModel], bytes], str, str]] = {
     "xgboost": (as_xgboost, "application/zip", ".xgboost.zip"),
     "onnx": (as_onnx, "application/vnd.onnx", ".onnx"),
@@ -89,7 +89,7 @@ FORMATS: dict[str, tuple[Callable[[SavedModel], bytes], str, str]] = {
 
 @reading_card()
 def export(saved: SavedModel, form: str) -> bytes:
-    """The bytes of one of FORMATS. Raises InvalidInput; InvalidFile for a damaged card."""
+    """Return the bytes of one of FORMATS. Raises InvalidInput; InvalidFile for a damaged card."""
     if form not in FORMATS:
         raise InvalidInput(f"There is no export format '{form}'; choose one of {', '.join(FORMATS)}.")
     return FORMATS[form][0](saved)

@@ -1,5 +1,5 @@
-"""A model on disk: a folder with `model.json` (all that predicts), `card.json` (where it comes from) and `card.md` (the
-same for people). No pickle."""
+"""A model on disk: a folder with `model.json` (all that predicts), `card.json` (its origin) and `card.md` (the same for
+people). No pickle."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SavedModel:
 def save_model(folder: Path, model: TrainedModel, card: dict[str, Any]) -> dict[str, Any]:
     """Write the files to a temporary folder beside `folder` and rename; returns the card as written.
 
-    An empty folder is taken; anything else there is a Conflict. Raises InvalidFile where it cannot be written.
+    An empty folder is replaced; anything else there is a Conflict. Raises InvalidFile if it cannot be written.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Conflict(f"'{folder}' exists and is not empty; choose another --out or remove it.")
@@ -59,7 +59,7 @@ def save_model(folder: Path, model: TrainedModel, card: dict[str, Any]) -> dict[
 
 
 def load_model(folder: Path) -> SavedModel:
-    """Read and check a model folder. Raises InvalidFile for what is missing, damaged or newer than this software."""
+    """Read and check a model folder. Raises InvalidFile for a missing, damaged or newer one."""
     card_bytes, data = _read(folder, CARD_FILE), _read(folder, MODEL_FILE)
     card = _parse(card_bytes, CARD_FILE)
     if card.get("format") != CARD_FORMAT or type(card.get("version")) is not int:
@@ -83,7 +83,7 @@ def _read(folder: Path, name: str) -> bytes:
 
 
 def _refuse_large(data: bytes, path: Path, name: str) -> None:
-    """Before anything is built of it. Raises InvalidFile."""
+    """Refuse a file before anything is built of it. Raises InvalidFile."""
     if len(data) > MAX_BYTES[name] or decoded_bytes(data) > MOST_DECODED:
         raise InvalidFile(
             f"'{path}' is too large to be part of a model, which has at most {MAX_BYTES[name] >> 20} MiB and takes at "

@@ -1,7 +1,7 @@
-"""Trainings asked for over REST: accepted → running → succeeded, failed or cancelled, surviving a restart.
+"""Trainings requested over REST: accepted → running → succeeded, failed or cancelled, surviving a restart.
 
-Whoever holds the home's worker lock puts what a dead worker left running back in line; a training that was begun three
-times fails with a problem. Cancelling and finishing are one transaction each: the first one decides.
+The holder of the home's worker lock requeues the trainings of a dead worker; a training that was begun three times
+fails with a problem. Cancelling and finishing are one transaction each: the first one decides.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ SHOWN = [column for column in t.c if column.name not in ("cancel_requested", "lo
 
 
 class Cancelled(Exception):
-    """Ends a training from within its progress reports."""
+    """Exception that ends a training from within its progress reports."""
 
     outcome = CANCELLED_STEP
 
 
 class Stopped(Exception):
-    """Ends a training because the service ends."""
+    """Exception that ends a training because the service ends."""
 
     outcome = STOPPED
 
@@ -71,7 +71,7 @@ class Trainings:
     clock: Clock
 
     def request(self, wanted: Training, call: IdempotentCall = NO_KEY) -> dict[str, Any]:
-        """Put a training in line after checking what can be checked now. Raises NotFound, InvalidInput, Conflict.
+        """Queue a training after checking all that can be checked now. Raises NotFound, InvalidInput, Conflict.
 
         The same `call` again has the same answer, and no effect.
         """
@@ -89,7 +89,7 @@ class Trainings:
         row = {
             "id": training_id,
             "state": ACCEPTED,
-            # by digest too: which messages are meant is settled now, whatever is accepted until the training runs
+            # by digest too: this fixes the messages, whatever is accepted until the training runs
             "request": wanted.model_dump(exclude={"name", "note"}) | {"digests": [m.digest for m in messages]},
             "step": "waiting",
             "share": 0.0,
@@ -100,7 +100,7 @@ class Trainings:
         }
 
         def effect(connection: Connection) -> Reply:
-            # it may have been deleted since it was looked at
+            # it may have been deleted since it was read
             if connection.execute(sa.select(tables.feature_tables.c.id).filter_by(id=table)).first() is None:
                 raise NotFound(f"There is no feature table '{table}'.")
             connection.execute(sa.insert(t).values(**row))
@@ -111,7 +111,7 @@ class Trainings:
         return asked
 
     def get(self, training_id: str) -> dict[str, Any]:
-        """State, progress, request, and the model or the problem. Raises NotFound."""
+        """Return state, progress, request, and the model or the problem. Raises NotFound."""
         return self.database.read("training.get", lambda c: self._get(c, training_id))
 
     @staticmethod
@@ -122,19 +122,19 @@ class Trainings:
         return dict(row._mapping)
 
     def losses(self, training_id: str) -> Any:
-        """Its loss curves as far as they are known: each with its name, and places with losses."""
+        """Return its loss curves so far: each with its name, and places with losses."""
         query = sa.select(t.c.losses).where(t.c.id == training_id)
         return self.database.read("training.losses", lambda c: c.execute(query).scalar()) or []
 
     def list(self, page: Page, state: str | None = None) -> Listing:
-        """Trainings by the time they were asked for, perhaps of one state only."""
+        """List trainings by the time of the request, optionally of one state only."""
         query = sa.select(*SHOWN) if state is None else sa.select(*SHOWN).where(t.c.state == state)
         return self.database.read("training.list", lambda c: select_page(c, query, t.c.created, t.c.id, page))
 
     def cancel(self, training_id: str) -> dict[str, Any]:
-        """End a training: at once while it waits, at its next report while it runs; nothing of it is kept.
+        """Cancel a training: at once if it waits, at its next report if it runs; nothing of it is kept.
 
-        Cancelling what is cancelled changes nothing. Raises NotFound, Conflict (it has succeeded or failed).
+        Cancelling again changes nothing. Raises NotFound, Conflict (it has succeeded or failed).
         """
 
         def work(connection: Connection) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class Trainings:
         return self.database.write("training.cancel", work)
 
     def recover(self) -> None:
-        """After a restart: what was running is put back in line, or ended after a cancel or too many attempts."""
+        """Requeue running trainings after a restart, or end them after a cancel or too many attempts."""
         body = http_problem(
             500,
             "interrupted",
@@ -175,9 +175,9 @@ class Trainings:
             self.models.drop(model_of(training_id))
 
     def run_next(self, stopping: Callable[[], bool] = lambda: False) -> bool:
-        """Run the oldest training in line, if there is one. Its failure is recorded, not raised.
+        """Run the oldest queued training, if there is one. Its failure is recorded, not raised.
 
-        As soon as `stopping` says so the training ends and goes back in line, without counting as an attempt.
+        As soon as `stopping` returns True the training ends and is requeued, without counting as an attempt.
         """
 
         def claim(connection: Connection) -> Any:
@@ -191,7 +191,7 @@ class Trainings:
         row = self.database.write("training.claim", claim)
         if row is None:
             return False
-        # named after its training, so that a repeated attempt replaces what a dead one left
+        # named after its training, so that a repeated attempt replaces the remains of a dead one
         self.models.drop(model_of(row.id))
         try:
             with self.trainer.steps.step(TRAIN, asked=row.id):
@@ -260,8 +260,8 @@ class Trainings:
         connection.execute(sa.update(t).where(t.c.id == training_id).values(**{"revision": t.c.revision + 1} | values))
 
     def _end(self, training_id: str, **values: Any) -> None:
-        """The end of an attempt without a model. Does nothing where the transaction that was thought to have failed
-        had made the training succeed."""
+        """End an attempt without a model. Does nothing if the transaction that seemed to fail had made the training
+        succeed."""
 
         def work(connection: Connection) -> bool:
             running = connection.execute(sa.select(t.c.state).where(t.c.id == training_id)).scalar() == RUNNING
@@ -283,7 +283,7 @@ class Trainings:
 
 
 def model_of(training_id: str) -> str:
-    """The id of the model that a training makes."""
+    """Return the id of the model that a training makes."""
     return MODEL_PREFIX + training_id.removeprefix("tr_")
 
 

@@ -1,9 +1,9 @@
-"""A model as an ONNX graph, encoding, clipping and map included: one input [n, 1] per column, one output [n, 1]; of
-classes the likeliest, and the output `probabilities` [n, k].
+"""A model as an ONNX graph, with encoding, clipping and calibration map: one input [n, 1] per column, one output [n,
+1]; for classes the likeliest, and the output `probabilities` [n, k].
 
-Built by hand: converters take the booster alone, and the encoding is where two stacks differ. Numbers come as float32
-(NaN missing), categories as text (missing: any text that is no category), dates as int64 days and timestamps as int64
-microseconds since 1970 (missing: the smallest int64, numpy's NaT). Operators of opset 17 and ai.onnx.ml 3 only.
+Built by hand: converters take the booster alone, and the encoding is where two stacks differ. Numbers enter as float32
+(NaN missing), categories as text (missing: any text outside the vocabulary), dates as int64 days and timestamps as
+int64 microseconds since 1970 (missing: the smallest int64, numpy's NaT). Operators of opset 17 and ai.onnx.ml 3 only.
 """
 
 from __future__ import annotations
@@ -76,13 +76,13 @@ class _Graph:
         return self.add("Gather", self.constant(table, kind), index)
 
     def linked(self, score: str, link: Link | None) -> str:
-        """The prediction of a score."""
+        """Add the prediction of a score."""
         return score if link is None else link.nodes(self, score)
 
     def standardised(
         self, numbers: list[str], mean: npt.NDArray[Any], scale: npt.NDArray[Any], most: float
     ) -> tuple[str, str]:
-        """Columns in standard deviations, 0 where missing, and which are missing."""
+        """Return columns in standard deviations, 0 if missing, and which are missing."""
         values = self.double(self.add("Concat", *numbers, axis=1))
         missing = self.add("IsNaN", values)
         centred = self.add("Sub", values, self.constant(mean, np.float64))
@@ -91,7 +91,7 @@ class _Graph:
 
 
 def onnx_model(saved: SavedModel) -> bytes:
-    """The serialized graph; checked by onnx itself."""
+    """Serialize the graph; onnx itself checks it."""
     model = saved.model
     names = [column.name for column in model.schema.columns]
     graph = _Graph(names)
@@ -126,14 +126,14 @@ def onnx_model(saved: SavedModel) -> bytes:
 
 
 def _output(graph: _Graph, name: str, taken: list[str], value: str, width: int, kind: int = TensorProto.FLOAT) -> Any:
-    """[n, width] under that name, unless a column has it."""
+    """Add an output [n, width] under that name, unless a column has it."""
     output = name if name not in taken else f"{graph.prefix}{name}"
     graph.add("Cast", value, output=output, to=kind)
     return helper.make_tensor_value_info(output, kind, ["n", width])
 
 
 def _likeliest(graph: _Graph, shares: str, classes: Domain) -> str:
-    """[n, 1]: the class of the largest probability, of equal ones the first; a text where classes have names."""
+    """Return the class of the largest probability, [n, 1], the first of equal ones; a text if classes have names."""
     place = graph.add("ArgMax", shares, axis=1, keepdims=1)
     if not classes.names:
         return graph.looked_up(place, classes.values, np.float64)
@@ -158,7 +158,7 @@ def _properties(saved: SavedModel) -> dict[str, str]:
 
 
 def _missing(column: Column) -> str | int:
-    """What to send where a value is missing."""
+    """Return the value to send for a missing cell."""
     if column.kind == "number":
         return "NaN"
     if column.kind == "category":
@@ -191,7 +191,7 @@ def _index(graph: _Graph, column: Column, port: str) -> str:
 
 
 def _crossed(graph: _Graph, crossing: Crossing, numbers: list[str], index: list[str]) -> str:
-    """int64 [n, 1]: the place of each row's group, 0 for none."""
+    """Return the place of each row's group, int64 [n, 1], 0 for none."""
     places = []
     for side in crossing.sides:
         if side.values is None:
@@ -211,7 +211,7 @@ def _encoded(graph: _Graph, value: str, **known: Any) -> str:
 
 
 def _parts(graph: _Graph, column: Column, port: str) -> dict[str, str]:
-    """The float32 parts of a column that is no category, by their names in PARTS."""
+    """Return the float32 parts of a non-category column, by their names in PARTS."""
     nothing = graph.constant(np.nan, np.float32)
     if column.kind == "number":
         return {"": graph.add("Where", graph.add("IsInf", port), nothing, port)}
@@ -233,7 +233,8 @@ def _parts(graph: _Graph, column: Column, port: str) -> dict[str, str]:
 
 
 def _month(graph: _Graph, day: str) -> str:
-    """1 to 12 from days since 1970, by Hinnant's civil_from_days (years that begin in March, eras of 400 years)."""
+    """Compute 1 to 12 from days since 1970, by Hinnant's civil_from_days (years that begin in March, eras of 400
+    years)."""
     in_era = graph.whole("Mod", graph.whole("Add", day, 719_468), 146_097)
     leap = graph.add("Sub", in_era, graph.whole("Div", in_era, 1460))
     leap = graph.add("Add", leap, graph.whole("Div", in_era, 36_524))

@@ -12,7 +12,8 @@ from label_dp.pictures import figure_class
 
 
 def save_diagram(found: Reliability, title: str, label: str, path: Path) -> None:
-    """Mean label against mean prediction by bin, with two standard errors, beside the diagonal. Raises InvalidFile."""
+    """Plot mean label against mean prediction by bin, with two standard errors, beside the diagonal. Raises
+    InvalidFile."""
     figure = figure_class()(figsize=(4.6, 4.2), layout="constrained")
     axes = figure.subplots()
     try:

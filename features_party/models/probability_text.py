@@ -26,8 +26,10 @@ CALIBRATION = {"in_the_large": "mean label less mean prediction", "slope": "cali
 
 @reading_card()
 def probability_rows(estimate: dict[str, Any]) -> list[list[str]]:
-    """Name and interval, or why there is none, of each metric of probabilities; empty where the model predicts none.
-    Raises InvalidFile for a damaged card."""
+    """List name and interval, or the reason for its absence, of each metric of probabilities.
+
+    Empty if the model predicts none. Raises InvalidFile for a damaged card.
+    """
     if of_classes(estimate):
         return [[text, _interval(estimate, name)] for name, text in CLASSES.items()]
     rows = [[text, _interval(estimate, name)] for name, text in PROBABILITIES.items() if name in estimate]
@@ -36,7 +38,7 @@ def probability_rows(estimate: dict[str, Any]) -> list[list[str]]:
 
 
 def of_classes(estimate: dict[str, Any]) -> bool:
-    """Whether an error estimate is of probabilities of classes, and not of numbers."""
+    """Check whether an error estimate is of probabilities of classes, and not of numbers."""
     return "accuracy" in estimate
 
 

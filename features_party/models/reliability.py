@@ -1,5 +1,5 @@
-"""Reliability: what a model predicts beside what labels are, by bins of the prediction. No ε: files of labels that are
-true, or privatized without bias, and predictions."""
+"""Reliability: predictions beside labels, by bins of the prediction. Costs no ε: reads files of predictions and of
+labels that are true, or privatized without bias."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ BINS = 20
 
 @dataclass(frozen=True)
 class Reliability:
-    """By bin float64[b]: rows, mean prediction, mean label, standard error of the latter.
+    """Reliability by bin, float64[b]: rows, mean prediction, mean label, standard error of the latter.
 
-    `error`: root of the mean, over rows, of the squared difference of a bin's means. `floor`: what a perfectly
-    calibrated model would show, by the spread of labels inside bins alone (Bröcker & Smith 2007 draw it as bars).
+    `error` is the root of the mean, over rows, of the squared difference of a bin's means. `floor` is its value for a
+    perfectly calibrated model, from the spread of labels inside bins alone (Bröcker & Smith 2007 draw it as bars).
     """
 
     rows: npt.NDArray[np.int64]
@@ -49,7 +49,8 @@ class Reliability:
 
 
 def reliability(predictions: FloatArray, labels: FloatArray, bins: int = BINS) -> Reliability:
-    """At most `bins` bins of about equally many rows; equal predictions stay together. Both float64[n].
+    """Bin predictions and labels, both float64[n], into at most `bins` bins of about equal size; equal predictions stay
+    together.
 
     Raises InvalidTable for no rows.
     """

@@ -1,4 +1,4 @@
-"""JSON rows as the columns of a model; what is missing, unexpected or of the wrong kind is refused by name."""
+"""JSON rows as the columns of a model; missing, unexpected or wrongly typed members are refused by name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNKNOWN = "this category did not occur in training"
 
 @dataclass(frozen=True)
 class Read:
-    """n rows ready for the model; `unknown` and `missing` count cells by column, only where there are some."""
+    """Rows ready for the model; `unknown` and `missing` count cells by column, without zeros."""
 
     encoded: Encoded
     unknown: dict[str, int]
@@ -29,7 +29,7 @@ class Read:
 
 
 def read_rows(schema: FeatureSchema, rows: list[Row], *, refuse_unknown: bool, ignore_unexpected: bool) -> Read:
-    """Raises InvalidTable (columns) and InvalidRows (cells)."""
+    """Read rows. Raises InvalidTable (columns) and InvalidRows (cells)."""
     _check_columns(schema, rows, ignore_unexpected)
     import pyarrow as pa
 
@@ -58,7 +58,7 @@ def _check_columns(schema: FeatureSchema, rows: list[Row], ignore_unexpected: bo
             f"The rows lack {_count(lacking, 'column')} of the model: {_names(lacking)}. "
             "Send null where a value is unknown."
         )
-    # columns that training saw and left out may come along
+    # columns that training saw and left out are allowed
     known = {*wanted, *(name for name, _ in schema.left_out)}
     extra = sorted(keys - known)
     if extra and not ignore_unexpected:
@@ -84,7 +84,7 @@ def _array(column: Column, cells: list[Any], problems: list[RowProblem]) -> pa.A
         return categories(pa.array([_text(cell) for cell in cells], pa.string()), column.name, column.holds)
     if column.kind == "number":
         return pa.array([_number(cell, row, column.name, problems) for row, cell in enumerate(cells)], pa.float64())
-    # what is no text is no time either
+    # a value that is not a text is not a time either
     texts = pa.array([cell if cell is None or isinstance(cell, str) else "no time" for cell in cells], pa.string())
     try:
         found = times(texts, column.name, column.holds)

@@ -1,4 +1,4 @@
-"""The service's models: folders, found by id, kept in memory once used."""
+"""The service's models: folders, found by id, cached in memory once used."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ class Models:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def folder(self, model_id: str) -> Path:
-        """Where a model that is being made is saved; then `keep`."""
+        """Return the folder for a model under construction; `keep` follows."""
         return self.place.draft(model_id)
 
     def keep(self, model_id: str) -> None:
-        """Make a saved model ours for good, before `record`. Raises Unavailable."""
+        """Move a saved model to its final folder, before `record`. Raises Unavailable."""
         self.place.keep(model_id)
 
     def drop(self, model_id: str) -> None:
-        """Remove what is left of a model that was not recorded, as far as that is possible now."""
+        """Remove the remains of an unrecorded model, as far as possible now."""
         self.place.drop(model_id)
 
     def record(self, connection: Connection, model_id: str, training: str, card: dict[str, Any]) -> None:
-        """Make a saved model known, in the caller's transaction."""
+        """Record a saved model, in the caller's transaction."""
         connection.execute(
             sa.insert(tables.models).values(
                 id=model_id,
@@ -73,7 +73,7 @@ class Models:
         return self.database.read("model.known", lambda c: self.has(c, model_id))
 
     def training_of(self, connection: Connection, model_id: str) -> str:
-        """Raises NotFound."""
+        """Return the training of a model. Raises NotFound."""
         query = sa.select(tables.models.c.training).where(tables.models.c.id == model_id)
         found = connection.execute(query).scalar()
         if found is None:
@@ -81,7 +81,7 @@ class Models:
         return str(found)
 
     def list(self, page: Page, training: str | None = None) -> Listing:
-        """Models by the time they were made, with the name of their training."""
+        """List models by the time they were made, with the name of their training."""
         t = tables.models
         query = sa.select(t, tables.trainings.c.name).outerjoin_from(t, tables.trainings, TRAINED_BY)
         if training is not None:
@@ -89,9 +89,9 @@ class Models:
         return self.database.read("model.list", lambda c: select_page(c, query, t.c.created, t.c.id, page))
 
     def open(self, model_id: str) -> SavedModel:
-        """The model and its card. Raises NotFound, or InvalidFile where its folder is damaged."""
+        """Open the model and its card. Raises NotFound, or InvalidFile if its folder is damaged."""
         query = sa.select(tables.models.c.id).where(tables.models.c.id == model_id)
-        # asked each time: another process may have deleted it
+        # read each time: another process may have deleted it
         if self.database.read("model.open", lambda c: c.execute(query).scalar()) is None:
             with self._lock:
                 self._loaded.pop(model_id, None)
@@ -108,12 +108,12 @@ class Models:
         return saved
 
     def named(self, name: str) -> SavedModel:
-        """A model by its folder, which goes first, or by its id here. Raises NotFound, InvalidFile."""
+        """Open a model by its folder, which takes precedence, or by its id here. Raises NotFound, InvalidFile."""
         folder = Path(name)
         return load_model(folder) if folder.is_dir() else self.open(name)
 
     def delete(self, model_id: str) -> None:
-        """Forget a model and remove its folder. Its training and the audit store keep saying that it was made.
+        """Delete a model and its folder. Its training and the audit store still record that it was made.
 
         Raises NotFound.
         """
@@ -122,4 +122,4 @@ class Models:
             raise NotFound(f"There is no model '{model_id}'.")
         with self._lock:
             self._loaded.pop(model_id, None)
-        self.drop(model_id)  # nothing names it any more: what cannot be removed now is swept
+        self.drop(model_id)  # unreferenced now: `sweep` removes whatever remains

@@ -1,4 +1,4 @@
-"""From accepted messages and a feature table to a saved model: join, correct, fit, describe, account."""
+"""From accepted messages and a feature table to a saved model: join, correct, fit, describe, record."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def limits_of(learning: Learning) -> Limits:
 
 
 def check_learning(learning: Learning) -> None:
-    """Raises InvalidInput where the model's learner cannot be fitted here."""
+    """Raise InvalidInput if the model's learner cannot be fitted here."""
     learner(learning.model).require()
 
 
@@ -91,14 +91,12 @@ class Trainer:
         saved: Callable[[], None] = lambda: None,
         watch: Watch = lambda _place, _loss: None,
     ) -> dict[str, Any]:
-        """Train on accepted messages, save the model to the folder `out`, and return its card. `earlier`: what
-        `learning.warm_start` names.
+        """Train on accepted messages, save the model to the folder `out`, and return its card.
 
-        `watch` is told losses of the model while it is fitted.
-        Whatever `progress` raises ends the training; `saved` is called before the transaction of the audit event, which
-        `finish` shares.
-        Raises InvalidInput (options, or messages of different labels), InvalidTable, InvalidMechanism (`debias` asked
-        for where there is none), Conflict (`out` is taken).
+        `earlier` is the model that `learning.warm_start` names. `watch` receives losses of the model while it is
+        fitted. An exception raised by `progress` ends the training. `saved` is called before the transaction of the
+        audit event, which `finish` shares. Raises InvalidInput (options, or messages of different labels),
+        InvalidTable, InvalidMechanism (`debias` requested but impossible), Conflict (`out` is taken).
         """
         report, began = rising(foretold(progress or self._silent)), time.monotonic()
         check_learning(learning)
@@ -119,7 +117,7 @@ class Trainer:
         classes = loss == LOG and are_classes(domain)
         unknown = next((why for why in map(indicators_of, channels) if isinstance(why, str)), "") if classes else ""
         estimable = not unknown if classes else _estimable(messages, channels)
-        # an ensemble brings its out-of-fold predictions along, other models are trained once more for the estimate
+        # an ensemble returns its out-of-fold predictions, other models are trained once more for the estimate
         share = (
             0.55
             if estimable
@@ -166,8 +164,10 @@ class Trainer:
         finish: Callable[[Connection, dict[str, Any]], None] | None = None,
         saved: Callable[[], None] = lambda: None,
     ) -> dict[str, Any]:
-        """Save a model that was `began` at that monotonic time, and put it on record; its card. `saved` is called
-        before the transaction that does so."""
+        """Save a model that was `began` at that monotonic time, and record it; returns its card.
+
+        `saved` is called before the transaction that records it.
+        """
         now, seconds = self.clock().strftime("%Y-%m-%dT%H:%M:%SZ"), round(time.monotonic() - began, 2)
         keys = self.database.read("model.keys", lambda c: families(c, self.audit))
         card = save_model(out, model, build_card(model, joined, domain, estimate, now, seconds, keys))
@@ -215,7 +215,7 @@ def _estimable(messages: list[AcceptedMessage], channels: list[Channel]) -> bool
 
 
 def warm_of(earlier: SavedModel, kind: str, loss: str) -> Warm:
-    """What a training takes over. Raises InvalidInput where there is nothing to take."""
+    """Return the choices that a training takes over. Raises InvalidInput if there are none."""
     return Warm.of(earlier.model, kind, loss, [str(message["release"]) for message in earlier.card["messages"]])
 
 
@@ -227,13 +227,13 @@ def _judged(
     constants: float | FloatArray,
     folds: Folds = NO_FOLDS,
 ) -> ErrorEstimate | ClassMetrics | None:
-    """Of predictions for the rows `held`, float64[h], or float64[h, k] of classes."""
+    """Judge predictions for the rows `held`, float64[h], or float64[h, k] of classes."""
     message, bins, examples = joined.message[held], joined.bins[held], joined.position[held]
     if predictions.ndim == 1:
         priors = [message.prior() for message in joined.messages]
         return estimate_on_rows(predictions, constants, channels, message, bins, examples, folds, priors)
     indicators = told_indicators(channels, message, bins)
-    assert not isinstance(indicators, str)  # or it was not estimable
+    assert not isinstance(indicators, str)  # else the error was not estimable
     found = judge_classes(predictions, np.asarray(constants), indicators, examples, folds)
     return found if isinstance(found, ClassMetrics) else None
 
@@ -241,7 +241,7 @@ def _judged(
 def _told(
     joined: Joined, channels: list[Channel], domain: Domain, loss: str
 ) -> ChannelGradients | ClassLikelihood | None:
-    """Gradients by the channels, for the losses that take them. Raises InvalidLoss."""
+    """Build gradients by the channels, for the losses that take them. Raises InvalidLoss."""
     if loss == LOG and are_classes(domain):
         return ClassLikelihood.through(channels, joined.message, joined.bins, domain, _prior(joined))
     if loss == LOG:
@@ -250,20 +250,21 @@ def _told(
 
 
 def _prior(joined: Joined) -> FloatArray | None:
-    """float64[k]: the mean of those that the messages have."""
+    """Average the messages' priors, float64[k]."""
     priors = [prior for prior in (message.prior() for message in joined.messages) if prior is not None]
     return np.mean(priors, axis=0) if priors else None
 
 
 def _cells(joined: Joined, channels: list[Channel]) -> CellLikelihood | None:
-    """None where the messages tell nothing beyond means, or have bounds of their own."""
+    """Build the likelihood on cells; None if the messages identify nothing beyond means, or have bounds of their
+    own."""
     if any(channel.domain != channels[0].domain for channel in channels):
         return None
     return CellLikelihood.through(channels, joined.message, joined.bins, _prior(joined))
 
 
 def _row_gradients(joined: Joined, channels: list[Channel]) -> RowGradients | None:
-    """Gradients of the absolute loss under each message's channel; None where one does not tell them."""
+    """Build gradients of the absolute loss under each message's channel; None if a channel does not identify them."""
     corrections = []
     for number, (message, channel) in enumerate(zip(joined.messages, channels, strict=True)):
         occurrences = np.bincount(joined.bins[joined.message == number], minlength=channel.m)
@@ -276,8 +277,8 @@ def _row_gradients(joined: Joined, channels: list[Channel]) -> RowGradients | No
 
 
 def _centred(joined: Joined) -> FloatArray:
-    """float64[N]: corrected labels, those of a message that is here with all its rows moved to the mean that its prior
-    and they agree on."""
+    """Return the corrected labels float64[N], those of a fully joined message shifted to the mean weighted with its
+    prior's."""
     labels = joined.corrected.copy()
     for at, message in enumerate(joined.messages):
         manifest, rows = message.manifest, joined.message == at
@@ -289,7 +290,7 @@ def _centred(joined: Joined) -> FloatArray:
 
 
 def check_one_label(messages: list[AcceptedMessage]) -> None:
-    """A model has one target. Raises InvalidInput where messages are about different labels or domains."""
+    """Raise InvalidInput if messages are about different labels or domains: a model has one target."""
     if len({m.digest for m in messages}) != len(messages):
         raise InvalidInput("The same message is named twice.")
     if len({(m.manifest.population.label, str(m.manifest.public_domain.as_json())) for m in messages}) > 1:
@@ -297,15 +298,18 @@ def check_one_label(messages: list[AcceptedMessage]) -> None:
 
 
 def common_domain(messages: list[AcceptedMessage]) -> Domain:
-    """The messages' domain; of bounds that were bought for each message apart, the part that holds all of them."""
+    """Return the messages' domain; of bounds bought separately for each message, the range that holds all of them."""
     public = messages[0].manifest.public_domain
     ends = [public.place(message.manifest.domain) for message in messages]
     return public.part(min(first for first, _ in ends), max(last for _, last in ends))
 
 
 def default_loss(messages: list[AcceptedMessage]) -> str:
-    """That of the messages; for labels 0 and 1 the log loss: every model predicts probabilities with it. For named
-    classes nothing but the log loss means anything."""
+    """Return the default loss of the messages.
+
+    For labels 0 and 1 it is the log loss, with which every model predicts probabilities. For named classes only the log
+    loss is defined.
+    """
     if messages[0].manifest.public_domain.nominal:
         return LOG
     named = {m.manifest.loss for m in messages}
@@ -317,7 +321,7 @@ def default_loss(messages: list[AcceptedMessage]) -> str:
 
 
 def trained_event(messages: list[AcceptedMessage], card: dict[str, Any], actor: str) -> Event:
-    """No charge: whatever is computed from a message keeps its guarantee."""
+    """Build the event without a charge: post-processing of a message keeps its guarantee."""
     first = messages[0].manifest
     one = len(messages) == 1
     return Event(

@@ -1,4 +1,4 @@
-"""The thread that trains, one at a time, while this process holds the home's worker lock."""
+"""The training thread, one per home, while this process holds the home's worker lock."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from collections.abc import Iterator
 from features_party.models.jobs import Trainings
 from label_dp.http import worker
 
-STOP_SECONDS = 5.0  # then the next start sees to a training that does not end
+STOP_SECONDS = 5.0  # then the next start handles a training that does not end
 
 
 class Worker(worker.Worker):
-    """Runs trainings one by one; a lock that the operating system drops with the process keeps it the only one."""
+    """Worker that runs trainings one by one, alone by a lock that the operating system drops with the process."""
 
     def __init__(self, trainings: Trainings, poll_seconds: float = 1.0) -> None:
         super().__init__("training-worker", poll_seconds)
         self._trainings, self._recovered = trainings, False
 
     def round(self) -> bool:
-        """The next training; one that is stopped goes back in line."""
+        """Run the next training; a stopped one is requeued."""
         if not self._recovered:
             self._trainings.recover()
             self._recovered = True

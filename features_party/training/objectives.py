@@ -58,7 +58,7 @@ class LossCorrection:
     `nodes` float64[g] are predictions, `slopes` float64[m, g] the gradient at each under each output, `curvature`
     float64[g] the majorising Hessian under the labels' estimated distribution; between nodes both are linear. `median`
     is the labels' estimated one, `noise` the variance that the channel adds to a gradient there, in units of its
-    largest square: the noise of labels over a variance of 1 with equal information.
+    largest square, so that it compares with label noise over a variance of 1.
     """
 
     nodes: FloatArray

@@ -27,7 +27,7 @@ from label_dp.progress import Progress
 FloatArray = npt.NDArray[np.float64]
 
 ONE_HOT = 64  # values up to which a category is split one value at a time
-LONGER = ((0.0, 1.0), (1.5, 2.0), (3.0, 4.0))  # from these multiples of the rule's trees on, steps grow by these factors
+LONGER = ((0.0, 1.0), (1.5, 2.0), (3.0, 4.0))  # from these multiples of the rule's trees, steps grow by these factors
 LONGEST = 0.3
 QUICK_FOLDS, QUICKER = 3, 4.0
 AT_ONCE = 1 << 18  # rows predicted together: XGBoost takes 8 bytes a value for them

@@ -1,8 +1,8 @@
 """A randomizer as data: the outputs of each label, with exact integer weights out of N = 2⁶⁴.
 
-Both parties build the same objects: the labels party to draw from, the features party from a signed manifest, to
-prove ε for itself (`satisfies`), to correct for the noise (`debiased_outputs`) and to know how large it is. Every
-figure here comes from the channel and a prior, never from a realised draw (invariant public-domain).
+Both parties build the same objects: the labels party to draw from, the features party from a signed manifest, to prove
+ε for itself (`satisfies`), to correct for the noise (`debiased_outputs`) and to quantify it. Every figure here comes
+from the channel and a prior, never from a realised draw (invariant public-domain).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ CHUNK_CELLS = 1 << 20
 
 
 def smallest_unsigned(count: int) -> np.dtype[np.unsignedinteger[npt.NBitBase]]:
-    """The smallest unsigned integer type that holds 0 … count − 1."""
+    """Return the smallest unsigned integer type that holds 0 … count − 1."""
     return np.dtype(np.min_scalar_type(max(count - 1, 0)))
 
 
 def frozen_floats(values: npt.ArrayLike, what: str) -> FloatArray:
-    """A read-only float64 copy of a finite, non-empty vector. Raises InvalidMechanism."""
+    """Copy a finite, non-empty vector to read-only float64. Raises InvalidMechanism."""
     array = np.array(values, dtype=np.float64)
     if array.ndim != 1 or array.size == 0 or not np.all(np.isfinite(array)):
         raise InvalidMechanism(f"The {what} of a channel must be a list of finite numbers.")
@@ -47,7 +47,8 @@ def frozen_floats(values: npt.ArrayLike, what: str) -> FloatArray:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Channel(ABC):
-    """k labels of `domain` → m outputs. `outputs` is float64[m]; labels are addressed by their position 0 … k − 1."""
+    """Channel from the k labels of `domain` to m outputs. `outputs` is float64[m]; labels are addressed by their
+    position 0 … k − 1."""
 
     kind: ClassVar[str] = ""
     members: ClassVar[tuple[str, ...]] = ()  # of the manifest form, besides `kind` and `N`
@@ -64,15 +65,15 @@ class Channel(ABC):
 
     @property
     def labels(self) -> FloatArray:
-        """float64[k], the values of the domain."""
+        """Values of the domain, float64[k]."""
         return self.domain.values
 
     @abstractmethod
     def rows(self, start: int, stop: int) -> FloatArray:
-        """float64[stop − start, m]: output probabilities of the labels at positions start … stop − 1."""
+        """Return output probabilities of the labels at positions start … stop − 1, float64[stop − start, m]."""
 
     def matrix(self) -> FloatArray:
-        """float64[k, m], rows sum to 1 up to rounding. Raises InvalidMechanism above 2²⁷ cells."""
+        """Return float64[k, m], whose rows sum to 1 up to rounding. Raises InvalidMechanism above 2²⁷ cells."""
         if self.k * self.m > MAX_MATRIX_CELLS:
             raise InvalidMechanism("This channel is too large to be written out as a matrix.")
         return self.rows(0, self.k)
@@ -86,7 +87,8 @@ class Channel(ABC):
 
     @abstractmethod
     def satisfies(self, epsilon: Epsilon) -> bool:
-        """Whether P[z | y] ≤ e^ε·P[z | y′] is proved for all z, y, y′ in integers, with a lower bound of e^ε."""
+        """Prove P[z | y] ≤ e^ε·P[z | y′] for all z, y, y′ in integers, with a lower bound of e^ε; False if the proof
+        fails."""
 
     # --- expected figures ------------------------------------------------------------------------------------
 
@@ -102,8 +104,10 @@ class Channel(ABC):
         return prior
 
     def expected_loss(self, prior: FloatArray | None, loss: str | Loss) -> float:
-        """Σ_y p_y Σ_z P[z | y]·ℓ(z, y); `prior` is float64[k] (None: uniform). Of classes it is the log loss of what
-        an output says of them, whatever `loss` is."""
+        """Compute Σ_y p_y Σ_z P[z | y]·ℓ(z, y); `prior` is float64[k] (None: uniform).
+
+        For classes it is the log loss of the posterior given an output, whatever `loss` is.
+        """
         if self.domain.nominal:
             return class_log_loss(self.matrix(), self._prior(prior))
         p, ell, total = self._prior(prior), get_loss(loss), 0.0
@@ -113,21 +117,21 @@ class Channel(ABC):
         return total
 
     def output_distribution(self, prior: FloatArray | None) -> FloatArray:
-        """float64[m]: P[z] when labels follow `prior` (None: uniform)."""
+        """Return P[z] if labels follow `prior` (None: uniform), float64[m]."""
         p, total = self._prior(prior), np.zeros(self.m)
         for start, stop in self._chunks():
             total += p[start:stop] @ self.rows(start, stop)
         return total
 
     def flip_probability(self, prior: FloatArray | None = None) -> float:
-        """Expected share of examples whose output is not the likeliest one of their label."""
+        """Return the expected share of examples whose output is not the likeliest one of their label."""
         p, kept = self._prior(prior), 0.0
         for start, stop in self._chunks():
             kept += float(p[start:stop] @ self.rows(start, stop).max(axis=1))
         return max(0.0, 1.0 - kept)
 
     def moments(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """float64[k] each: mean and variance of `values[Z]` given each label; `values` is float64[m]."""
+        """Return mean and variance of `values[Z]` given each label, float64[k] each; `values` is float64[m]."""
         means, variances = np.empty(self.k), np.empty(self.k)
         for start, stop in self._chunks():
             rows = self.rows(start, stop)
@@ -140,7 +144,7 @@ class Channel(ABC):
 
     @abstractmethod
     def debiased_outputs(self) -> FloatArray:
-        """float64[m]: the corrected value of each output. Raises InvalidMechanism where there is none."""
+        """Return the corrected value of each output, float64[m]. Raises InvalidMechanism if there is none."""
 
     @property
     @abstractmethod
@@ -148,33 +152,36 @@ class Channel(ABC):
         """Whether E[corrected | y] = y on the whole domain, up to rounding."""
 
     def noise_variance(self, prior: FloatArray | None = None) -> FloatArray:
-        """float64[k]: variance of the corrected output given each label. `prior` is accepted and unused: the channel
-        alone decides."""
+        """Return the variance of the corrected output given each label, float64[k].
+
+        `prior` is accepted and unused: the channel alone decides.
+        """
         return self.moments(self.debiased_outputs())[1]
 
     def corrected_variance(self, prior: FloatArray | None) -> float:
-        """Average over `prior` (None: uniform) of `noise_variance`."""
+        """Average `noise_variance` over `prior` (None: uniform)."""
         return float(self._prior(prior) @ self.noise_variance())
 
     # --- manifest --------------------------------------------------------------------------------------------
 
     def as_json(self) -> dict[str, object]:
-        """For the manifest: weights and floats as decimal strings. The domain is written beside it, not inside."""
+        """Serialize for the manifest: weights and floats as decimal strings. The domain is written beside it, not
+        inside."""
         return {"kind": self.kind, "N": str(N)} | self.written()
 
     @abstractmethod
     def written(self) -> dict[str, object]:
-        """What `as_json` says besides the kind and N: `members`, in this order."""
+        """Return the members of `as_json` besides the kind and N: `members`, in this order."""
 
     @classmethod
     @abstractmethod
     def read(cls, members: Mapping[str, object], domain: Domain) -> Self:
-        """Inverse of `as_json`, on untrusted members of the right names. Raises a LabelDPError or ValueError."""
+        """Parse the output of `as_json`, untrusted members of the right names. Raises a LabelDPError or ValueError."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WeightedChannel(Channel):
-    """A channel of integer weights out of N; ε follows from the largest ratio within a column."""
+    """Channel of integer weights out of N; ε follows from the largest ratio within a column."""
 
     @property
     @abstractmethod

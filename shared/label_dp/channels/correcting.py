@@ -1,20 +1,20 @@
-"""Values for the outputs of a channel: free post-processing of the channel and a private prior.
+"""Values for the outputs of a channel: post-processing of the channel and a private prior, which costs no ε.
 
-With rows M (k × m), prior p, P = diag(p) and D = diag(Mᵀp), the shares of the outputs, the values v of least
-E(v(Z) − y)² + ρ·E(E[v(Z) | y] − y)² solve
+With rows M (k × m), prior p, P = diag(p) and D = diag(Mᵀp), the shares of the outputs, the values v of least E(v(Z) −
+y)² + ρ·E(E[v(Z) | y] − y)² solve
 
     (D + ρ MᵀPM) v = (1 + ρ) MᵀP y
 
 At ρ = 0 that is E[y | output], the `posterior`; towards ρ = ∞ it makes E[v | y] as near y as it can be, `debias`.
 
-For a learner neither is best: it averages noise away, not bias. By the common rule (`model_error`) a bias of mean 0
-and slope 0 under the prior costs REST·(its square) + noise·P/n, which is least at ρ = REST·n/P − 1 (n/P: the
-examples per effective parameter). `calibrated` takes the shape of that ρ and scales it:
-to slope 1 of E[v | y], or to a little less where the rest of the bias is large. The noise has no say in the scale,
-since a learner shrinks noisy labels by itself, and twice would be too much.
+For a learner neither is best: it averages noise away, not bias. By the common rule (`model_error`) a bias of mean 0 and
+slope 0 under the prior costs REST·(its square) + noise·P/n, which is least at ρ = REST·n/P − 1 (n/P: the examples per
+effective parameter). `calibrated` takes the shape of that ρ and scales it to slope 1 of E[v | y], or to a little less
+if the rest of the bias is large. The noise does not affect the scale: a learner shrinks noisy labels by itself, and
+shrinking twice would be too much.
 
-Nothing needs k × m cells: the equations are solved among g, Tg, T²g …, g the posterior and T = D⁻¹MᵀPM the way from an
-output to the labels it may come from and back to outputs (the Krylov space of conjugate gradients). T has eigenvalues
+Nothing needs k × m cells: the equations are solved among g, Tg, T²g …, with g the posterior and T = D⁻¹MᵀPM the map
+from an output to its possible labels and back to outputs (the Krylov space of conjugate gradients). T has eigenvalues
 in 0 … 1 that fall fast for noisy channels, so few steps are exact.
 """
 
@@ -35,15 +35,15 @@ FloatArray = npt.NDArray[np.float64]
 
 STEPS = 40  # of the Krylov space
 LARGEST = 1 << 24  # its cells
-EXHAUSTED = 1e-9  # a new direction of less than this share of the one before is rounding
-SETTLED = 1e-6  # of the solution: what the last direction adds to it once there are enough
-HEAVIEST = 3000.0  # ρ that solutions are settled for
-WEAKEST = 1e-10  # an eigenvalue of T below it cannot be told from 0
+EXHAUSTED = 1e-9  # a new direction below this share of the one before is rounding
+SETTLED = 1e-6  # of the solution: contribution of the last direction at convergence
+HEAVIEST = 3000.0  # largest ρ for which solutions must converge
+WEAKEST = 1e-10  # an eigenvalue of T below it cannot be distinguished from 0
 ROUNDS = 6  # of ρ, which depends on the noise, which depends on ρ
 
 
 def bias_and_noise(channel: Channel, values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """float64[k] each: E[v | y] − y and Var[v | y] of `values` float64[m], in (squared) label units."""
+    """Return E[v | y] − y and Var[v | y] of `values` float64[m], float64[k] each, in (squared) label units."""
     centre = float(channel.labels[channel.k // 2])  # so that large labels lose no digits
     means, variances = channel.moments(np.asarray(values, np.float64) - centre)
     return means - (channel.labels - centre), variances
@@ -51,11 +51,11 @@ def bias_and_noise(channel: Channel, values: FloatArray) -> tuple[FloatArray, Fl
 
 @dataclass(frozen=True)
 class Solver:
-    """The equations of one channel and prior, in the eigenbasis of T: `basis` float64[b, m] is orthonormal under the
-    shares of the outputs, `strengths` float64[b] are T's eigenvalues, `along` float64[b] the posterior's coordinates.
+    """Equations of one channel and prior, in the eigenbasis of T.
 
-    `mean` is the labels' under the prior, and `towards` float64[b] are the coordinates of the posterior of what
-    features `told` of them.
+    `basis` float64[b, m] is orthonormal under the shares of the outputs, `strengths` float64[b] are T's eigenvalues,
+    `along` float64[b] the posterior's coordinates. `mean` is the labels' under the prior, and `towards` float64[b] are
+    the coordinates of E[feature signal | output], with the signal `told`.
     """
 
     mean: float
@@ -67,7 +67,8 @@ class Solver:
 
     @classmethod
     def of(cls, channel: Channel, prior: FloatArray | None, heaviest: float = HEAVIEST) -> Solver:
-        """`prior` float64[k] sums to 1 and may have zeros; None: uniform. `heaviest` is the largest ρ to be asked for.
+        """Build the solver. `prior` float64[k] sums to 1 and may have zeros; None: uniform. `heaviest` is the largest ρ
+        to solve for.
 
         Raises InvalidMechanism for a prior of another shape.
         """
@@ -117,18 +118,19 @@ class Solver:
         return (1.0 + rho) * self.along / (1.0 + rho * self.strengths)
 
     def regularised(self, rho: float) -> FloatArray:
-        """float64[m]: the solution for ρ > −1; infinity: the least-squares solution of M v = y under the prior."""
+        """Return the solution for ρ > −1, float64[m]; for infinity, the least-squares solution of M v = y under the
+        prior."""
         return np.asarray(self.mean + self._coordinates(rho) @ self.basis, np.float64)
 
     @property
     def informative(self) -> bool:
-        """Whether the output says anything on the label."""
+        """Whether the output carries any information about the label."""
         return bool(float(self.along @ self.along) > WEAKEST * self.told.variance)
 
     def calibrated(self, n: int) -> tuple[FloatArray, float]:
-        """(float64[m], ρ): the values of least modelled error for n rows, at the scale of least bias.
+        """Return (float64[m], ρ): the values of least modelled error for n rows, at the scale of least bias.
 
-        Raises InvalidMechanism where the output says nothing on the label.
+        Raises InvalidMechanism if the output carries no information about the label.
         """
         if not self.informative:
             raise InvalidMechanism("The outputs of this channel say nothing on the labels of its prior.")
@@ -146,13 +148,16 @@ class Solver:
 
 
 def best_scale(told: FeatureSignal, inner: Any, square: Any, outer: Any, rest: Any) -> Any:
-    """c of least explained·|c·u − h|² along the told part h and rest·|c·u − w|² elsewhere, w the rest of the label:
-    from `inner` u·h, `square` |u|² along h, `outer` u·w and `rest` |u|² elsewhere, numbers or arrays."""
+    """Find the c of least explained·|c·u − h|² along the feature signal h and rest·|c·u − w|² elsewhere, w the rest of
+    the label.
+
+    Takes `inner` u·h, `square` |u|² along h, `outer` u·w and `rest` |u|² elsewhere, numbers or arrays.
+    """
     return (told.explained * inner + told.rest * outer) / (told.explained * square + told.rest * rest)
 
 
 def _adjoint(channel: Channel, weights: FloatArray) -> FloatArray:
-    """float64[m]: Mᵀw for w float64[k] of either sign."""
+    """Compute Mᵀw, float64[m], for w float64[k] of either sign."""
     total = np.zeros(channel.m)
     for sign in (1.0, -1.0):
         part = np.maximum(sign * weights, 0.0)
@@ -163,9 +168,9 @@ def _adjoint(channel: Channel, weights: FloatArray) -> FloatArray:
 
 
 def debiased(channel: Channel, prior: FloatArray | None) -> FloatArray:
-    """float64[m]: the channel's own corrected outputs; where it has none, the least-squares ones under the prior.
+    """Return the channel's own corrected outputs, float64[m]; without such, the least-squares ones under the prior.
 
-    Raises InvalidMechanism where the output says nothing on the label.
+    Raises InvalidMechanism if the output carries no information about the label.
     """
     try:
         return np.asarray(channel.debiased_outputs(), np.float64)
@@ -177,10 +182,10 @@ def debiased(channel: Channel, prior: FloatArray | None) -> FloatArray:
 
 
 def best_outputs(channel: Channel, prior: FloatArray | None, n: int) -> tuple[FloatArray, float | None]:
-    """(float64[m], ρ or None): the calibrated values for n rows, and their ρ.
+    """Return (float64[m], ρ or None): the calibrated values for n rows, and their ρ.
 
-    With None they are the debiased ones, where these are unbiased and as good, or where there is no prior; or the
-    outputs as drawn, where these say nothing on the label.
+    With None they are the debiased ones, if these are unbiased and as good or if there is no prior; or the outputs as
+    drawn, if these carry no information about the label.
     """
     try:
         own = debiased(channel, prior)
@@ -200,8 +205,11 @@ def best_outputs(channel: Channel, prior: FloatArray | None, n: int) -> tuple[Fl
 
 
 def estimated_prior(channel: Channel, shares: FloatArray, rounds: int | None = None) -> FloatArray:
-    """float64[k]: a prior from the shares float64[m] of the outputs in a message, by a few rounds of expectation and
-    maximisation from the uniform one: it rises in likelihood and stays smooth. Free of ε: the message is private."""
+    """Estimate a prior float64[k] from the shares float64[m] of the outputs in a message, by a few rounds of
+    expectation-maximisation.
+
+    From the uniform prior its likelihood rises and it stays smooth. Costs no ε: the message is private.
+    """
     prior = np.full(channel.k, 1.0 / channel.k)
     for _ in range(rounds or max(5, min(50, LARGEST // (channel.k + channel.m)))):
         ratio = shares / np.maximum(channel.output_distribution(prior), 1e-300)

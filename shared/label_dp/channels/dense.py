@@ -1,4 +1,4 @@
-"""Any channel at all, its weights written out: a row for every label."""
+"""A channel with its weights written out: a row for every label."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_DENSE_CELLS = 1 << 20
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DenseChannel(WeightedChannel):
-    """Any channel: `weights` uint64[k, m], every weight at least 1, every row summing to N; m ≥ 2 outputs, strictly
+    """Channel of any weights: `weights` uint64[k, m], each at least 1, every row summing to N; m ≥ 2 outputs, strictly
     increasing. Raises InvalidMechanism."""
 
     kind = "dense"
@@ -69,9 +69,9 @@ class DenseChannel(WeightedChannel):
         return float(max(self.outputs[-1], self.labels[-1]) - min(self.outputs[0], self.labels[0]))
 
     def debiased_outputs(self) -> FloatArray:
-        """The outputs where E[z | y] = y already, else the least-squares solution of M v′ = y.
+        """Return the outputs if E[z | y] = y already, else the least-squares solution of M v′ = y.
 
-        Raises InvalidMechanism where M is too ill-conditioned (or has more outputs than labels).
+        Raises InvalidMechanism if M is too ill-conditioned (or has more outputs than labels).
         """
         return self._debiased
 

@@ -1,4 +1,4 @@
-"""The exponential mechanism with score −|v − y|: Laplace noise that cannot leave the domain, each row normalised."""
+"""The exponential mechanism with score −|v − y|: Laplace noise confined to the domain, each row normalised."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ NOISIER_THAN_ONE_BIT = 10.0
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ExponentialChannel(LatticeChannel):
-    """P[j | a] ∝ e^(−decay·|j − a|/cells) on lattice points j = 0 … cells (McSherry & Talwar 2007).
+    """Channel P[j | a] ∝ e^(−decay·|j − a|/cells) on lattice points j = 0 … cells (McSherry & Talwar 2007).
 
-    `decay` is the fall over the whole domain: ε/2 for the paper's scale 2Δ/ε, (nearly) ε for Δ/ε. In integers, with
-    x_t of `noise_weights.powers` for that decay and m = cells + 1 outputs:
+    `decay` is the fall over the whole domain: ε/2 for the paper's scale 2Δ/ε, (nearly) ε for Δ/ε. In integers, with x_t
+    of `noise_weights.powers` for that decay and m = cells + 1 outputs:
 
         X_t = min(⌊x_t/2⁸⁰⌋, 2⁶⁴ − 1),  Z_a = Σ_j X_|j − a|,  q_a = ⌊2⁶⁴·(2⁶⁴ − m)/Z_a⌋
-        W[a][j] = ⌊X_|j − a|·q_a/2⁶⁴⌋ + 1, and what is left of 2⁶⁴ on top at j = a
+        W[a][j] = ⌊X_|j − a|·q_a/2⁶⁴⌋ + 1, and the remainder of 2⁶⁴ on top at j = a
 
     Its ε is proved from these weights, over all pairs of lattice points. Raises InvalidMechanism.
     """
@@ -49,7 +49,7 @@ class ExponentialChannel(LatticeChannel):
 
     @cached_property
     def weights(self) -> UInt64Array:
-        """uint64[m, m], read-only: row a sums to 2⁶⁴."""
+        """Weights uint64[m, m], read-only: row a sums to 2⁶⁴."""
         m = self.m
         fall = [min(x >> (START - 64), N - 1) for x in powers(self.decay, self.cells, m)]
         sums = np.cumsum(np.array(fall, dtype=object))
@@ -61,13 +61,13 @@ class ExponentialChannel(LatticeChannel):
             rows = slice(start, start + ROWS_AT_ONCE)
             distance = np.abs(own[None, :] - own[rows, None])
             weights[rows] = _upper_word(table[distance], quotas[rows, None]) + np.uint64(1)
-        weights[own, own] -= weights.sum(axis=1)  # modulo 2⁶⁴: it adds what is left
+        weights[own, own] -= weights.sum(axis=1)  # modulo 2⁶⁴: it adds the remainder
         weights.setflags(write=False)
         return weights
 
     @property
     def worst_case_odds(self) -> Fraction:
-        """Exact largest W[a][j]/W[a′][j] over all outputs and lattice points, which no label's row exceeds."""
+        """Exact largest W[a][j]/W[a′][j] over all outputs and lattice points, a bound for every label's row."""
         return self._worst
 
     @cached_property
@@ -101,10 +101,10 @@ class ExponentialChannel(LatticeChannel):
     # --- correction ------------------------------------------------------------------------------------------
 
     def debiased_outputs(self) -> FloatArray:
-        """The one solution of E[v | a] = a at every lattice point.
+        """Return the unique solution of E[v | a] = a at every lattice point.
 
-        Raises InvalidMechanism where its noise is ten times that of one bit: the truncation hides nearly all at the
-        ends of the domain, and only outputs of their own there undo it.
+        Raises InvalidMechanism if its noise is ten times that of one bit: the truncation hides nearly all at the ends
+        of the domain, and only outputs of their own there undo it.
         """
         if self._debiased is None:
             raise InvalidMechanism(
@@ -145,7 +145,7 @@ class ExponentialChannel(LatticeChannel):
 
 
 def _upper_word(a: UInt64Array, b: UInt64Array) -> UInt64Array:
-    """⌊a·b/2⁶⁴⌋, exact, by halves of 32 bits."""
+    """Compute ⌊a·b/2⁶⁴⌋, exact, by halves of 32 bits."""
     half, low = np.uint64(32), np.uint64(0xFFFFFFFF)
     a_high, a_low, b_high, b_low = a >> half, a & low, b >> half, b & low
     middle = a_high * b_low + (a_low * b_low >> half)
@@ -154,7 +154,7 @@ def _upper_word(a: UInt64Array, b: UInt64Array) -> UInt64Array:
 
 
 def _inverse_fall(x: FloatArray, rate: float) -> FloatArray:
-    """K⁻¹x for K[a][j] = e^(−rate·|j − a|)."""
+    """Compute K⁻¹x for K[a][j] = e^(−rate·|j − a|)."""
     r = np.exp(-rate)
     out = (1.0 + r * r) * x
     out[0], out[-1] = x[0], x[-1]

@@ -1,8 +1,8 @@
 """Information of a privatized label about a class: the mean square contingency of label and output.
 
-φ² = (Σ_{y,o} p_y·M[y, o]²/q_o − 1)/(k − 1) with q = pM is Pearson's χ² of the table of labels and outputs for each
-example, over the k − 1 that a table without noise has. It is 1 where the output is the label, 0 where it says nothing,
-and for two labels the square of their correlation. A message of n outputs is judged as worth n·φ² labels without noise.
+φ² = (Σ_{y,o} p_y·M[y, o]²/q_o − 1)/(k − 1) with q = pM is Pearson's χ² of the table of labels and outputs per example,
+divided by the k − 1 of a table without noise. It is 1 if the output is the label, 0 if it carries no information, and
+for two labels the square of their correlation. A message of n outputs counts as n·φ² labels without noise.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ RULE = (
 
 
 def share_of_information(channel: Channel, prior: FloatArray) -> float:
-    """φ² of a channel of k ≥ 2 labels that follow `prior` float64[k]; an output that never occurs counts nothing."""
+    """Compute φ² of a channel of k ≥ 2 labels that follow `prior` float64[k]; an output that never occurs counts as
+    0."""
     matrix = channel.matrix()
     seen = prior @ matrix
     squares = prior @ (matrix * matrix)

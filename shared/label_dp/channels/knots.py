@@ -1,7 +1,7 @@
-"""A randomizer given by the rows of a few labels, its knots: every other label is first rounded to a knot beside it.
+"""A randomizer given by the rows of a few labels, its knots: every other label is first rounded to an adjacent knot.
 
-A label between two knots goes to the upper one with the probability that keeps its mean (a whole number out of 2⁶⁴),
-to the lower one otherwise, and then has that knot's row of integer weights. Its own row is therefore a mixture of two
+A label between two knots goes to the upper one with the probability that keeps its mean (a whole number out of 2⁶⁴), to
+the lower one otherwise, and then has that knot's row of integer weights. Its own row is therefore a mixture of two
 rows, so no ratio between rows grows by it: ε is that of the knots, exactly, and E[z | y] is linear between knots.
 """
 
@@ -29,9 +29,11 @@ UInt64Array = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KnotsChannel(WeightedChannel):
-    """Rows of integer weights at knots. `knots` int64[g] are label positions rising from 0 to k − 1 (g ≥ 2), `weights`
-    uint64[g, m] at least 1, every row summing to N, `outputs` float64[m] strictly increasing, m ≥ 2; g·m ≤ 2¹⁵.
-    Outputs are corrected values already. Raises InvalidMechanism.
+    """Rows of integer weights at knots.
+
+    `knots` int64[g] are label positions rising from 0 to k − 1 (g ≥ 2), `weights` uint64[g, m] at least 1, every row
+    summing to N, `outputs` float64[m] strictly increasing, m ≥ 2; g·m ≤ 2¹⁵. Outputs are corrected values already.
+    Raises InvalidMechanism.
     """
 
     kind = "knots"
@@ -61,21 +63,21 @@ class KnotsChannel(WeightedChannel):
         weights.setflags(write=False)
         object.__setattr__(self, "weights", weights)
 
-    # --- how labels get to their knots -----------------------------------------------------------------------
+    # --- rounding of labels to knots --------------------------------------------------------------------------
 
     @cached_property
     def lower(self) -> npt.NDArray[np.int32]:
-        """int32[k]: the last knot that is not above the label."""
+        """Last knot that is not above the label, int32[k]."""
         return np.repeat(np.arange(self.knots.size, dtype=np.int32), np.diff(self.knots, append=self.k))
 
     @cached_property
     def upper(self) -> npt.NDArray[np.int32]:
-        """int32[k]: the next knot, to which a label between two knots may be rounded."""
+        """Next knot, to which a label between two knots may be rounded, int32[k]."""
         return np.asarray(np.minimum(self.lower + 1, self.knots.size - 1), np.int32)
 
     @cached_property
     def upper_chance(self) -> UInt64Array:
-        """uint64[k]: the weight out of 2⁶⁴, rounded down, of rounding up to the next knot; 0 for knots."""
+        """Weight out of 2⁶⁴, rounded down, of rounding up to the next knot, uint64[k]; 0 for knots."""
         _, ints = self.domain.lattice
         chance = np.zeros(self.k, dtype=np.uint64)
         for start, stop in zip(self.knots[:-1].tolist(), self.knots[1:].tolist(), strict=True):
@@ -93,7 +95,7 @@ class KnotsChannel(WeightedChannel):
         return np.asarray(self.weights.astype(np.float64) / float(N), np.float64)
 
     def _mixed(self, start: int, stop: int, per_knot: FloatArray) -> FloatArray:
-        """What is linear in a label's row, from its values at the knots (float64[g] or [g, …])."""
+        """Interpolate a quantity linear in a label's row from its values at the knots (float64[g] or [g, …])."""
         lower, upper = self.lower[start:stop], self.upper[start:stop]
         share = self.upper_chance[start:stop].astype(np.float64) / float(N)
         share = share.reshape(-1, *[1] * (per_knot.ndim - 1))
@@ -111,13 +113,13 @@ class KnotsChannel(WeightedChannel):
 
     @property
     def worst_case_odds(self) -> Fraction:
-        """The largest ratio within a column of the knots' weights: mixtures of rows do not exceed it."""
+        """Largest ratio within a column of the knots' weights: mixtures of rows do not exceed it."""
         return self._worst
 
     # --- expected figures ------------------------------------------------------------------------------------
 
     def moments(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """As for every channel, in O(k + g·m): both moments are linear between knots."""
+        """Compute as for every channel, in O(k + g·m): both moments are linear between knots."""
         centre = float(np.mean(values))
         first = self._knot_rows @ (values - centre)
         inner = np.einsum("ij,ij->i", self._knot_rows, (values[None, :] - centre - first[:, None]) ** 2)
@@ -136,8 +138,11 @@ class KnotsChannel(WeightedChannel):
 
     @cached_property
     def _exact_bias(self) -> Fraction:
-        """Largest |E[z | y] − y| over all labels, or a little more: it is largest at a knot, but for 2⁻⁶⁴ of the span
-        of the outputs, by which the chance of rounding up is rounded down."""
+        """Bound |E[z | y] − y| over all labels, nearly tight.
+
+        It is largest at a knot, except for 2⁻⁶⁴ of the span of the outputs, since the chance of rounding up is rounded
+        down.
+        """
         denominator, ints = self.domain.lattice
         values = [Fraction(v) for v in self.outputs.tolist()]
         scale = math.lcm(*(v.denominator for v in values))
@@ -165,7 +170,7 @@ class KnotsChannel(WeightedChannel):
         return self._unbiased
 
     def debiased_outputs(self) -> FloatArray:
-        """The outputs themselves: they are unbiased, or of the bias that the design chose against less noise."""
+        """Return the outputs themselves: unbiased, or with the bias that the design accepted for less noise."""
         return self.outputs
 
     def written(self) -> dict[str, object]:

@@ -13,9 +13,9 @@ from label_dp.channels.noise_weights import laplace_period
 class LaplaceChannel(NoiseChannel):
     """Laplace noise of scale cells/ε lattice steps, P[t] ∝ e^(−ε·|t|/cells), clipped at the reach.
 
-    A geometric tail has no memory: what lies beyond an end exceeds it by 1/(e^(ε/cells) − 1) steps on average
-    whatever the label, so moving the end outputs by that much undoes the bias of clipping exactly, and with less
-    variance than the noise without clipping has.
+    A geometric tail is memoryless: the part beyond an end exceeds it by 1/(e^(ε/cells) − 1) steps on average for any
+    label. So moving the end outputs by that much undoes the bias of clipping exactly, and with less variance than
+    unclipped noise has.
     """
 
     kind = "laplace"

@@ -1,8 +1,8 @@
-"""Channels whose outputs form a fine public lattice, and how labels that lie between its points get onto it.
+"""Channels whose outputs form a fine public lattice, and the rounding of labels between its points.
 
-The domain is cut into `cells` equal steps. A label on a lattice point has that point's row; one between two points
-is first rounded to either of them at random, keeping its mean, so that its row is a mixture of theirs and no ratio
-between rows grows. Nothing here needs labels × outputs cells.
+The domain is cut into `cells` equal steps. A label on a lattice point has that point's row; one between two points is
+first rounded to either of them at random, keeping its mean, so that its row is a mixture of theirs and no ratio between
+rows grows. Nothing here needs labels × outputs cells.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_PAIRS = 1 << 26  # labels × outputs that a loss without a closed form is su
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LatticeChannel(WeightedChannel):
-    """`cells` ≥ 1 lattice steps span the domain (k ≥ 2); outputs go `_reach` steps beyond its ends.
+    """Channel on a lattice: `cells` ≥ 1 steps span the domain (k ≥ 2); outputs go `_reach` steps beyond its ends.
 
     Lattice point a = 0 … cells stands for low + a·(high − low)/cells; output j is the point j − reach.
     """
@@ -45,25 +45,25 @@ class LatticeChannel(WeightedChannel):
 
     @abstractmethod
     def _cells(self, positions: IntArray, outputs: IntArray) -> FloatArray:
-        """P[output | lattice point], element by element (broadcast)."""
+        """Return P[output | lattice point], element by element (broadcast)."""
 
     @abstractmethod
     def _means(self, values: FloatArray) -> FloatArray:
-        """float64[cells + 1]: E[values[Z]] at every lattice point; `values` is float64[m]."""
+        """Return E[values[Z]] at every lattice point, float64[cells + 1]; `values` is float64[m]."""
 
     @abstractmethod
     def _spread(self, mass: FloatArray) -> FloatArray:
-        """float64[m]: P[z] when lattice points have `mass` float64[cells + 1]."""
+        """Return P[z] if lattice points have `mass` float64[cells + 1], float64[m]."""
 
     @abstractmethod
     def _distances(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """float64[cells + 1] each, per lattice point: E|z − point|, P[z > point], P[z ≥ point]."""
+        """Return E|z − point|, P[z > point], P[z ≥ point] per lattice point, float64[cells + 1] each."""
 
     # --- the lattice -----------------------------------------------------------------------------------------
 
     @cached_property
     def _ends(self) -> tuple[int, int, int]:
-        """(D, first·D, last·D), whole numbers."""
+        """Ends (D, first·D, last·D) as whole numbers."""
         scale, ints = self.domain.lattice
         if isinstance(ints, list):
             return scale, ints[0], ints[-1]
@@ -94,8 +94,8 @@ class LatticeChannel(WeightedChannel):
 
     @cached_property
     def positions(self) -> tuple[IntArray, npt.NDArray[np.uint64]]:
-        """(int64[k], uint64[k]): a label becomes the lattice point after its position with that weight out of 2⁶⁴,
-        else the point at its position."""
+        """Lattice positions (int64[k], uint64[k]): a label becomes the lattice point after its position with that
+        weight out of 2⁶⁴, else the point at its position."""
         _, ints = self.domain.lattice
         if isinstance(ints, list):
             width = ints[-1] - ints[0]
@@ -124,7 +124,7 @@ class LatticeChannel(WeightedChannel):
         low, high, share = self._mixing
         return at_points[low] if self.on_lattice else (1.0 - share) * at_points[low] + share * at_points[high]
 
-    # --- what every channel has ------------------------------------------------------------------------------
+    # --- shared by every channel ------------------------------------------------------------------------------
 
     def rows(self, start: int, stop: int) -> FloatArray:
         low, high, share = self._mixing
@@ -157,7 +157,8 @@ class LatticeChannel(WeightedChannel):
         return max(0.0, 1.0 - float(self._prior(prior) @ likeliest))
 
     def expected_loss(self, prior: FloatArray | None, loss: str | Loss) -> float:
-        """As for every channel. Raises InvalidMechanism for a loss matrix over more than 2²⁶ labels × outputs."""
+        """Compute as for every channel. Raises InvalidMechanism for a loss matrix over more than 2²⁶ labels ×
+        outputs."""
         p, ell = self._prior(prior), get_loss(loss)
         if ell.name == "squared":
             mean, variance = self.moments(self.outputs)
@@ -183,7 +184,7 @@ class LatticeChannel(WeightedChannel):
         return super().expected_loss(p, ell)
 
     def _expected_distances(self) -> FloatArray:
-        """float64[k]: E|z − y| in lattice steps; a label δ above the point below it is as much below the next."""
+        """Compute E|z − y| in lattice steps, float64[k]; a label δ above the point below it is 1 − δ below the next."""
         low, high, share = self._mixing
         distance, above, at_least = self._distances()
         down = distance[low] + share * (1.0 - 2.0 * above[low])

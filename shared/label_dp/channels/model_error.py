@@ -1,25 +1,25 @@
-"""Expected model error: the mean squared error that a model trained on privatized labels z has above one trained on the
-labels y themselves. Both parties judge by it: one which randomizer to take, the other which value an output stands for.
+"""Expected model error: the excess mean squared error of a model trained on privatized labels z over one trained on the
+labels y themselves. Both parties use it: one to choose a randomizer, the other to choose the values of outputs.
 
-Bias does not average out over rows, noise does, and a model sees of either only what the features let
-through. With b(y) = E[z | y] − y under the prior p, split into its mean, its part linear in y (slope β), and the rest
-r(y), and with V = Var y and σ² the noise variance of z:
+Bias does not average out over rows, noise does, and either reaches a model only through the features. With b(y) = E[z |
+y] − y under the prior p, split into its mean, its part linear in y (slope β), and the rest r(y), and with V = Var y and
+σ² the noise variance of z:
 
     error  =  (Σ p b)²  +  ½ β² V  +  ⅒ Σ p r²  +  σ² · P / n              P = 1.5 √n_eff,  n_eff = n · s
 
-Where zero is the first label and more than half of the prior's mass, as of sums that are mostly no sale, 1{y > 0} takes
-the place of y in the linear part (its slope β is of E[y | y > 0 or not], and V its variance): features tell who buys
-more than they tell how much. Where a share q < ⅛ buys, both parts of the bias count 8q times: even who knows the chance
-p(x) of each explains Var p/(q(1 − q)) only, 4q where the chances vary by twice their mean.
+If zero is the first label and more than half of the prior's mass, as for sums that are mostly no sale, 1{y > 0}
+replaces y in the linear part (its slope β is of E[y | y > 0 or not], and V its variance): features predict who buys
+better than how much. If a share q < ⅛ buys, both parts of the bias are multiplied by 8q: even knowing the chance p(x)
+of each example explains only Var p/(q(1 − q)), 4q if the chances vary by twice their mean.
 
-The mean of the bias shifts every prediction. Of its linear part counts as much as the features explain of the labels,
-taken to be half. The rest, such as the steps between bins or what clipping takes from the tails, mostly cancels among
-labels that the features do not tell apart. P, the effective parameters, grows with the rows of noiseless labels that
-say as much, as in the features party's capacity rule: s = 1 − σ²/(Var E[z | y] + σ²), but not below max(0.005, √(2/n)).
+The mean of the bias shifts every prediction. Its linear part counts by the share of the labels that features explain,
+taken to be half. The rest, such as the steps between bins or the tails lost to clipping, mostly cancels among labels
+that the features do not distinguish. P, the effective parameters, grows with the equivalent number of noiseless rows,
+as in the features party's capacity rule: s = 1 − σ²/(Var E[z | y] + σ²), but not below max(0.005, √(2/n)).
 
 ⅒ and 1.5 are fitted to trainings on real labels (census, retail and bike of the evaluation data): a ridge in one fixed
 basis on clipped one bit of many widths, then the features party's validated ensembles, which need fewer parameters.
-`make tables` shows how well following them does (table "auto").
+`make tables` measures the quality of choices by this rule (table "auto").
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ EXPLAINED = 0.5
 REST = 0.1
 PARAMETERS = 1.5
 FLOOR = 0.005
-MOSTLY = 0.5  # of the labels are zero: then what the others are is told less than whether they are
-RARE = 8.0  # times the share of the others, where that is less than 1
+MOSTLY = 0.5  # of the labels are zero: then features predict the others' values less well than whether they are zero
+RARE = 8.0  # times the share of the others, if that is less than 1
 RULE = (
     "excess squared error of a model = (mean bias)² + ½·(slope of the bias)²·Var y + ⅒·(rest of the bias)² "
     "+ noise variance·P/n, with P = 1.5·√(effective rows) parameters and features that explain half the labels' "
@@ -49,7 +49,7 @@ RULE = (
 
 
 def effective_parameters(signal: float, noise: float, n: int) -> tuple[float, float]:
-    """(n_eff, P) for labels whose expectations vary by `signal`, with noise of variance `noise`."""
+    """Return (n_eff, P) for labels whose expectations vary by `signal`, with noise of variance `noise`."""
     share = signal / (signal + noise) if signal + noise > 0 else 1.0
     effective = n * max(share, min(1.0, max(FLOOR, math.sqrt(2.0 / n))))
     return effective, PARAMETERS * math.sqrt(effective)
@@ -57,9 +57,12 @@ def effective_parameters(signal: float, noise: float, n: int) -> tuple[float, fl
 
 @dataclass(frozen=True)
 class FeatureSignal:
-    """What features are taken to tell of labels: `part` float64[k], of mean 0 and `variance` under the prior, of which
-    they explain the share `explained`, and of what is left of a label the share `rest`. The part is the label itself,
-    or, of labels that are mostly zero (`zero_apart`), their mean given whether they are zero."""
+    """Feature signal: the part of labels that features are assumed to predict.
+
+    `part` float64[k] has mean 0 and `variance` under the prior; features explain the share `explained` of it, and the
+    share `rest` of the remainder of a label. The part is the label itself or, for labels that are mostly zero
+    (`zero_apart`), their mean given whether they are zero.
+    """
 
     part: FloatArray
     variance: float
@@ -69,7 +72,7 @@ class FeatureSignal:
 
     @classmethod
     def of(cls, labels: FloatArray, prior: FloatArray) -> FeatureSignal:
-        """For labels and prior float64[k]."""
+        """Build the signal for labels and prior float64[k]."""
         y = labels - labels[0]  # so that large labels lose no digits
         y -= float(prior @ y)
         others = 1.0 - float(prior[0])
@@ -82,9 +85,9 @@ class FeatureSignal:
 
 
 def model_error(channel: Channel, prior: FloatArray, n: int, values: FloatArray) -> dict[str, Any]:
-    """The rule of this module for one channel, in squared label units, and its parts.
+    """Apply the rule of this module to one channel; returns the error, in squared label units, and its parts.
 
-    `values` float64[m] is what each output stands for (`label_dp.channels.correcting`).
+    `values` float64[m] is the value of each output (`label_dp.channels.correcting`).
     """
     centre = float(prior @ channel.labels)
     y = channel.labels - centre  # so that large labels lose no digits
@@ -113,5 +116,5 @@ def model_error(channel: Channel, prior: FloatArray, n: int, values: FloatArray)
         "noise_variance": noise,
         "effective_rows": effective_rows,
         "effective_parameters": parameters,
-        "learns_something": error < nothing,  # that of the mean for everybody
+        "learns_something": error < nothing,  # that of predicting the mean for every row
     }

@@ -1,9 +1,9 @@
 """Noise on a fine public lattice, added to the label and clipped to a public reach.
 
-The continuous mechanisms, drawn without a float: the lattice is so fine that it does not show, and the weights of its
-points are whole numbers out of 2⁶⁴ (`noise_weights`). With as many cells as the domain has steps they are the discrete
-mechanisms. Reach 0 clips to the domain; a wide reach is the mechanism without clipping, its last outputs taking tails
-of less than 10⁻¹⁰. Clipping only post-processes, so ε is the same.
+The continuous mechanisms, drawn without floats: the lattice is too fine to matter, and the weights of its points are
+whole numbers out of 2⁶⁴ (`noise_weights`). With as many cells as the domain has steps they are the discrete mechanisms.
+Reach 0 clips to the domain; a wide reach is the mechanism without clipping, its last outputs taking tails of less than
+10⁻¹⁰. Clipping is post-processing, so ε is the same.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ EXACT = 1e-9  # of the outputs' span: a bias below it counts as none
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NoiseChannel(LatticeChannel):
     """Symmetric noise of at most `noise_epsilon` over the domain, in `cells` steps, outputs up to `reach` steps beyond
-    the domain's ends; `peak` (even) is the weight of no noise at all. Raises InvalidMechanism.
-    """
+    the domain's ends; `peak` (even) is the weight of zero noise. Raises InvalidMechanism."""
 
     members: ClassVar[tuple[str, ...]] = ("epsilon", "cells", "reach", "peak")
     noise_epsilon: Epsilon
@@ -58,23 +57,23 @@ class NoiseChannel(LatticeChannel):
 
     @abstractmethod
     def _period(self) -> list[int]:
-        """The weights of the first `cells` distances."""
+        """Compute the weights of the first `cells` distances."""
 
     @cached_property
     def weights(self) -> UInt64Array:
-        """uint64[L + 1]: weight of noise −t and of noise t, in lattice steps; the last is all of the tail."""
+        """Weight of noise −t and of noise t, in lattice steps, uint64[L + 1]; the last is the whole tail."""
         return as_table(*half_table(self.noise_epsilon, self._period(), self.reach))
 
     @cached_property
     def tails(self) -> UInt64Array:
-        """uint64[L + 1]: weight of noise at least t, t = 0 … L."""
+        """Weight of noise at least t, t = 0 … L, uint64[L + 1]."""
         return np.cumsum(self.weights[::-1])[::-1].copy()
 
     # --- privacy ---------------------------------------------------------------------------------------------
 
     @property
     def worst_case_odds(self) -> Fraction:
-        """Exact largest P[z | a] / P[z | a′] over all outputs and all lattice points, which no label's row exceeds.
+        """Exact largest P[z | a] / P[z | a′] over all outputs and all lattice points, a bound for every label's row.
 
         Weights fall with distance, so within a window of lattice points the nearest has the largest, the farthest the
         smallest. Outputs t + cells and beyond the domain compare w[t] with w[t + cells]; those inside it compare at
@@ -98,7 +97,7 @@ class NoiseChannel(LatticeChannel):
 
     @cached_property
     def _shares(self) -> tuple[FloatArray, FloatArray]:
-        """float64[L + 1] each: P[noise = t], P[noise ≥ t]."""
+        """P[noise = t] and P[noise ≥ t], float64[L + 1] each."""
         shares = (np.asarray(w.astype(np.float64) / float(N), np.float64) for w in (self.weights, self.tails))
         w, tails = shares
         return w, tails
@@ -111,13 +110,13 @@ class NoiseChannel(LatticeChannel):
 
     @cached_property
     def _kernel(self) -> FloatArray:
-        """float64[2L − 1]: P[noise = −(L − 1) … L − 1]."""
+        """P[noise = −(L − 1) … L − 1], float64[2L − 1]."""
         w = self._shares[0][:-1]
         return np.concatenate([w[:0:-1], w])
 
     @cached_property
     def _to_ends(self) -> tuple[FloatArray, FloatArray]:
-        """float64[cells + 1] each: P[lowest output], P[highest output] at every lattice point."""
+        """P[lowest output] and P[highest output] at every lattice point, float64[cells + 1] each."""
         tails = self._shares[1][self.reach :]
         return tails, tails[::-1]
 
@@ -147,7 +146,7 @@ class NoiseChannel(LatticeChannel):
 
     @cached_property
     def _drift(self) -> FloatArray:
-        """float64[cells + 1]: E[z] − point in lattice steps, by sums of tails, so without cancellation."""
+        """E[z] − point in lattice steps, float64[cells + 1], by sums of tails, so without cancellation."""
         sums = np.concatenate([[0.0], np.cumsum(self._shares[1][1:])])[self.reach :]
         return np.asarray(sums[::-1] - sums, np.float64)
 
@@ -163,15 +162,15 @@ class NoiseChannel(LatticeChannel):
 
     @abstractmethod
     def _outward(self) -> float:
-        """By how many lattice steps the correction moves the two end outputs outwards."""
+        """Return the distance in lattice steps by which the correction moves the two end outputs outwards."""
 
     def debiased_outputs(self) -> FloatArray:
-        """The outputs as they are, but for the two ends, which stand for what was clipped to them."""
+        """Return the outputs, with the two ends moved to the mean of the values clipped to them."""
         return self._corrected[0]
 
     @property
     def residual_bias(self) -> float:
-        """The largest |E[corrected | y] − y| on the domain, in label units."""
+        """Largest |E[corrected | y] − y| on the domain, in label units."""
         return self._corrected[1]
 
     @cached_property
@@ -205,7 +204,8 @@ class NoiseChannel(LatticeChannel):
 
 
 def quick_length(least: int) -> int:
-    """The smallest number of `least` or more without a prime factor above 5: a transform of that length is quick."""
+    """Return the smallest number from `least` on without a prime factor above 5: a transform of that length is
+    quick."""
     best, five = 1 << (least - 1).bit_length(), 1
     while five < best:
         odd = five

@@ -17,16 +17,17 @@ from label_dp.channels.reading import Members, decimal, integer
 from label_dp.domain import Domain
 from label_dp.errors import InvalidMechanism
 
-MAX_DIGITS = 40  # on either side of the point, as the manifest's reader allows
+MAX_DIGITS = 40  # on either side of the point, the limit of the manifest's reader
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OneBitChannel(WeightedChannel):
-    """Two outputs c ± H on the label clipped to [low, high] (Duchi, Jordan & Wainwright 2018, one dimension).
+    """Channel of two outputs c ± H on the label clipped to [low, high] (Duchi, Jordan & Wainwright 2018, one
+    dimension).
 
-    The upper output has integer weight W_y = B + nearest integer of (A − B)(clip(y) − low)/(high − low), A + B = N,
-    1 ≤ B < A; H = ((high − low)/2)·(A + B)/(A − B), so that E[z | y] = clip(y, low, high) up to rounding. The ends
-    are exact decimals. Output 0 is c − H, output 1 is c + H. Raises InvalidMechanism.
+    The upper output has integer weight W_y = B + nearest integer of (A − B)(clip(y) − low)/(high − low), A + B = N, 1 ≤
+    B < A; H = ((high − low)/2)·(A + B)/(A − B), so that E[z | y] = clip(y, low, high) up to rounding. The ends are
+    exact decimals. Output 0 is c − H, output 1 is c + H. Raises InvalidMechanism.
     """
 
     kind = "one-bit"
@@ -53,20 +54,20 @@ class OneBitChannel(WeightedChannel):
 
     @cached_property
     def _scaled(self) -> tuple[int, int, int]:
-        """(L, low·L, high·L): a common denominator that makes labels and ends whole numbers."""
+        """Integers (L, low·L, high·L): a common denominator that makes labels and ends whole numbers."""
         low, high = Fraction(self.low), Fraction(self.high)
         scale = math.lcm(self.domain.lattice[0], low.denominator, high.denominator)
         return scale, int(low * scale), int(high * scale)
 
     def _weight(self, label: int) -> int:
-        """W of a label given as a whole number of 1/L, exact."""
+        """Compute W of a label given as a whole number of 1/L, exact."""
         _, low, high = self._scaled
         inside, width = min(max(label, low), high) - low, high - low
         return self.B + (2 * (self.A - self.B) * inside + width) // (2 * width)
 
     @cached_property
     def weights(self) -> npt.NDArray[np.uint64]:
-        """uint64[k]: W_y, the weight of the upper output out of 2⁶⁴; exact for every k."""
+        """Weight W_y of the upper output out of 2⁶⁴, uint64[k]; exact for every k."""
         scale, low, high = self._scaled
         unit, ints = self.domain.lattice
         factor = scale // unit
@@ -100,7 +101,7 @@ class OneBitChannel(WeightedChannel):
 
     @property
     def upper_probability(self) -> FloatArray:
-        """float64[k]: probability of the upper output."""
+        """Probability of the upper output, float64[k]."""
         return self.weights.astype(np.float64) / float(N)
 
     def rows(self, start: int, stop: int) -> FloatArray:
@@ -114,7 +115,7 @@ class OneBitChannel(WeightedChannel):
         return max(Fraction(most, least), Fraction(N - least, N - most))
 
     def debiased_outputs(self) -> FloatArray:
-        """The outputs themselves: E[z | y] = clip(y, low, high)."""
+        """Return the outputs themselves: E[z | y] = clip(y, low, high)."""
         return self.outputs
 
     @property

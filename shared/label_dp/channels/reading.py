@@ -1,4 +1,4 @@
-"""The strict grammar of a channel in a signed document: every number is text, and has one spelling."""
+"""Strict grammar of a channel in a signed document: every number is text, and has one spelling."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def items(value: object, least: int, most: int) -> list[object]:
 
 
 def reals(value: object, count: int | None = None) -> FloatArray:
-    """float64[count], by default of 1 to MAX_OUTPUTS numbers."""
+    """Parse float64[count], by default of 1 to MAX_OUTPUTS numbers."""
     listed = items(value, 1 if count is None else count, MAX_OUTPUTS if count is None else count)
     return np.array([real(v) for v in listed])
 
 
 def positions(value: object, least: int, most: int, end: int) -> IntArray:
-    """int64: whole numbers from 0 to `end`."""
+    """Parse whole numbers from 0 to `end`, int64."""
     found = [integer(v) for v in items(value, least, most)]
     if max(found) > end:
         raise malformed("a position lies outside the domain")
@@ -71,7 +71,7 @@ def positions(value: object, least: int, most: int, end: int) -> IntArray:
 
 
 def weight_rows(value: object, rows: int, columns: int, most: int) -> npt.NDArray[np.uint64]:
-    """uint64[rows, columns], at most `most` weights."""
+    """Parse uint64[rows, columns], at most `most` weights."""
     if rows * columns > most:
         raise malformed("it has too many weights")
     weights = [[integer(w) for w in items(row, columns, columns)] for row in items(value, rows, rows)]

@@ -1,5 +1,5 @@
-"""Every kind of channel, which are the classes of this room that name theirs, and the one reader of what a signed
-document says of a channel."""
+"""The kinds of channel, which are the classes of this room that name theirs, and the one reader of a channel in a
+signed document."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS = {found.kind: found for found in _CLASSES if issubclass(found, Channel) a
 
 
 def channel_from_json(data: object, domain: Domain) -> Channel:
-    """A channel over `domain` from its manifest form; every member known, bounded, canonical and consistent.
+    """Parse a channel over `domain` from its manifest form; every member known, bounded, canonical and consistent.
 
     Proves nothing about ε: call `satisfies` on the result. Raises MalformedManifest.
     """

@@ -17,10 +17,10 @@ from label_dp.privacy import Epsilon
 
 
 def rr_weights(epsilon: Epsilon, d: int) -> tuple[int, int]:
-    """(A, B): weight of the own bin and of each other one, A + (d − 1)·B = N and A/B ≤ e^ε exactly.
+    """Return (A, B): weight of the own bin and of each other one, A + (d − 1)·B = N and A/B ≤ e^ε exactly.
 
     B = ⌈N/(lower(e^ε) + d − 1)⌉ with a rational lower bound of e^ε; B is at least 1, which caps a huge ε. Raises
-    InvalidEpsilon where ε is too small for d bins at 64 bits (A would fall below B).
+    InvalidEpsilon if ε is too small for d bins at 64 bits (A would fall below B).
     """
     if d < 1:
         raise InvalidMechanism("Randomized response needs at least one bin.")
@@ -79,7 +79,7 @@ class RRChannel(WeightedChannel):
 
     @cached_property
     def bins(self) -> UIntArray:
-        """unsigned[k], the smallest type: the bin of each label."""
+        """Bin of each label, unsigned[k] of the smallest type."""
         return np.repeat(np.arange(self.d, dtype=smallest_unsigned(self.d)), np.diff(self.boundaries))
 
     def rows(self, start: int, stop: int) -> FloatArray:
@@ -99,7 +99,7 @@ class RRChannel(WeightedChannel):
         return ((N - self.A) / N / max(self.d - 1, 1)) * (1.0 - inside) + (self.A / N) * inside
 
     def debiased_outputs(self) -> FloatArray:
-        """v′_j = (t_j − qΣt)/(1 − dq), q = B/N, t the bin means: E[v′ | y] = t of y's bin."""
+        """Compute v′_j = (t_j − qΣt)/(1 − dq), q = B/N, t the bin means: E[v′ | y] = t of y's bin."""
         if self.d == 1:
             return self.bin_means
         if self.A == self.B:
@@ -113,11 +113,11 @@ class RRChannel(WeightedChannel):
         return (self.d == self.k and self.A > self.B) or self.k == 1
 
     def moments(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """As for every channel; all labels of a bin have the same row."""
+        """Compute as for every channel; all labels of a bin have the same row."""
         centre, gap = float(np.mean(values)), (self.A - self.B) / N
         x = values - centre
         mean = self.B / N * float(np.sum(x)) + gap * x if self.d > 1 else x
-        # Σ_j P_j (x_j − mean)², with the bin's own term apart
+        # Σ_j P_j (x_j − mean)², with the bin's own term separate
         others = float(np.sum(x * x)) - 2.0 * mean * float(np.sum(x)) + self.d * mean * mean
         variance = self.B / N * others + gap * (x - mean) ** 2 if self.d > 1 else np.zeros(1)
         return (centre + mean)[self.bins], np.maximum(variance, 0.0)[self.bins]

@@ -1,4 +1,5 @@
-"""Randomized response on the likeliest labels of a prior; every other label becomes any of them alike."""
+"""Randomized response on the likeliest labels of a prior; every other label becomes any of them with equal
+probability."""
 
 from __future__ import annotations
 
@@ -49,12 +50,12 @@ class TopLabelsChannel(WeightedChannel):
 
     @property
     def uniform_weights(self) -> tuple[int, int]:
-        """(U, r): a label that is not kept has weight U + 1 on outputs 0 … r − 1 and U on the others."""
+        """Weights (U, r): a label outside `kept` has weight U + 1 on outputs 0 … r − 1 and U on the others."""
         return divmod(N, self.d)
 
     @cached_property
     def own(self) -> UIntArray:
-        """unsigned[k]: the output of a kept label, d for every other label."""
+        """Output of a kept label, d for every other label; unsigned[k]."""
         table = np.full(self.k, self.d, dtype=smallest_unsigned(self.d + 1))
         table[self.kept] = np.arange(self.d)
         return table
@@ -73,11 +74,11 @@ class TopLabelsChannel(WeightedChannel):
 
     @property
     def worst_case_odds(self) -> Fraction:
-        """A/B: since A + (d − 1)·B = N with B ≤ A, the weights N div d and one more lie between them."""
+        """Exact ratio A/B: since A + (d − 1)·B = N with B ≤ A, the weights N div d and one more lie between them."""
         return Fraction(self.A, self.B)
 
     def moments(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """As for every channel, in O(k): all labels that are not kept have one row."""
+        """Compute as for every channel, in O(k): all labels outside `kept` have one row."""
         centre, gap = float(np.mean(values)), (self.A - self.B) / N
         x = values - centre
         total, squares = float(np.sum(x)), float(np.sum(x * x))
@@ -95,7 +96,7 @@ class TopLabelsChannel(WeightedChannel):
         return max(0.0, 1.0 - mass * self.A / N - (1.0 - mass) * float(self._uniform.max()))
 
     def debiased_outputs(self) -> FloatArray:
-        """Values v of E[v | y] = y for every kept label; any other label has the mean of the kept ones."""
+        """Compute values v of E[v | y] = y for every kept label; any other label has the mean of the kept ones."""
         if self.A == self.B:
             raise InvalidMechanism("At ε = 0 the output says nothing on the label, so there is no correction.")
         centre = float(np.mean(self.outputs))
