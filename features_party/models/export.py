@@ -128,7 +128,7 @@ RULES = [
 
 
 def input_parts(model: TrainedModel) -> list[dict[str, Any]]:
-    """Column and part (what of it) of each input of the trees, in order: numbers, statistics, categories, crossings."""
+    """List column and part of each input of the trees, in order: numbers, statistics, categories, crossings."""
     schema = model.schema
     numbers, categories = number_parts(schema), schema.categories
     statistics = [
@@ -142,12 +142,12 @@ def input_parts(model: TrainedModel) -> list[dict[str, Any]]:
 
 
 def number_parts(schema: FeatureSchema) -> list[dict[str, Any]]:
-    """Column and part of each number that comes straight from a column."""
+    """List column and part of each number that comes straight from a column."""
     return [{"column": c.name, "part": part or "value"} for c in schema.columns for part in PARTS[c.kind]]
 
 
 def encoding_guide(model: TrainedModel) -> dict[str, Any]:
-    """Everything besides the trees that a prediction needs; see RULES, which are part of it."""
+    """Return everything besides the trees that a prediction needs, including RULES."""
     assert isinstance(model.body, Trees | ClassTrees)
     schema = model.schema
     effects = iter(model.effects.tables)
@@ -192,7 +192,7 @@ def _effects(table: FloatArray) -> dict[str, Any]:
 
 
 def _crossing(crossing: Crossing, schema: FeatureSchema) -> dict[str, Any]:
-    """Its sides, and its groups as the places of each side."""
+    """Return the sides of a crossing, and its groups as the places of each side."""
     numbers, sides = number_parts(schema), []
     for side in crossing.sides:
         if side.values is None:

@@ -287,16 +287,18 @@ def model_of(training_id: str) -> str:
     return MODEL_PREFIX + training_id.removeprefix("tr_")
 
 
-# Loss curves of a training while it runs: what its learners say of themselves, one curve for each thing fitted.
+# Loss curves of a training while it runs, reported by its learners, one curve for each fit.
 #
-# Losses are those of corrected labels, noise and all: they show whether a training goes on, not how good its model is.
+# Losses are those of corrected labels, including noise: they show whether a training progresses, not how good its
+# model is.
 MOST_CURVES = 4
 MOST_POINTS = 120
 COUNTED = re.compile(r"(?:(?:^|, )(?:tree|epoch) \d+ of \d+)?(?:, about [\w ]+ left)?$")
 
 
 class Losses:
-    """`heard` what is being fitted, `watch` its loss after so many trees or epochs; the last MOST_CURVES are kept."""
+    """Recorder of losses: `heard` names the current fit, `watch` its loss after some trees or epochs; the last
+    MOST_CURVES are kept."""
 
     def __init__(self) -> None:
         self._what = ""
@@ -308,7 +310,7 @@ class Losses:
 
     def watch(self, place: int, loss: float) -> None:
         points = self._curves.setdefault(self._what, [])
-        if points and place <= points[-1][0]:  # another one of the same name begins
+        if points and place <= points[-1][0]:  # a new fit of the same name begins
             points.clear()
             self._every[self._what] = 1
         if place % self._every.setdefault(self._what, 1) and place > 1:
