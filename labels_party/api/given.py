@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import date
 from typing import Annotated, Literal
 
 from fastapi import Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from label_dp.http.filters import in_query
 from label_dp.http.json_bodies import JsonRouter
 from label_dp.http.links import LINK_DOCS, PagedEitherWay, with_link
 from label_dp.http.route_docs import PROBLEM_RESPONSES
+from label_dp.schemas.filters import BatchFilter, GivenFilter
 from labels_party.api.context import Auditor, Ctx, to_the_day
 from labels_party.api.models import BatchOut
-from labels_party.api.work import Day, InPopulation, State
-from labels_party.work.batch_listing import WantedBatches, for_role, listed
-from labels_party.work.given import ReleaseFilter, given
+from labels_party.work.batch_listing import for_role, listed
+from labels_party.work.given import given
 from labels_party.work.kind import FAMILIES
 
 router = JsonRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
-Since = Annotated[Day | None, Query(description="First day, such as 2026-11-01.")]
-Until = Annotated[Day | None, Query(description="Last day, such as 2026-11-30.")]
-Audience = Annotated[str | None, Query(max_length=200, description="Only what is meant for it, or what it has.")]
-Id = Annotated[str | None, Query(max_length=64)]
 
 
 class ReceiptOfWork(BaseModel):
@@ -82,32 +78,6 @@ class ListedBatch(BatchOut):
     purge_due: str | None = Field(description="The day on which its labels are to be deleted.")
 
 
-def _given(
-    population: InPopulation = None,
-    audience: Audience = None,
-    since: Since = None,
-    until: Until = None,
-    batch: Id = None,
-    kind: Annotated[str | None, Query(max_length=40, description="Such as release or median.")] = None,
-    state: State = None,
-) -> ReleaseFilter:
-    return ReleaseFilter(population, audience, _text(since), _text(until), batch, kind, state)
-
-
-def _batches(
-    population: InPopulation = None,
-    audience: Annotated[str | None, Query(max_length=200, description="Only of populations with this one.")] = None,
-    since: Since = None,
-    until: Until = None,
-    state: Annotated[Literal["open", "sealed", "purged"] | None, Query()] = None,
-) -> WantedBatches:
-    return WantedBatches(population, audience, _text(since), _text(until), state)
-
-
-def _text(day: date | None) -> str | None:
-    return None if day is None else day.isoformat()
-
-
 @router.get("/given", tags=["audit"], responses=LINK_DOCS)
 def who_has_what(
     request: Request,
@@ -115,7 +85,7 @@ def who_has_what(
     ctx: Ctx,
     caller: Auditor,
     page: PagedEitherWay,
-    wanted: Annotated[ReleaseFilter, Depends(_given)],
+    wanted: Annotated[GivenFilter, Depends(in_query(GivenFilter))],
     family: Annotated[Literal["release", "answer"] | None, Query(description="Only releases, or only answers.")] = None,
 ) -> list[GivenOut]:
     """Every release and answer, whatever its state: for whom, at which ε, who asked and approved, who acknowledged."""
@@ -131,7 +101,7 @@ def list_all_batches(
     ctx: Ctx,
     caller: Auditor,
     page: PagedEitherWay,
-    wanted: Annotated[WantedBatches, Depends(_batches)],
+    wanted: Annotated[BatchFilter, Depends(in_query(BatchFilter))],
 ) -> list[ListedBatch]:
     """Batches of all populations, by when they were opened: state, examples, ε spent and left, what left them."""
     listing = ctx.database.read("batch.list", lambda c: listed(c, ctx.batches, wanted, page))

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from label_dp.schemas.base import Ask, whole
+from label_dp.schemas.filters import WorkState
 
 
 class UnitOut(BaseModel):
@@ -107,9 +108,6 @@ class FileOut(BaseModel):
     sha256: str
 
 
-ReleaseState = Literal["accepted", "charged", "drawing", "published", "failed"]
-
-
 class WorkOut(BaseModel):
     """Charged work of whatever kind."""
 
@@ -117,7 +115,7 @@ class WorkOut(BaseModel):
     kind: str
     batch: str
     population: str
-    state: ReleaseState = Field(description="failed: its charge is kept where a draw may have been seen.")
+    state: WorkState = Field(description="failed: its charge is kept where a draw may have been seen.")
     epsilon: dict[str, str]
     audiences: list[str]
     created: str

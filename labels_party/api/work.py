@@ -5,7 +5,6 @@ Releases and answers have the same calls, each family under its own word.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from datetime import date, datetime
 from email.utils import format_datetime
@@ -15,7 +14,7 @@ from typing import Annotated, Any
 from fastapi import Body as Sent
 from fastapi import Path, Query, Request, Response
 from fastapi.responses import FileResponse, RedirectResponse
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, Field
 from sqlalchemy.engine import Connection
 
 from label_dp.errors import Conflict, NotFound
@@ -23,6 +22,7 @@ from label_dp.http.files import ServedFile
 from label_dp.http.json_bodies import JsonRouter
 from label_dp.http.links import LINK_DOCS, Paged, with_link
 from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
+from label_dp.schemas.filters import Day, WorkState
 from label_dp.store.apikeys import Principal
 from label_dp.store.paging import Listing, Page
 from labels_party.api.context import (
@@ -35,7 +35,7 @@ from labels_party.api.context import (
     Viewer,
     idempotent,
 )
-from labels_party.api.models import AnswerOut, DeclineIn, ReleaseOut, ReleaseState, WorkOut
+from labels_party.api.models import AnswerOut, DeclineIn, ReleaseOut, WorkOut
 from labels_party.bootstrap import Services
 from labels_party.labels.batch_uses import PUBLISHED
 from labels_party.mechanisms.auto import AUTO
@@ -58,19 +58,11 @@ ENVELOPE_EXAMPLE = {
 }
 
 
-def _written_out(value: object) -> object:
-    """A date as text; pydantic would take a number for seconds since 1970."""
-    if isinstance(value, str) and not re.fullmatch(r"\d{4}-\d\d-\d\d", value, re.ASCII):
-        raise ValueError("is a day, written as YYYY-MM-DD")
-    return value
-
-
 File = Annotated[str, Path(alias="name")]
 Release = Annotated[str, Path(alias="release")]
-Day = Annotated[date, BeforeValidator(_written_out)]
 Since = Annotated[Day | None, Query(description="First day of publication, such as 2026-11-01.")]
 InPopulation = Annotated[str | None, Query(max_length=200, description="Only this one (name or id).")]
-State = Annotated[ReleaseState | None, Query(description="Only releases in this state.")]
+State = Annotated[WorkState | None, Query(description="Only releases in this state.")]
 Envelope = Annotated[dict[str, Any] | None, Sent(examples=[ENVELOPE_EXAMPLE])]
 
 

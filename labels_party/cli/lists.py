@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from label_dp.cli.commands import command
 from label_dp.cli.layout import number
 from label_dp.cli.numbers import whole
 from label_dp.cli.output import emit, say, table
-from label_dp.cli.panels import OFFICER
+from label_dp.cli.panels import OFFICER, Panel
 from label_dp.cli.party_commands import Json
 from labels_party.cli.app import app, services
 
-PopulationName = Annotated[str | None, typer.Option("--population", help="Name or id; default all populations.")]
-Audience = Annotated[str | None, typer.Option("--audience", help="Only what is meant for it, or acknowledged by it.")]
-Since = Annotated[str | None, typer.Option("--since", metavar="DAY", help="Only from this day on (UTC).")]
-Until = Annotated[str | None, typer.Option("--until", metavar="DAY", help="Only up to this day (UTC).")]
+if TYPE_CHECKING:
+    from label_dp.schemas.filters import BatchFilter, GivenFilter
+
 Most = Annotated[int, typer.Option("--limit", parser=whole("--limit", 1), metavar="INTEGER", help="At most this many.")]
 
 
@@ -24,21 +24,14 @@ Most = Annotated[int, typer.Option("--limit", parser=whole("--limit", 1), metava
 GIVEN = ("population", "batch", "ε", "state", "published", "audiences", "asked for by")
 
 
-@app.command(rich_help_panel=OFFICER)
+@command(app, panel=OFFICER)
 def releases(
-    population: PopulationName = None,
-    audience: Audience = None,
-    since: Since = None,
-    until: Until = None,
-    state: Annotated[str | None, typer.Option(help="Only accepted, charged, drawing, published or failed.")] = None,
-    limit: Most = 1000,
-    as_json: Json = False,
+    asked: Annotated[GivenFilter, Panel(without=("batch", "kind"))], limit: Most = 1000, as_json: Json = False
 ) -> None:
     """Every release, oldest first: of which batch, for whom, at which ε, who asked, approved and acknowledged it."""
     from labels_party.work.kind import RELEASES
 
-    wanted = {"population": population, "audience": audience, "since": since, "until": until, "state": state}
-    found = everything_given(RELEASES, limit, **wanted)
+    found = everything_given(RELEASES, limit, asked)
 
     def human() -> None:
         if not found:
@@ -50,25 +43,14 @@ def releases(
     emit(found, as_json, human)
 
 
-@app.command(rich_help_panel=OFFICER)
-def batches(
-    population: PopulationName = None,
-    audience: Annotated[str | None, typer.Option("--audience", help="Only of populations with this audience.")] = None,
-    since: Since = None,
-    until: Until = None,
-    state: Annotated[str | None, typer.Option(help="Only open, sealed or purged.")] = None,
-    limit: Most = 1000,
-    as_json: Json = False,
-) -> None:
+@command(app, panel=OFFICER)
+def batches(asked: BatchFilter, limit: Most = 1000, as_json: Json = False) -> None:
     """Every batch, oldest first: state, examples, ε spent and left, what left it, and when its labels are deleted."""
-    from labels_party.labels.batches import STATES
-    from labels_party.work.batch_listing import WantedBatches, listed
+    from labels_party.work.batch_listing import listed
 
-    one_of("--state", state, STATES)
-    party, wanted_batches = services(existing=True), WantedBatches(population, audience, since, until, state)
-
+    party = services(existing=True)
     found = in_pages(
-        limit, lambda page: party.database.read("batch.list", lambda c: listed(c, party.batches, wanted_batches, page))
+        limit, lambda page: party.database.read("batch.list", lambda c: listed(c, party.batches, asked, page))
     )
 
     def human() -> None:
@@ -91,16 +73,13 @@ def batches(
     emit(found, as_json, human)
 
 
-def everything_given(family: Any, limit: int, **wanted: Any) -> list[dict[str, Any]]:
+def everything_given(family: Any, limit: int, asked: GivenFilter) -> list[dict[str, Any]]:
     """Rows of `labels_party.work.given`, at most `limit`. Raises NotFound, InvalidInput."""
-    from labels_party.labels.batch_uses import STATES
-    from labels_party.work.given import ReleaseFilter, given
+    from labels_party.work.given import given
 
-    one_of("--state", wanted.get("state"), STATES)
-    party, release_filter = services(existing=True), ReleaseFilter(**wanted)
+    party = services(existing=True)
     return in_pages(
-        limit,
-        lambda page: party.database.read("given.list", lambda c: given(c, party.work, release_filter, page, family)),
+        limit, lambda page: party.database.read("given.list", lambda c: given(c, party.work, asked, page, family))
     )
 
 
@@ -116,14 +95,6 @@ def in_pages(limit: int, look: Any) -> list[dict[str, Any]]:
         if cursor is None:
             break
     return rows
-
-
-def one_of(option: str, given: str | None, known: tuple[str, ...]) -> None:
-    """Raises InvalidInput where `given` is none of `known`."""
-    from label_dp.errors import InvalidInput
-
-    if given is not None and given not in known:
-        raise InvalidInput(f"{option} is one of {', '.join(known)}, not '{given}'.")
 
 
 def given_row(row: dict[str, Any]) -> list[str]:

@@ -10,10 +10,11 @@ from sqlalchemy.engine import Connection
 from label_dp.audit import events
 from label_dp.audit.show import sentence
 from label_dp.pages.site import page_router
+from label_dp.schemas.filters import GivenFilter
 from label_dp.store.paging import Page
 from labels_party.pages.context import Anybody, days, services
 from labels_party.work.batch_listing import for_role
-from labels_party.work.given import ReleaseFilter, given
+from labels_party.work.given import given
 from labels_party.work.overview import stuck, summaries
 
 router = page_router()
@@ -28,7 +29,7 @@ def overview(visit: Anybody) -> Response:
 
     def look(connection: Connection) -> dict[str, Any]:
         names = ctx.apikeys.names(connection)
-        waits = given(connection, ctx.work, ReleaseFilter(state="accepted"), Page(SHOWN + 1))
+        waits = given(connection, ctx.work, GivenFilter(state="accepted"), Page(SHOWN + 1))
         alerts = ctx.audit.newest(connection, limit=SHOWN, kind=events.BUDGET_ALERT)
         return {
             "populations": summaries(connection, ctx.populations.list(connection)),

@@ -12,11 +12,12 @@ from sqlalchemy.engine import Connection
 
 from label_dp.errors import InvalidInput
 from label_dp.pages.site import page_router
+from label_dp.schemas.filters import BatchFilter, GivenFilter
 from label_dp.store.paging import Page
 from labels_party.pages.context import Auditor, days, services
 from labels_party.storage.tables import batches
-from labels_party.work.batch_listing import WantedBatches, for_role, listed
-from labels_party.work.given import ReleaseFilter, given
+from labels_party.work.batch_listing import for_role, listed
+from labels_party.work.given import given
 from labels_party.work.overview import summaries
 
 router = page_router()
@@ -33,10 +34,10 @@ def population(name: str, visit: Auditor, month: Annotated[str, Query(max_length
         shown = month or str(connection.execute(newest).scalar() or ctx.audit.now())[:7]
         first = _first(shown)
         last = first.replace(day=calendar.monthrange(first.year, first.month)[1])
-        wanted_batches = WantedBatches(found.id, since=first.isoformat(), until=last.isoformat())
+        wanted_batches = BatchFilter(population=found.id, since=first, until=last)
         of_month = listed(connection, ctx.batches, wanted_batches, Page(MOST))
         ids = [row["id"] for row in of_month.rows]
-        work = given(connection, ctx.work, ReleaseFilter(), Page(MOST), among=ids) if ids else None
+        work = given(connection, ctx.work, GivenFilter(), Page(MOST), among=ids) if ids else None
         rows = days([for_role(row, visit.role) for row in of_month.rows], visit)
         left: dict[str, list[dict[str, Any]]] = {}
         for row in days(work.rows, visit) if work else []:

@@ -12,6 +12,7 @@ from label_dp.documents.report import signature_of
 from label_dp.errors import NotFound
 from label_dp.pages.report import render, write, write_signed
 from label_dp.privacy import ZERO, Epsilon
+from label_dp.schemas.filters import GivenFilter
 from label_dp.store.output_files import writable
 from label_dp.store.paging import Page
 from labels_party.bootstrap import Services
@@ -19,7 +20,7 @@ from labels_party.labels.batch_uses import PUBLISHED, WORKING
 from labels_party.ledger.populations import Population
 from labels_party.pages.plan import described
 from labels_party.planning import Question
-from labels_party.work.given import ReleaseFilter, given
+from labels_party.work.given import given
 from labels_party.work.overview import summaries
 
 AT_ONCE = 1000
@@ -82,7 +83,7 @@ def _rows(connection: Connection, party: Services, audience: str) -> Any:
     """Oldest first."""
     cursor: str | None = None
     while True:
-        listing = given(connection, party.work, ReleaseFilter(audience=audience), Page(AT_ONCE, cursor))
+        listing = given(connection, party.work, GivenFilter(audience=audience), Page(AT_ONCE, cursor))
         yield from listing.rows
         cursor = listing.cursor
         if cursor is None:

@@ -10,11 +10,12 @@ from sqlalchemy.engine import Connection
 
 from label_dp.documents.statement import CONTENT_SECURITY_POLICY
 from label_dp.pages.site import FORM, HEADERS, Visit, page_router
+from label_dp.schemas.filters import GivenFilter
 from label_dp.store.paging import Page
 from labels_party.labels.batch_uses import ACCEPTED, PUBLISHED, WORKING
 from labels_party.mechanisms.auto import AUTO
 from labels_party.pages.context import Owner, Receiver, Viewer, days, services
-from labels_party.work.given import ReleaseFilter, given, outcome
+from labels_party.work.given import given, outcome
 from labels_party.work.kind import ANSWERS, RELEASES, Family
 from labels_party.work.listing import PublicationFilter, published
 from labels_party.work.seen import allowed, shown
@@ -39,7 +40,7 @@ def _one(visit: Visit, name: str, family: Family) -> Response:
         batch, population = ctx.work.about(connection, found)
         described = ctx.work.describe(connection, found, population)
         listed = (
-            given(connection, ctx.work, ReleaseFilter(batch=batch.id), Page(1000)).rows
+            given(connection, ctx.work, GivenFilter(batch=batch.id), Page(1000)).rows
             if visit.role != "features"
             else []
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,12 +11,13 @@ from sqlalchemy.engine import Connection
 from label_dp.audit.events import CHARGED, RETURNED
 from label_dp.audit.store import net
 from label_dp.privacy import Epsilon, delta_string
+from label_dp.schemas.filters import BatchFilter
 from label_dp.store.paging import Listing, Page, select_page
 from labels_party.labels.batch_uses import PUBLISHED
 from labels_party.labels.batches import Batches
 from labels_party.storage.tables import audit_events, batches, populations
 from labels_party.storage.tables import work as t
-from labels_party.work.given import DAY, names, require_day, within
+from labels_party.work.given import DAY, names, within
 from labels_party.work.kind import ANSWERS, RELEASES
 
 COLUMNS = ("id", "state", "presence", "id_prefix", "created", "sealed", "purged", "closed", "seal_at")
@@ -25,23 +25,7 @@ COLUMNS = ("id", "state", "presence", "id_prefix", "created", "sealed", "purged"
 OWNERS = ("closed", "seal_at", "schedule_problem", "set_aside")
 
 
-@dataclass(frozen=True)
-class WantedBatches:
-    """Which are asked for. `population` is a name or id, `audience` one of its population's; `since` and `until` are
-    days (both included) on which the batch was opened. Raises InvalidInput."""
-
-    population: str | None = None
-    audience: str | None = None
-    since: str | None = None
-    until: str | None = None
-    state: str | None = None
-
-    def __post_init__(self) -> None:
-        for name, text in (("since", self.since), ("until", self.until)):
-            require_day(name, text)
-
-
-def listed(connection: Connection, found: Batches, wanted: WantedBatches, page: Page | None = None) -> Listing:
+def listed(connection: Connection, found: Batches, wanted: BatchFilter, page: Page | None = None) -> Listing:
     """One row a batch, oldest first: state, examples, ε spent and left, how many releases and answers left it, when its
     labels are due to be deleted. For the owner; `for_role` leaves out what is the owner's alone.
 

@@ -5,10 +5,9 @@ Made of what was asked for and of public facts; nothing in it is derived from la
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 import sqlalchemy as sa
@@ -16,6 +15,7 @@ from sqlalchemy.engine import Connection
 
 from label_dp.actors import with_names
 from label_dp.errors import InvalidInput
+from label_dp.schemas.filters import GivenFilter
 from label_dp.store.apikeys import PREFIX, names_of
 from label_dp.store.paging import Listing, Page, select_page
 from labels_party.labels.batch_uses import FAILED
@@ -28,41 +28,15 @@ from labels_party.work.store import Works
 DAY = 10  # characters of a timestamp's day
 ENDED_BY = {Declined.code: "declined", Cancelled.code: "cancelled"}
 Of = dict[str, list[dict[str, Any]]]  # by work
+SAME = {"batch": t.c.batch, "state": t.c.state}  # members of a filter that one column decides
 COLUMNS = ("id", "batch", "kind", "state", "epsilon", "audiences", "sha256", "requested_by", "approved_by", "approved")
 
 
-@dataclass(frozen=True)
-class ReleaseFilter:
-    """Which are asked for. `population` is a name or id, `since` and `until` are days (both included) of publication,
-    or of the request where nothing was published. Raises InvalidInput."""
-
-    population: str | None = None
-    audience: str | None = None
-    since: str | None = None
-    until: str | None = None
-    batch: str | None = None
-    kind: str | None = None
-    state: str | None = None
-
-    def __post_init__(self) -> None:
-        for name, text in (("since", self.since), ("until", self.until)):
-            require_day(name, text)
-
-
-def require_day(name: str, text: str | None) -> None:
-    """Raises InvalidInput where `text` is given and no day."""
-    try:
-        if text is None or (len(text) == DAY and dt.date.fromisoformat(text)):
-            return
-    except ValueError:
-        pass
-    raise InvalidInput(f"'{name}' is a day, written as 2026-11-20.")
-
-
-def within(when: Any, since: str | None, until: str | None) -> list[sa.ColumnElement[bool]]:
+def within(when: Any, since: date | None, until: date | None) -> list[sa.ColumnElement[bool]]:
     """That the day of the column `when` is none before `since` and none after `until`."""
     day = sa.func.substr(when, 1, DAY)
-    return [*([day >= since] if since is not None else []), *([day <= until] if until is not None else [])]
+    first, last = since and since.isoformat(), until and until.isoformat()
+    return [*([day >= first] if first is not None else []), *([day <= last] if last is not None else [])]
 
 
 def names(column: Any, audience: str) -> sa.ColumnElement[bool]:
@@ -78,7 +52,7 @@ def outcome(state: str, problem: Mapping[str, Any] | None) -> str:
 def given(
     connection: Connection,
     works: Works,
-    wanted: ReleaseFilter,
+    wanted: GivenFilter,
     page: Page | None = None,
     family: Family | None = None,
     among: Sequence[str] | None = None,
@@ -102,8 +76,8 @@ def given(
         .where(t.c.kind.in_(sorted(kinds) if wanted.kind is None else [wanted.kind]))
         .where(*within(sa.func.coalesce(t.c.published, t.c.created), wanted.since, wanted.until))
     )
-    for column, value in ((t.c.batch, wanted.batch), (t.c.state, wanted.state)):
-        query = query if value is None else query.where(column == value)
+    same = {name: getattr(wanted, name) for name in SAME}
+    query = query.where(*(SAME[name] == value for name, value in same.items() if value is not None))
     if among is not None:
         query = query.where(t.c.batch.in_(among))
     if wanted.population is not None:

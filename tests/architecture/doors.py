@@ -7,6 +7,7 @@ import importlib.util
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import httpx
@@ -24,15 +25,17 @@ Json = dict[str, Any]
 
 def _declared_now() -> list[type]:
     """The calls whose keywords are the members of a schema, from modules that are run now; no other test sees them."""
-    found = []
-    for module, name in ((batches, "BatchCalls"), (releases, "ReleaseCalls")):
-        spec = importlib.util.find_spec(module.__name__)
-        assert spec is not None
-        assert spec.loader is not None
-        anew = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(anew)
-        found.append(getattr(anew, name))
-    return found
+    return [getattr(anew(module), name) for module, name in ((batches, "BatchCalls"), (releases, "ReleaseCalls"))]
+
+
+def anew(module: ModuleType) -> ModuleType:
+    """The module as it is imported now; no other test sees it."""
+    spec = importlib.util.find_spec(module.__name__)
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
 
 
 def blocking(party: LabelsParty, talk: Callable[[Any], Json]) -> Json:

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from pydantic import ValidationError
 
 from label_dp.actors import called, name_of
 from label_dp.errors import InvalidInput, Unavailable
-from labels_party.work.given import ReleaseFilter
+from label_dp.schemas.filters import GivenFilter
 from tests.integration.test_four_eyes import POPULATION, ask, sealed
 from tests.support.labels import FakeClock, LabelsParty, label_table
 from tests.support.labels_cli import Run, refused
@@ -218,8 +219,8 @@ def test_who_is_behind_an_actor() -> None:
 
 @pytest.mark.parametrize("day", ["2026-13-01", "20261101", "2026-11-01T00:00:00Z", "yesterday", ""])
 def test_what_is_no_day_is_said(day: str) -> None:
-    with pytest.raises(InvalidInput, match="written as 2026-11-20"):
-        ReleaseFilter(since=day)
+    with pytest.raises(ValidationError, match=r"written as YYYY-MM-DD|valid date"):
+        GivenFilter.model_validate({"since": day})
 
 
 def test_the_commands(run: Run, home: Path) -> None:
@@ -235,9 +236,9 @@ def test_the_commands(run: Run, home: Path) -> None:
     assert (len(found), found[batch]["epsilon_spent"]) == (3, "1")
     assert "ε left" in run("batches", "--state", "sealed").out
     assert "No batch fits" in run("batches", "--state", "open").out
-    refused(run("batches", "--state", "nonsense"), 2, "--state is one of open, sealed, purged")
-    refused(run("releases", "--state", "nonsense"), 2, "--state is one of accepted")
-    refused(run("releases", "--since", "yesterday"), 2, "written as 2026-11-20")
+    refused(run("batches", "--state", "nonsense"), 2, "--state must be 'open', 'sealed' or 'purged'")
+    refused(run("releases", "--state", "nonsense"), 2, "--state must be 'accepted'")
+    refused(run("releases", "--since", "yesterday"), 2, "--since is a day, written as YYYY-MM-DD")
     refused(run("answers", "--kind", "nonsense"), 2, "nonsense")
     made = run("apikey", "create", "--role", "owner", "--name", "Night job", "--json").json
     assert made["name"] == "Night job"

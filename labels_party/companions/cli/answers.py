@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from label_dp.cli.answers import answer_rows, budget_rows, headline, show_result
+from label_dp.cli.commands import command
 from label_dp.cli.output import emit, say, table
-from label_dp.cli.panels import AROUND
+from label_dp.cli.panels import AROUND, Panel
 from label_dp.cli.party_commands import Force, Json
 from labels_party.cli.app import app, services
 from labels_party.cli.lists import (
     GIVEN,
-    Audience,
     Most,
-    PopulationName,
-    Since,
-    Until,
     acknowledged,
     everything_given,
     fetched,
@@ -26,24 +23,18 @@ from labels_party.cli.lists import (
 )
 from labels_party.cli.names import told_apart
 
+if TYPE_CHECKING:
+    from label_dp.schemas.filters import GivenFilter
 
-@app.command(rich_help_panel=AROUND)
+
+@command(app, panel=AROUND)
 def answers(
-    population: PopulationName = None,
-    audience: Audience = None,
-    since: Since = None,
-    until: Until = None,
-    kind: Annotated[
-        str | None, typer.Option(help="Only calibration, median, rectangle, linear-model or prediction.")
-    ] = None,
-    limit: Most = 1000,
-    as_json: Json = False,
+    asked: Annotated[GivenFilter, Panel(without=("batch", "state"))], limit: Most = 1000, as_json: Json = False
 ) -> None:
     """Every answer that was charged, oldest first: what it is, of which batch, for whom, at which ε, who asked."""
     from labels_party.work.kind import ANSWERS
 
-    wanted = {"population": population, "audience": audience, "since": since, "until": until, "kind": kind}
-    found = everything_given(ANSWERS, limit, **wanted)
+    found = everything_given(ANSWERS, limit, asked)
 
     def human() -> None:
         if not found:

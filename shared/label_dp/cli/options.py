@@ -7,6 +7,7 @@ import re
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import date
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
@@ -89,6 +90,8 @@ class _Schema:
         more: dict[str, Any] = {}
         if kind in (int, list[int]):
             more = {"parser": whole(flag, *_bounds(field)), "metavar": "INTEGER"}
+        if date in _parts(field.annotation):
+            more = {"metavar": "DAY"}
         choices = "|".join(_choices(field.annotation))
         if 0 < len(choices) <= LONGEST_CHOICE:
             more["metavar"] = choices
