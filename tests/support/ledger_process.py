@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import signal
@@ -21,6 +22,19 @@ from typing import Any, Self
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0
+# so that a child has them at once; Arrow looks for pandas at its first value
+LOADED = (
+    "labels_party.companions.kinds.prediction.kind",
+    "labels_party.companions.kinds.prediction.queries",
+    "labels_party.companions.services",
+    "labels_party.mechanisms.compiled",
+    "labels_party.message.engine",
+    "opendp.measurements",
+    "pandas",
+    "pyarrow.compute",
+    "pyarrow.parquet",
+    "tests.support.ledger_calls",
+)
 
 
 @dataclass(frozen=True)
@@ -185,12 +199,8 @@ def _serve(path: str, start: Start) -> None:
 
 
 def main(path: str) -> None:
-    # so that a child has them at once
-    import opendp.measurements  # noqa: F401  # loaded for them
-
-    import labels_party.message.engine  # noqa: F401  # loaded for them
-    import tests.support.ledger_calls  # noqa: F401  # loaded for them
-
+    for name in LOADED:
+        importlib.import_module(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children
     for line in sys.stdin:
         if os.fork() == 0:
