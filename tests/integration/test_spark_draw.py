@@ -27,6 +27,7 @@ from labels_party.message.engine import LocalEngine
 from labels_party.spark import engine as engine_module
 from labels_party.spark.engine import SparkEngine
 from tests.support.labels import LabelsParty, label_table
+from tests.support.spark import QUICK, require
 from tests.support.spark_faults import Faulty, Lingering, Wrong
 
 pytestmark = pytest.mark.processes
@@ -193,16 +194,15 @@ def test_tasks_get_keys_of_the_batch_and_never_the_secret(
     assert all(key in task for task in sent)  # the search would find it
 
 
-def test_the_command_seals_and_draws_by_spark_and_the_other_side_verifies(
-    spark: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_seals_and_draws_by_spark_and_the_other_side_verifies(tmp_path: Path) -> None:
     """One process of its own, as a user runs it; a folder of Parquet in, a message out."""
+    require()
     folder, home = tmp_path / "labels", tmp_path / "home"
     folder.mkdir()
     for i in range(2):
         pq.write_table(label_table(2000).slice(i * 1000, 1000), folder / f"part-{i}.parquet")
-    spark.close()  # memory for the other one
     environment = os.environ | {"LABELS_PARTY_HOME": str(home), "FEATURES_PARTY_HOME": str(tmp_path / "theirs")}
+    environment |= {"JAVA_TOOL_OPTIONS": QUICK}
 
     def told(program: str, *arguments: str | Path) -> Any:
         command = [sys.executable, "-c", f"from {program}.cli import main; main()", *map(str, arguments), "--json"]
