@@ -1,8 +1,8 @@
-"""Additive noise on a public lattice: how fine it is, how far it reaches, how large its weights are.
+"""Additive noise on a public lattice: its step, its reach, and the size of its weights.
 
 The continuous mechanisms use a lattice of at least 1,000 steps per unit of the noise's scale, the discrete ones the
-domain's own values where their noise fits into the table. Labels that fall between two points of a lattice are rounded
-to either of them at random, which keeps their mean and adds less than a millionth of the noise's variance.
+domain's own values if their noise fits into the table. Labels between two points of a lattice are rounded to either of
+them at random, which keeps their mean and adds less than a millionth of the noise's variance.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ C = TypeVar("C", bound=NoiseChannel)
 
 @dataclass(frozen=True)
 class Lattice:
-    """`cells` steps over the domain, outputs up to `reach` steps beyond its ends, for noise of `epsilon`."""
+    """Lattice of `cells` steps over the domain, with outputs up to `reach` steps beyond its ends, for noise of
+    `epsilon`."""
 
     epsilon: Epsilon
     cells: int
@@ -38,7 +39,8 @@ class Lattice:
 
 
 def choose_lattice(domain: Domain, epsilon: Epsilon, *, discrete: bool, unclipped: bool) -> Lattice:
-    """From public facts alone; the noise's ε is at most `epsilon`, and at most 40 however large that is.
+    """Choose the lattice from public facts alone; the noise's ε is at most `epsilon`, and at most 40 however large that
+    is.
 
     Raises InvalidEpsilon (0, or too small for a reach that holds all but 10⁻¹¹ of the noise), InvalidMechanism
     (discrete noise on values that are not equally spaced).
@@ -52,16 +54,16 @@ def choose_lattice(domain: Domain, epsilon: Epsilon, *, discrete: bool, unclippe
             "Discrete noise needs a domain of equally spaced values; take the continuous variant for other values."
         )
     periods = -(-TAIL // used.fraction) if unclipped else 0
-    # with noise that wide, weights out of 2⁶⁴ could not tell neighbouring distances of more cells apart
+    # with noise that wide, weights out of 2⁶⁴ could not distinguish neighbouring distances of more cells
     most = min((MAX_LATTICE_OUTPUTS - 1) // (1 + 2 * periods), used.nano)
-    if not discrete:  # nor, where ε is large, at the other end of the domain
+    if not discrete:  # nor, if ε is large, at the other end of the domain
         most = min(most, math.isqrt(int(N * used.fraction**2 * shrink_lower(used.fraction)) >> (BITS + 1)))
     if most < 1:
         raise InvalidEpsilon(
             "This ε is too small for noise without clipping; leave out 'unclipped', or take an ε of at least 0.0004."
         )
     fine = max(-(-STEPS_PER_SCALE * used.fraction // 1), FEWEST_CELLS if unclipped else CLIPPED_CELLS)
-    # as many points between two values as round numbers are written with: 1, 2, 5, 10, 20 …
+    # round numbers of points between two values: 1, 2, 5, 10, 20 …
     between = next(n for n in (b * 10**i for i in range(10) for b in (1, 2, 5)) if n * steps >= fine)
     if discrete and steps <= most:
         cells = steps
@@ -73,12 +75,13 @@ def choose_lattice(domain: Domain, epsilon: Epsilon, *, discrete: bool, unclippe
 
 
 def equal_steps(domain: Domain) -> bool:
-    """Whether neighbouring values of the domain are equally far apart, exactly."""
+    """Check whether neighbouring values of the domain are equally far apart, exactly."""
     return not domain.listed or len({b - a for a, b in zip(domain.listed[:-1], domain.listed[1:], strict=True)}) <= 1
 
 
 def fitted_peak(lattice: Lattice, share: float, period: Callable[[int], list[int]]) -> int:
-    """The (nearly) largest even weight of zero noise whose table fits into 2⁶⁴; `share` is about its probability."""
+    """Return the (nearly) largest even weight of zero noise whose table fits into 2⁶⁴; `share` is about its
+    probability."""
     peak = max(2, int(share * N) & ~1)
     for _ in range(20):
         left = half_table(lattice.epsilon, period(peak), lattice.reach)[1]
@@ -89,7 +92,7 @@ def fitted_peak(lattice: Lattice, share: float, period: Callable[[int], list[int
 
 
 def proved(channel: C, epsilon: Epsilon) -> C:
-    """The channel, once its ε is proved in integers. Raises InvalidEpsilon where it cannot be."""
+    """Return the channel once its ε is proved in integers. Raises InvalidEpsilon if the proof fails."""
     if not channel.satisfies(epsilon):
         raise InvalidEpsilon("This ε is too small for noise of integer weights on this domain.")
     return channel

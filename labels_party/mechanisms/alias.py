@@ -1,12 +1,13 @@
 """Alias tables (Walker 1977) of integer weights out of N = 2⁶⁴: exact draws, the same work for each.
 
-The words are shared out evenly among 2ᵇ columns, one for each output and the rest for none. The upper b bits of a
-word name its column. Its lower bits are compared with the column's threshold: below it the column's own output is
-drawn, from there on the one other output that the column has words of, its alias. An entry of the table holds both,
-the threshold in its upper bits and the alias in its lower b bits; a column of one output is its own alias.
+The words are divided evenly among 2ᵇ columns, one for each output and the rest for none. The upper b bits of a word
+select its column. Its lower bits are compared with the column's threshold: below it the column's own output is drawn,
+from there on the one other output of the column, its alias. An entry of the table holds both, the threshold in its
+upper bits and the alias in its lower b bits; a column of one output is its own alias.
 
-No branch depends on a word or a label: time would tell the noise, and an output less its noise is the label. Which
-entry is read does depend on them, so what a neighbour on the same processor sees of a cache is not excluded.
+No branch depends on a word or a label: time would reveal the noise, and an output less its noise is the label. Which
+entry is read does depend on them, so leaks through a shared cache to a neighbour on the same processor are not
+excluded.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from labels_party.mechanisms.entropy import Uint64Source
 
 UInt64Array = npt.NDArray[np.uint64]
 Aliased = NoiseChannel | ExponentialChannel | KnotsChannel
-CHUNK = 1 << 15  # words per round: a chunk and its temporaries stay close to the processor
+CHUNK = 1 << 15  # words per round: a chunk and its temporaries fit the processor's cache
 
 
 def alias_table(weights: UInt64Array) -> tuple[UInt64Array, int]:
-    """(entries uint64[g, 2ᵇ], b), b the bits of m − 1, of integer weights [g, m] that sum to N in each row, m ≥ 2."""
+    """Build (entries uint64[g, 2ᵇ], b), b the bits of m − 1, from integer weights [g, m] that sum to N in each row, m ≥
+    2."""
     g, m = weights.shape
     bits = (m - 1).bit_length()
     entries = np.zeros((g, 1 << bits), dtype=np.uint64)
@@ -39,16 +41,19 @@ def alias_table(weights: UInt64Array) -> tuple[UInt64Array, int]:
 
 
 def _entries(weights: UInt64Array, bits: int) -> UInt64Array:
-    """uint64[2ᵇ], for a row of 2ᵇ weights. Columns of light outputs have words left over, which go to heavy ones in
-    turn (a sweep as in Hübschle-Schneider & Sanders 2022, by sums): one that gets more than it lacks leaves as many
-    words of its own column to the next heavy one."""
+    """Build uint64[2ᵇ] for a row of 2ᵇ weights.
+
+    Columns of light outputs have words left over, which go to heavy ones in turn (a sweep as in Hübschle-Schneider &
+    Sanders 2022, by sums): one that gets more than it lacks passes as many words of its own column to the next heavy
+    one.
+    """
     capacity = np.uint64(N >> bits)
     light, heavy = np.flatnonzero(weights < capacity), np.flatnonzero(weights >= capacity)
     # both end at the same sum, below 2⁶⁴
     left, lacking = np.cumsum(capacity - weights[light]), np.cumsum(weights[heavy] - capacity)
     filling = np.searchsorted(left, lacking, side="right")  # the light column that gives a heavy output too much
     filled = np.cumsum(np.bincount(filling + 1, minlength=light.size + 1))[: light.size]  # before each light column
-    passing = np.flatnonzero(filling < light.size)  # who gets too much: never the last one
+    passing = np.flatnonzero(filling < light.size)  # heavy outputs with too much: never the last one
     threshold, alias = weights.copy(), np.arange(weights.size)
     alias[light] = heavy[filled]
     alias[heavy[passing]] = heavy[passing + 1]
@@ -59,9 +64,11 @@ def _entries(weights: UInt64Array, bits: int) -> UInt64Array:
 
 @dataclass(frozen=True, eq=False)
 class AliasSampler:
-    """Outputs 0 … m − 1 of labels 0 … k − 1. A label has the point at `base` int[k]; or, with weight `chance` uint64[k]
-    out of N (None: never), the next one. Every point has a row of `entries` uint64[g, 2ᵇ]; or all have the one row, and
-    what it draws counts from `shift` beyond the point, clipped to the outputs.
+    """Sampler of outputs 0 … m − 1 for labels 0 … k − 1.
+
+    A label has the point at `base` int[k]; or, with weight `chance` uint64[k] out of N (None: never), the next one.
+    Every point has a row of `entries` uint64[g, 2ᵇ]; or all share one row, whose draw counts from `shift` beyond the
+    point, clipped to the outputs.
     """
 
     m: int
@@ -72,9 +79,9 @@ class AliasSampler:
     shift: int | None
 
     def __call__(self, index: IntArray, stream: Uint64Source) -> UIntArray:
-        """unsigned[n]: one word a label draws from its row, after a first one that decides its point, if any does.
+        """Draw unsigned[n]: one word a label from its row, after a first word for its point, if points are random.
 
-        P = weight/2⁶⁴ exactly, mixed over both points where labels lie between.
+        P = weight/2⁶⁴ exactly, mixed over both points for labels between two.
         """
         flat, up, low = self.entries.reshape(-1), np.uint64(64 - self.bits), np.uint64(self.bits)
         aliases, last = np.uint64((1 << self.bits) - 1), self.m - 1
@@ -103,7 +110,7 @@ class AliasSampler:
 
 
 def alias_sampler(channel: Aliased) -> AliasSampler:
-    """The sampler of a channel of lattice points or knots; labels between two of them are rounded to either."""
+    """Build the sampler of a channel of lattice points or knots; labels between two of them are rounded to either."""
     at: tuple[npt.NDArray[np.int32 | np.int64], UInt64Array] = (
         (channel.lower, channel.upper_chance) if isinstance(channel, KnotsChannel) else channel.positions
     )

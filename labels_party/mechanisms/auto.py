@@ -1,11 +1,11 @@
-"""The choice of a randomizer: the one of the smallest expected model error under a prior that is public or private.
+"""The choice of a randomizer: that of the smallest expected model error under a prior that is public or private.
 
-The choice reads the domain, the prior, ε, the loss and n, so it is post-processing of what ε has paid for, and free.
-Losses that can be trained are judged by `model_error`; a loss given as a matrix, which cannot, by the expected label
-loss, where RR-on-Bins is the best of its family (Ghazi et al. 2022, Theorem 5).
+The choice reads the domain, the prior, ε, the loss and n, so it is post-processing of private or public inputs and
+costs no ε. Trainable losses are judged by `model_error`; a loss given as a matrix, which is not trainable, by the
+expected label loss, for which RR-on-Bins is the best of its family (Ghazi et al. 2022, Theorem 5).
 
-Classes, of which more than two have no order, are judged by the share of information that is left of them.
-Of two labels nothing is judged: any ε-DP channel of them is randomized response followed by something that needs no
+Classes, which are unordered if there are more than two, are judged by the remaining share of information. For two
+labels nothing is judged: any ε-DP channel of them is randomized response followed by a function that does not read the
 label (Kairouz, Oh & Viswanath 2014), so no loss and no prior can make another one better, and no prior is bought.
 """
 
@@ -30,13 +30,13 @@ from labels_party.mechanisms.model_error import model_error
 FloatArray = npt.NDArray[np.float64]
 
 AUTO = "auto"
-LARGEST_CHANNEL = 1 << 19  # bytes in the manifest, half of what that may have
+LARGEST_CHANNEL = 1 << 19  # bytes in the manifest, half of its limit
 NAMED = 3  # runners-up in the reason
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A mechanism with options that `auto` may take, on domains of at most `largest_k` labels."""
+    """Mechanism with options that `auto` may choose, on domains of at most `largest_k` labels."""
 
     name: str
     options: Mapping[str, object]
@@ -64,7 +64,7 @@ WHY_TWO = (
 
 @dataclass(frozen=True)
 class Rating:
-    """A candidate's channel and the figure that it is ranked by: expected model error, label loss, or 1 − φ²."""
+    """A candidate's channel and its ranking figure: expected model error, label loss, or 1 − φ²."""
 
     candidate: Candidate
     channel: Channel
@@ -73,7 +73,7 @@ class Rating:
 
 @dataclass(frozen=True)
 class Choice:
-    """`ranking` holds every candidate that fits, the chosen one first, the others from the best on."""
+    """Choice: `ranking` holds every candidate that fits, the chosen one first, the others from the best on."""
 
     ranking: tuple[Rating, ...]
     why: str
@@ -88,7 +88,7 @@ class Choice:
 
 
 def needs_no_prior(domain: Domain, loss: str | Loss) -> bool:
-    """Whether `auto` takes randomized response here, whatever the prior: a domain of two labels that the loss has as
+    """Check whether `auto` takes randomized response here for any prior: a domain of two labels that the loss has as
     outputs (a matrix may have others only). Raises InvalidLoss."""
     candidates = get_loss(loss).candidates
     return domain.k == 2 and (candidates is None or bool(np.isin(domain.values, candidates).all()))
@@ -97,11 +97,11 @@ def needs_no_prior(domain: Domain, loss: str | Loss) -> bool:
 def choose(
     domain: Domain, prior: FloatArray, epsilon: Epsilon, loss: str | Loss, n: int, *, slow: bool = True
 ) -> Choice:
-    """The best of CANDIDATES for `n` labels that follow `prior` float64[k], at `epsilon` for the labels; of two labels
-    it is randomized response, the only one in the ranking. Of classes it has the largest share of information.
+    """Choose the best of CANDIDATES for `n` labels that follow `prior` float64[k], at `epsilon` for the labels.
 
-    Candidates that do not fit the domain or the ε are passed over, and without `slow` those that solve a linear
-    program. Raises InvalidMechanism where none fits.
+    For two labels it is randomized response, the only one in the ranking. For classes it has the largest share of
+    information. Candidates that do not fit the domain or the ε are skipped, and without `slow` those that solve a
+    linear program. Raises InvalidMechanism if none fits.
     """
     if domain.nominal:
         return _choose_of_classes(domain, prior, epsilon, n)

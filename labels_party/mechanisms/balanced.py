@@ -1,7 +1,7 @@
 """The randomizer that balances noise against bias for a model trained on its outputs: one bit with more outputs.
 
 Minimises Σ p_y M(v | y)(v − y)² + ρ Σ p_y b_y², b_y = E[z | y] − y, over ε-DP rows with Σ p_y b_y = Σ p_y h_y b_y = 0,
-since a model feels a bias of the mean in full, and most of the slope along h, what features tell of labels
+since a bias of the mean affects a model in full, and so does most of the slope along h, the feature signal
 (`label_dp.channels.model_error`). ρ = REST·n/P − 1 makes that the `model_error` of n labels; ρ = ∞ is the unbiased
 randomizer. The optimum raises to e^ε·q a window of outputs around y + ρ(y − E[z | y]); with two outputs it is one bit
 on a clipped label.
@@ -27,17 +27,17 @@ from labels_party.mechanisms.one_bit import one_bit_channel
 from labels_party.mechanisms.unbiased import KNOTS, LARGEST, UNIFORM, KnotProblem
 
 SMALLEST = Epsilon.parse("0.2")  # below it the best found has two outputs
-DEARER = 2.0  # bias than the rule says: it scales outputs afterwards, which a channel of less bias gains more from
+DEARER = 2.0  # factor on the rule's price of bias: scaling afterwards helps a channel of less bias more
 ROUNDS = 2  # of ρ, which depends on the noise
 LARGEST_BIAS = 1.0  # half the domain's range
 
 
 def balanced_channel(domain: Domain, prior: FloatArray, epsilon: Epsilon, n: int) -> Channel:
-    """The channel of least `model_error` found for `n` labels that follow `prior` float64[k] (public or private).
+    """Find the channel of least `model_error` for `n` labels that follow `prior` float64[k] (public or private).
 
-    Squared error decides whatever the loss, as in `model_error`. The channel is one bit, clipped by the prior, where
-    more outputs are not better: below ε = 0.2, for two labels, and wherever the program finds none. One value gives
-    the constant channel. Raises InvalidEpsilon (0, or too small for 64 bits).
+    Squared error decides whatever the loss, as in `model_error`. The channel is one bit, clipped by the prior, if more
+    outputs are not better: below ε = 0.2, for two labels, and if the program finds none. One value gives the constant
+    channel. Raises InvalidEpsilon (0, or too small for 64 bits).
     """
     best = one_bit_channel(domain, epsilon)  # refuses an ε of 0 before anything divides by it
     if domain.k == 1:

@@ -31,7 +31,7 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 NUMPY_LABELS = 1500  # up to here the path without numba takes well under a second
-STORED_LABELS = 2000  # up to here all edge costs are kept between rounds
+STORED_LABELS = 2000  # up to here all edge costs are stored between rounds
 EXACT_LABELS = 1 << 14
 COARSE = 8
 POLISH_ROUNDS = 100
@@ -41,7 +41,7 @@ _kernels: ModuleType | None = None
 
 @dataclass(frozen=True, eq=False)
 class Bins:
-    """Bin j holds the labels at positions boundaries[j] … boundaries[j + 1] − 1 and becomes `values[j]`.
+    """Bins: bin j holds the labels at positions boundaries[j] … boundaries[j + 1] − 1 and becomes `values[j]`.
 
     `boundaries` int64[d + 1], `values` float64[d] strictly increasing, `expected_loss` at the given prior and ε, `gap`
     a proven bound of (expected_loss − optimum)/expected_loss (0.0: exact up to rounding).
@@ -54,7 +54,7 @@ class Bins:
 
 
 def warm_up() -> None:
-    """Loads the compiled kernels (compiling them where NUMBA_CACHE_DIR has none); later solves use them."""
+    """Load the compiled kernels (compiling them if NUMBA_CACHE_DIR has none); later solves use them."""
     global _kernels
     if _kernels is None:
         from labels_party.mechanisms import bins_kernels
@@ -69,12 +69,13 @@ def solve_bins(
     epsilon: Epsilon | float | str,
     loss: str | Loss = "squared",
 ) -> Bins:
-    """The bins of least expected loss of randomized response at ε, labels (float64[k], increasing) following `prior`.
+    """Find the bins of least expected loss of randomized response at ε, for labels (float64[k], increasing) that follow
+    `prior`.
 
-    Under Assumption 4 this is optimal among all ε-DP randomizers (Ghazi et al. 2022, Theorem 5);
-    for a matrix loss the best of its family. Exact up to 2¹⁴ labels (2,000 for log) and for a matrix loss; above, the
-    outputs are searched coarse to fine and `gap` says what is proved. Every label belongs to its nearest output. A
-    weaker solution would cost utility, never privacy. Raises InvalidPrior, InvalidLoss, InvalidEpsilon.
+    Under Assumption 4 this is optimal among all ε-DP randomizers (Ghazi et al. 2022, Theorem 5); for a matrix loss the
+    best of its family. Exact up to 2¹⁴ labels (2,000 for log) and for a matrix loss; above, the outputs are searched
+    coarse to fine and `gap` is the proven bound. Every label belongs to its nearest output. A weaker solution would
+    cost utility, never privacy. Raises InvalidPrior, InvalidLoss, InvalidEpsilon.
     """
     y = np.asarray(labels, dtype=np.float64)
     ell = get_loss(loss)
@@ -99,7 +100,7 @@ def solve_bins(
 
 
 def polish(instance: Instance, values: FloatArray) -> tuple[IntArray, FloatArray, float]:
-    """Alternates nearest output and best output until the loss no longer falls: (boundaries, values, loss)."""
+    """Alternate nearest output and best output until the loss no longer falls: (boundaries, values, loss)."""
     boundaries, values = instance.assign(values)
     best = boundaries, values, instance.expected_loss(boundaries, values)
     for _ in range(POLISH_ROUNDS):
@@ -112,7 +113,7 @@ def polish(instance: Instance, values: FloatArray) -> tuple[IntArray, FloatArray
 
 
 def _rounding_gap(instance: Instance, expected: float) -> float:
-    """Rounding of the prefix sums as a share of the loss; 0.0 where it is negligible."""
+    """Return the rounding of the prefix sums as a share of the loss; 0.0 if it is negligible."""
     if np.count_nonzero(np.diff(instance.p0)) <= 1:
         return 0.0  # all mass on one label, which is an output of its own: nothing is lost
     spread = float(instance.p2[-1]) if instance.loss.name != "absolute" else float(np.ptp(instance.x))

@@ -1,4 +1,4 @@
-"""Bins for very large domains: candidate outputs on a grid, refined where an optimum can still hide."""
+"""Bins for very large domains: candidate outputs on a grid, refined where an optimum is still possible."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ TARGET_GAP = 1e-9
 
 
 def _between(instance: Instance, low: float, high: float, count: int) -> FloatArray:
-    """Candidates of one stretch, both ends included: labels (absolute), even in v (squared), in √v (Poisson) or in
-    arcsin √v (log)."""
+    """List candidates between `low` and `high`, both included: labels (absolute), even in v (squared), in √v (Poisson)
+    or in arcsin √v (log)."""
     if instance.loss.name == "absolute":
         first, last = np.searchsorted(instance.labels, [low, high])
         return np.asarray(instance.labels[np.unique(np.linspace(first, last, count).astype(np.int64))], np.float64)
@@ -39,8 +39,11 @@ def _between(instance: Instance, low: float, high: float, count: int) -> FloatAr
 def _rounding(
     instance: Instance, candidates: FloatArray, alive: npt.NDArray[np.bool_], incumbent: float, least: float
 ) -> float:
-    """How much the loss of an optimum can grow, in units, when each of its outputs, which lie in `alive` cells, is
-    rounded at random to an end of its cell so that its mean stays. `least` is the smallest C(v)."""
+    """Bound the growth of an optimum's loss, in units, when each of its outputs is rounded at random to an end of its
+    cell so that its mean stays.
+
+    Its outputs lie in `alive` cells. `least` is the smallest C(v).
+    """
     low, high = candidates[:-1][alive], candidates[1:][alive]
     width = high - low
     if low.size == 0:
@@ -64,7 +67,7 @@ def _rounding(
 
 
 def _through(edges: FloatArray, price: float) -> FloatArray:
-    """float64[m]: least Σ(edge − price) over the paths that use each candidate; the last edge is free."""
+    """Return the least Σ(edge − price) over the paths that use each candidate, float64[m]; the last edge is free."""
     nodes = edges.shape[0]
     ahead, behind = np.full(nodes, np.inf), np.full(nodes, np.inf)
     ahead[0], behind[-1] = 0.0, 0.0
@@ -76,11 +79,11 @@ def _through(edges: FloatArray, price: float) -> FloatArray:
 
 
 def solve_grid(instance: Instance) -> tuple[FloatArray, float]:
-    """(outputs, proven lower bound of the expected loss in units).
+    """Return (outputs, proven lower bound of the expected loss in units).
 
     The optimum loses at most the rounding of one cell when its outputs move to the grid, so (grid optimum − rounding)
-    is a lower bound, and a candidate whose best path at the price (incumbent + rounding) is still positive is none that
-    a rounded optimum uses: only cells next to the others are divided further.
+    is a lower bound. A candidate whose best path at the price (incumbent + rounding) is still positive is not used by a
+    rounded optimum: only cells next to the other candidates are divided further.
     """
     low, high = float(instance.labels[0]), float(instance.labels[-1])
     if instance.loss.name == "poisson":

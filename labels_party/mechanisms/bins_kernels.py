@@ -63,7 +63,7 @@ def _poisson_row(
 def interval_edges(
     p0: FloatArray, p1: FloatArray, p2: FloatArray, gain: float, floor: float, poisson: bool
 ) -> FloatArray:
-    """float64[k + 1, k + 1], upper triangle."""
+    """Compute float64[k + 1, k + 1], upper triangle."""
     nodes = p0.size
     edges = np.empty((nodes, nodes))
     for i in range(nodes - 1):
@@ -76,7 +76,7 @@ def interval_edges(
 
 @compiled()
 def least_path(edges: FloatArray, price: float) -> IntArray:
-    """Predecessors of the least path of Σ(edge − price)."""
+    """Return the predecessors of the least path of Σ(edge − price)."""
     nodes = edges.shape[0]
     best, came = np.full(nodes, np.inf), np.zeros(nodes, dtype=np.int64)
     best[0] = 0.0
@@ -95,10 +95,10 @@ def least_path(edges: FloatArray, price: float) -> IntArray:
 def interval_path(
     p0: FloatArray, p1: FloatArray, p2: FloatArray, gain: float, floor: float, poisson: bool, price: float
 ) -> IntArray:
-    """`least_path` on the interval graph without storing it.
+    """Find `least_path` on the interval graph without storing it.
 
-    No edge − price is negative (L ≥ Var y ≥ price) and L grows with its bin, so once a path costs more than
-    price·(e^ε − 1), which the incumbent does not, longer bins from there are left out.
+    No edge − price is negative (L ≥ Var y ≥ price) and L grows with its bin, so once a path costs more than price·(e^ε
+    − 1), which the incumbent does not, longer bins from there are skipped.
     """
     nodes = p0.size
     best, came, row = np.full(nodes, np.inf), np.zeros(nodes, dtype=np.int64), np.empty(nodes)
@@ -128,7 +128,7 @@ def interval_path(
 def absolute_path(
     x: FloatArray, p0: FloatArray, p1: FloatArray, opening: FloatArray, gain: float, price: float
 ) -> IntArray:
-    """`least_path` on the candidate graph of the absolute loss, candidates = labels, without storing it."""
+    """Find `least_path` on the candidate graph of the absolute loss, candidates = labels, without storing it."""
     k = x.size
     best, came = np.full(k + 2, np.inf), np.zeros(k + 2, dtype=np.int64)
     best[0] = 0.0
@@ -161,7 +161,7 @@ def absolute_path(
 
 
 def warm_up() -> None:
-    """Compiles every kernel, or loads it from the cache."""
+    """Compile every kernel, or load it from the cache."""
     x = np.array([-1.0, 0.0, 1.0])
     p0, p1, p2 = np.array([0.0, 0.25, 0.75, 1.0]), np.array([0.0, -0.25, -0.25, 0.0]), np.array([0.0, 0.25, 0.25, 0.5])
     for poisson in (False, True):

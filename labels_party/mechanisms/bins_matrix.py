@@ -15,7 +15,7 @@ MAX_CELLS = 1 << 25
 
 
 def _assignment(cost: FloatArray, opening: FloatArray) -> IntArray:
-    """int64[k]: the non-decreasing candidate of each label of least Σ cost[y, a] + Σ_(used a) opening[a]."""
+    """Assign to each label its candidate, non-decreasing, of least Σ cost[y, a] + Σ_(used a) opening[a]: int64[k]."""
     k, m = cost.shape
     moved = np.zeros((k, m), dtype=np.bool_)
     source = np.zeros((k, m), dtype=np.int32)
@@ -40,7 +40,7 @@ def _assignment(cost: FloatArray, opening: FloatArray) -> IntArray:
 
 
 def _settle_massless(chosen: IntArray, prior: FloatArray, loss: FloatArray) -> IntArray:
-    """Labels without mass around a change of bin: split them where their plain sum of losses is least."""
+    """Split labels without mass around a change of bin at the least plain sum of losses."""
     chosen = chosen.copy()
     for change in np.flatnonzero(np.diff(chosen)).tolist():
         left, right = int(chosen[change]), int(chosen[change + 1])
@@ -58,7 +58,7 @@ def _settle_massless(chosen: IntArray, prior: FloatArray, loss: FloatArray) -> I
 
 
 def solve_matrix(prior: FloatArray, loss: FloatArray, gain: float) -> tuple[IntArray, IntArray, float]:
-    """(boundaries int64[d + 1], candidates int64[d] increasing, expected loss) of the best monotone bins.
+    """Find (boundaries int64[d + 1], candidates int64[d] increasing, expected loss) of the best monotone bins.
 
     `loss` is float64[k, m] and `gain` = e^ε − 1. The best of its family, by Dinkelbach's method. Raises InvalidLoss
     above 2²⁵ cells.

@@ -21,11 +21,11 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 MAX_ROUNDS = 60
-MAX_REPRESENTABLE_EPSILON = 64 * math.log(2.0)  # 64-bit weights go no further
+MAX_REPRESENTABLE_EPSILON = 64 * math.log(2.0)  # limit of 64-bit weights
 
 
 def prefix_sums(terms: FloatArray) -> FloatArray:
-    """float64[k + 1] running sums from 0, compensated (Neumaier 1974): the error does not grow with k."""
+    """Compute float64[k + 1] running sums from 0, compensated (Neumaier 1974): the error does not grow with k."""
     sums = np.concatenate([[0.0], np.cumsum(terms)])
     before, after = sums[:-1], sums[1:]
     added = after - before
@@ -35,10 +35,10 @@ def prefix_sums(terms: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """One placement problem, centred and scaled: x = (y − centre)/scale, and losses in multiples of `unit`.
+    """Placement problem, centred and scaled: x = (y − centre)/scale, and losses in multiples of `unit`.
 
-    `p0`, `p1`, `p2` are float64[k + 1] prefix sums of p, p·x and p·D(y, centre)/unit, with D the loss (0 for
-    absolute). `gain` = e^ε − 1. `floor` and `ceiling` are the least and the largest output allowed, in x.
+    `p0`, `p1`, `p2` are float64[k + 1] prefix sums of p, p·x and p·D(y, centre)/unit, with D the loss (0 for absolute).
+    `gain` = e^ε − 1. `floor` and `ceiling` are the least and the largest output allowed, in x.
     """
 
     labels: FloatArray
@@ -89,7 +89,7 @@ class Instance:
     # --- outputs ---------------------------------------------------------------------------------------------
 
     def best_values(self, boundaries: IntArray) -> FloatArray:
-        """float64[d]: the output of least cost of each bin, its labels weighing e^ε and all others 1."""
+        """Compute the output of least cost of each bin, its labels weighing e^ε and all others 1: float64[d]."""
         i, j = boundaries[:-1], boundaries[1:]
         if self.loss.name != "absolute":
             weight = self.p0[-1] + self.gain * (self.p0[j] - self.p0[i])
@@ -103,7 +103,8 @@ class Instance:
         return np.asarray(self.labels[np.minimum(median, self.k - 1)], np.float64)
 
     def thresholds(self, values: FloatArray, following: FloatArray) -> FloatArray:
-        """Where the nearer of two outputs changes: labels up to it belong to `values`, above it to `following`."""
+        """Compute the change of the nearer of two outputs: labels up to it belong to `values`, above it to
+        `following`."""
         gap = following - values
         if self.loss.name == "poisson":
             return np.asarray(gap / np.log1p(gap / values), np.float64)
@@ -113,7 +114,7 @@ class Instance:
         return np.asarray(values + 0.5 * gap, np.float64)
 
     def assign(self, values: FloatArray) -> tuple[IntArray, FloatArray]:
-        """Every label to its nearest output; outputs that no label is nearest to go (they only ever cost)."""
+        """Assign every label to its nearest output; drop outputs without labels (they only ever cost)."""
         values = np.unique(values)
         cuts = np.searchsorted(self.labels, self.thresholds(values[:-1], values[1:]), side="right")
         boundaries = np.concatenate([[0], cuts, [self.k]]).astype(np.int64)
@@ -121,13 +122,13 @@ class Instance:
         return np.concatenate([[0], boundaries[1:][used]]), values[used]
 
     def expected_loss(self, boundaries: IntArray, values: FloatArray) -> float:
-        """[Σ_j C(v_j) + (e^ε − 1)·Σ_y p_y ℓ(v_Φ(y), y)]/(e^ε + d − 1), evaluated without cancellation."""
+        """Compute [Σ_j C(v_j) + (e^ε − 1)·Σ_y p_y ℓ(v_Φ(y), y)]/(e^ε + d − 1), without cancellation."""
         own = self.prior * self.loss.pointwise(np.repeat(values, np.diff(boundaries)), self.labels)
         everywhere = float(np.sum(self.overall(values))) * self.unit
         return (everywhere + self.gain * float(np.sum(own))) / (self.gain + values.size)
 
     def overall(self, values: FloatArray) -> FloatArray:
-        """C(v) = Σ_y p_y ℓ(v, y) of each value, in units."""
+        """Compute C(v) = Σ_y p_y ℓ(v, y) of each value, in units."""
         index = np.searchsorted(self.labels, values, side="right")
         x = (values - self.centre) / self.scale
         return self.served(x, np.zeros_like(index), index, False) + self.served(
@@ -135,7 +136,7 @@ class Instance:
         )
 
     def served(self, x: FloatArray, start: IntArray, stop: IntArray, above: bool) -> FloatArray:
-        """Σ p ℓ(v, y) over the labels start … stop − 1 from outputs x; `above`: those labels are not below v."""
+        """Sum p ℓ(v, y) over the labels start … stop − 1 from outputs x; `above`: those labels are not below v."""
         s0, s1, s2 = (s[stop] - s[start] for s in (self.p0, self.p1, self.p2))
         if self.loss.name == "absolute":
             return np.asarray(s1 - x * s0 if above else x * s0 - s1, np.float64)
@@ -151,7 +152,7 @@ class Instance:
     # --- edges -----------------------------------------------------------------------------------------------
 
     def interval_row(self, i: int, stop: int | None = None) -> FloatArray:
-        """L of the bins i … j − 1 for j = i + 1 … k (or up to `stop`), in units."""
+        """Compute L of the bins i … j − 1 for j = i + 1 … k (or up to `stop`), in units."""
         end = slice(i + 1, stop)
         w0 = self.p0[-1] + self.gain * (self.p0[end] - self.p0[i])
         w1 = self.p1[-1] + self.gain * (self.p1[end] - self.p1[i])
@@ -161,7 +162,7 @@ class Instance:
             return np.asarray(w2 - w0 * (x * x), np.float64)
         if self.loss.name == "log":
             means = np.clip(self.centre + x, 0.0, 1.0)  # rounding
-            beyond = self.loss.pointwise(means, means)  # 0 but outside of what is allowed
+            beyond = self.loss.pointwise(means, means)  # 0 except outside the allowed range
             return np.asarray(w2 - w0 * (self.loss.pointwise(np.asarray(self.centre), means) - beyond), np.float64)
         cost = w2 - w0 * bregman_log(x)
         low = x < self.floor
@@ -173,14 +174,15 @@ class Instance:
         return np.asarray(cost, np.float64)
 
     def interval_edges(self) -> FloatArray:
-        """float64[k + 1, k + 1], upper triangle: the interval graph."""
+        """Compute the interval graph: float64[k + 1, k + 1], upper triangle."""
         edges = np.full((self.k + 1, self.k + 1), np.inf)
         for i in range(self.k):
             edges[i, i + 1 :] = self.interval_row(i)
         return edges
 
     def candidate_edges(self, candidates: FloatArray) -> FloatArray:
-        """float64[m + 2, m + 2], upper triangle: the candidate graph over increasing `candidates` float64[m]."""
+        """Compute the candidate graph over increasing `candidates` float64[m]: float64[m + 2, m + 2], upper
+        triangle."""
         m = candidates.size
         x = (candidates - self.centre) / self.scale
         at = np.searchsorted(self.labels, candidates, side="right")
@@ -203,7 +205,7 @@ Cost = Callable[[Path], float]
 
 
 def least_path(edges: FloatArray, price: float) -> Path:
-    """Nodes of the path 0 → last of least Σ(edge − price) in an acyclic graph; fewer edges win a tie."""
+    """Find the nodes of the path 0 → last of least Σ(edge − price) in an acyclic graph; fewer edges win a tie."""
     nodes = edges.shape[0]
     best, came = np.full(nodes, np.inf), np.zeros(nodes, dtype=np.int64)
     best[0] = 0.0
@@ -227,7 +229,7 @@ def path_cost(edges: FloatArray) -> Cost:
 
 
 def dinkelbach(search: Search, cost: Cost, start: Path, gain: float, closing: int) -> tuple[Path, float]:
-    """The path of least cost/(openings + e^ε − 1), and that ratio; `closing` edges of every path open nothing.
+    """Find the path of least cost/(openings + e^ε − 1), and that ratio; `closing` edges of every path open nothing.
 
     Dinkelbach (1967): at price λ take the least path of Σ(edge − λ), then λ ← its ratio, until it does not fall.
     """

@@ -35,7 +35,7 @@ from labels_party.mechanisms.unbiased import unbiased_channel
 FloatArray = npt.NDArray[np.float64]
 Options = Mapping[str, object]
 ADDITIVE = frozenset({"unclipped"})
-TYPICAL_ROWS = 100_000  # where a design depends on n and nobody said it
+TYPICAL_ROWS = 100_000  # if a design depends on n and n was not given
 
 
 class Design(Protocol):
@@ -52,10 +52,10 @@ class Design(Protocol):
 
 @dataclass(frozen=True)
 class Mechanism:
-    """A named family of channels; pure apart from the randomness of `sample`.
+    """Named family of channels; pure except for the randomness of `sample`.
 
-    `design(domain, prior, epsilon, loss, options, n)` gives the channel, of ε at most `epsilon`, exactly; `prior` is
-    float64[k] (private or public) or None where `needs_prior(options)` is false, `n` the (public) number of labels.
+    `design(domain, prior, epsilon, loss, options, n)` returns the channel, of ε at most `epsilon`, exactly; `prior` is
+    float64[k] (private or public) or None if `needs_prior(options)` is false, `n` the (public) number of labels.
     `sample(channel, index)` draws an output index (unsigned[n], the smallest type that holds m) for each label position
     (integers [n]), under a fresh keystream.
     """
@@ -69,7 +69,7 @@ class Mechanism:
 
 @dataclass(frozen=True)
 class DesignRequest:
-    """What a channel is designed for: the arguments of `Design`."""
+    """Arguments of `Design`, for which a channel is designed."""
 
     domain: Domain
     prior: FloatArray | None
@@ -79,13 +79,13 @@ class DesignRequest:
     n: int
 
     def known_prior(self, needed_by: str) -> FloatArray:
-        """The prior float64[k], checked. Raises InvalidPrior where there is none, or it is not a distribution."""
+        """Return the prior float64[k], checked. Raises InvalidPrior if it is missing or not a distribution."""
         if self.prior is None:
             raise InvalidPrior(f"{needed_by} needs a prior: an estimated one, a public one or the uniform one.")
         return check_prior(self.prior, self.domain.k)
 
     def flag(self, name: str) -> bool:
-        """An option that is true or false, false by default. Raises InvalidMechanism for anything else."""
+        """Read an option that is true or false, false by default. Raises InvalidMechanism for anything else."""
         value = self.options.get(name, False)
         if not isinstance(value, bool):
             raise InvalidMechanism(f"The option '{name}' is true or false.")
@@ -96,7 +96,7 @@ InnerDesign = Callable[[DesignRequest], Channel]
 
 
 def bin_means(prior: FloatArray, labels: FloatArray, boundaries: npt.NDArray[np.int64]) -> FloatArray:
-    """float64[d]: E[y | bin] under `prior`; the plain mean of the labels where a bin has no mass."""
+    """Compute E[y | bin] under `prior`, float64[d]; the plain mean of the labels if a bin has no mass."""
     means = np.empty(boundaries.size - 1)
     for j, (start, stop) in enumerate(itertools.pairwise(boundaries.tolist())):
         y, p = labels[start:stop], prior[start:stop]
@@ -227,7 +227,7 @@ _HERE = {
 
 
 def load(name: str) -> Mechanism:
-    """One that stands here, or the `MECHANISM` of the module of its name."""
+    """Load a mechanism of this module, or the `MECHANISM` of the module of its name."""
     if name in _HERE:
         return _HERE[name]
     found: Mechanism = import_module(f"labels_party.mechanisms.{name.replace('-', '_')}").MECHANISM
@@ -238,7 +238,7 @@ MECHANISMS = {name: load(name) for name in NAMES}
 
 
 def get_mechanism(name: str) -> Mechanism:
-    """The mechanism of that name. Raises InvalidMechanism listing the known ones."""
+    """Return the mechanism of that name. Raises InvalidMechanism listing the known ones."""
     if name not in MECHANISMS:
         raise InvalidMechanism(f"Unknown mechanism; known ones are auto, {', '.join(MECHANISMS)}.")
     return MECHANISMS[name]

@@ -1,8 +1,8 @@
 """The exponential mechanism (McSherry & Talwar 2007) drawn in integers: one uniform integer decides, no float does.
 
-Wanted: P[i] ∝ sizes_i·e^(−c·s_i) for integer scores s (losses, smaller is better) of which a neighbour moves each by at
+Target: P[i] ∝ sizes_i·e^(−c·s_i) for integer scores s (losses, smaller is better) of which a neighbour moves each by at
 most Δ, which is 2cΔ-DP. Drawn instead: integer weights W_i = ⌊2¹²⁴·e^(−c(s_i − min s))⌋ + η, the power from
-`exponentials`, η = 2⁹²/M where M, the sum of the sizes, is public. What that costs, in the worst case:
+`exponentials`, η = 2⁹²/M with M, the public sum of the sizes. The worst-case cost of that:
 
 - η mixes in a uniform choice of mass at most 2⁻³², so that nothing has weight 0. The mixture is 2cΔ-DP as well: with
   A = e^(c·min s), moved by a neighbour by a factor a within e^(±cΔ), the quotient of two numerators A·e^(−cs) + η is at
@@ -12,7 +12,8 @@ most Δ, which is 2cΔ-DP. Drawn instead: integer weights W_i = ⌊2¹²⁴·e^(
   probabilities, of four such, within e^(±2⁻²⁵).
 - The uniform integer has 64 bits more than needed: every probability is within e^(±2⁻⁶³).
 
-SLACK = 2⁻²⁰ covers all of it; `rate_of` takes it off ε before it divides. How much is drawn depends on M alone.
+SLACK = 2⁻²⁰ covers all of it; `rate_of` subtracts it from ε before it divides. The number of drawn words depends on M
+alone.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from labels_party.mechanisms.exponentials import powers
 Scores = npt.NDArray[np.int64]
 
 SLACK = Fraction(1, 1 << 20)
-HALF = 62  # bits of a float power that are taken at a time
+HALF = 62  # bits of a float power that are converted at a time
 BITS = 2 * HALF
 UNIFORM = 32  # the uniform choice has mass 2⁻³² at most
 LARGEST_SIZE = 64  # bits of M
@@ -40,9 +41,10 @@ BLOCK = 4096
 
 
 def rate_of(epsilon: Fraction, sensitivity: int, draws: int = 1) -> Fraction:
-    """The c for which one of `draws` choices, of scores of that sensitivity, is (ε/draws)-DP with all its rounding.
+    """Compute the c for which one of `draws` choices, of scores of that sensitivity, is (ε/draws)-DP with all its
+    rounding.
 
-    `sensitivity` ≥ 1 is the most by which replacing one label moves any score. Raises InvalidEpsilon (too small),
+    `sensitivity` ≥ 1 is the largest move of any score when one label is replaced. Raises InvalidEpsilon (too small),
     InvalidMechanism.
     """
     if sensitivity < 1 or draws < 1:
@@ -54,17 +56,17 @@ def rate_of(epsilon: Fraction, sensitivity: int, draws: int = 1) -> Fraction:
 
 
 def weights(scores: Scores, rate: Fraction, total: int) -> list[int]:
-    """int[m]: the weight of one point of each score, for `total` points M in all. Raises InvalidMechanism."""
+    """Compute the weight of one point of each score, for `total` points M in all: int[m]. Raises InvalidMechanism."""
     high, low = _powers(scores, rate)
     floor = _floor(total)
     return [(h << HALF) + rest + floor for h, rest in zip(high.tolist(), low.tolist(), strict=True)]
 
 
 def choose(scores: Scores, rate: Fraction, source: Uint64Source, sizes: Sequence[int] | None = None) -> int:
-    """The index i with probability in proportion to sizes_i·e^(−rate·scores_i), as this module says.
+    """Draw the index i with probability in proportion to sizes_i·e^(−rate·scores_i), as this module says.
 
-    `scores` int64[m], m ≥ 1; `sizes` m public whole numbers from 0 on with a sum of 1 to 2⁶⁴, each how many points
-    have that score (None: 1 each). Raises InvalidMechanism, RandomnessUnavailable.
+    `scores` int64[m], m ≥ 1; `sizes` m public whole numbers from 0 on with a sum of 1 to 2⁶⁴, the number of points of
+    each score (None: 1 each). Raises InvalidMechanism, RandomnessUnavailable.
     """
     if sizes is not None:
         total = sum(sizes)
@@ -94,14 +96,16 @@ def choose(scores: Scores, rate: Fraction, source: Uint64Source, sizes: Sequence
 def choose_point(
     scores: Scores, starts: Sequence[int], sizes: Sequence[int], rate: Fraction, source: Uint64Source
 ) -> int:
-    """A point of a domain cut into intervals [starts_i, starts_i + sizes_i) of one score each: every point with
-    probability in proportion to e^(−rate·its score), without listing the points. Raises as `choose`."""
+    """Draw a point of a domain cut into intervals [starts_i, starts_i + sizes_i) of one score each.
+
+    Every point has a probability in proportion to e^(−rate·its score); the points are not listed. Raises as `choose`.
+    """
     i = choose(scores, rate, source, sizes)
     return starts[i] + uniform_below(sizes[i], source)
 
 
 def uniform_below(bound: int, source: Uint64Source) -> int:
-    """One of 0 … bound − 1, 1 ≤ bound ≤ 2⁶⁴, each with the same probability within e^(±2⁻⁶³).
+    """Draw one of 0 … bound − 1, 1 ≤ bound ≤ 2⁶⁴, each with the same probability within e^(±2⁻⁶³).
 
     Raises InvalidMechanism, RandomnessUnavailable.
     """
@@ -111,9 +115,9 @@ def uniform_below(bound: int, source: Uint64Source) -> int:
 
 
 def uniform_integer(bound: int, bits: int, source: Uint64Source) -> int:
-    """One of 0 … bound − 1, bound < 2^bits of any length, each with the same probability within e^(±2⁻⁶³).
+    """Draw one of 0 … bound − 1, bound < 2^bits of any length, each with the same probability within e^(±2⁻⁶³).
 
-    `bits` is public: it decides how much is drawn. Raises InvalidMechanism, RandomnessUnavailable.
+    `bits` is public: it decides the number of drawn words. Raises InvalidMechanism, RandomnessUnavailable.
     """
     if not 1 <= bound < 1 << bits:
         raise InvalidMechanism("A uniform choice is among 1 to 2^bits − 1 points.")
@@ -121,7 +125,7 @@ def uniform_integer(bound: int, bits: int, source: Uint64Source) -> int:
 
 
 def _powers(scores: Scores, rate: Fraction) -> tuple[Scores, Scores]:
-    """int64[m] each, at most 2⁶²: ⌊2¹²⁴·e^(−rate·(scores − min))⌋ is upper·2⁶² + lower."""
+    """Return int64[m] each, at most 2⁶²: ⌊2¹²⁴·e^(−rate·(scores − min))⌋ is upper·2⁶² + lower."""
     if scores.ndim != 1 or scores.dtype != np.int64 or scores.size < 1:
         raise InvalidMechanism("Scores are a column of at least one 64-bit integer.")
     if rate <= 0:
@@ -136,19 +140,19 @@ def _powers(scores: Scores, rate: Fraction) -> tuple[Scores, Scores]:
 
 
 def _floor(total: int) -> int:
-    """η for M points."""
+    """Return η for M points."""
     if not 1 <= total <= 1 << LARGEST_SIZE:
         raise InvalidMechanism("A choice is among 1 to 2⁶⁴ points.")
     return 1 << (BITS - UNIFORM - (total - 1).bit_length())
 
 
 def _bits(total: int) -> int:
-    """Bits that any sum of the weights of `total` points fits into."""
+    """Return a number of bits that holds any sum of the weights of `total` points."""
     return BITS + 1 + total.bit_length()
 
 
 def _below(bound: int, bits: int, source: Uint64Source) -> int:
-    """Uniform below `bound` < 2^bits, from as many words as `bits` needs and one more."""
+    """Draw uniformly below `bound` < 2^bits, from as many words as `bits` needs and one more."""
     words = source.uint64(-(-bits // 64) + 1)
     drawn = int.from_bytes(words.astype("<u8").tobytes(), "little")
     return drawn * bound >> (64 * len(words))

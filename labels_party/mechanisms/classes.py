@@ -1,19 +1,20 @@
-"""Labels that are classes: which prior is worth its ε, and on how many of the likeliest classes to respond.
+"""Labels that are classes: whether a prior is worth its ε, and the number of likeliest classes to respond on.
 
 Randomized response on the d likeliest classes shows them more often than one on all k, the more so the smaller e^ε is
-beside k, and says nothing of the others. The share of information φ² (`label_dp.channels.information`) weighs both.
+beside k, and carries no information on the others. The share of information φ² (`label_dp.channels.information`) weighs
+both.
 
-Whether `auto` buys a prior is decided from n, k and ε alone. `make around ARGS=classes` prints what buying gives: φ²
-with a bought prior over φ² without one, for k = 3 to 100, ε = 0.5 to 4 and n = 10³ to 10⁶. Where the rule k ≥ 3·e^ε
-and n·ε·k ≥ 15,000 buys:
+Whether `auto` buys a prior is decided from n, k and ε alone. `make around ARGS=classes` prints the gain: φ² with a
+bought prior over φ² without one, for k = 3 to 100, ε = 0.5 to 4 and n = 10³ to 10⁶. If the rule k ≥ 3·e^ε and n·ε·k ≥
+15,000 buys:
 
 - on shares of Zipf's law it gains, up to a factor of 16.4 (exponent 2, k = 100, ε = 0.5), with one exception (0.93 at
   exponent 1, k = 30, ε = 2, n = 10³);
 - on equal shares it costs up to 15 % from n = 10⁵ on, 31 % at n = 10⁴ and 51 % at n = 10³, where noise hides that they
   are equal;
-- the geometric mean over the three truths is above 1 but in that one setting (0.94).
+- the geometric mean over the three truths is above 1 except in that one setting (0.94).
 
-Where the rule does not buy, the mean is at most 1.03, but for k = 100 at ε = 4 (1.14 to 1.18 from n = 10⁵ on).
+If the rule does not buy, the mean is at most 1.03, except for k = 100 at ε = 4 (1.14 to 1.18 from n = 10⁵ on).
 """
 
 from __future__ import annotations
@@ -35,15 +36,16 @@ LEAST, EACH = 50, 30  # n·ε_prior: at least, and for each class
 
 
 def buys_prior(k: int, n: int, epsilon: Epsilon) -> bool:
-    """Whether `auto` pays for a prior of k classes; from public figures alone."""
+    """Decide whether `auto` pays for a prior of k classes, from public figures alone."""
     value = float(epsilon)
     return value < math.log(max(k, 1) / ROOM) and n * value * k >= ENOUGH
 
 
 def class_prior(rule: str | Epsilon, *, k: int, n: int, epsilon: Epsilon) -> PriorPlan:
-    """As `prior_epsilon`, with a cell for every class, since neighbours in a list of names have nothing in common.
+    """Plan the prior as `prior_epsilon`, with a cell for every class, since neighbours in a list of names are
+    unrelated.
 
-    "auto": ε/40, less where 30·k/n is less, at least 50/n, at most ε/10. Raises InvalidEpsilon.
+    "auto": ε/40, less if 30·k/n is less, at least 50/n, at most ε/10. Raises InvalidEpsilon.
     """
     cells = np.arange(k + 1, dtype=np.int64)
     if rule != "auto":
@@ -54,8 +56,11 @@ def class_prior(rule: str | Epsilon, *, k: int, n: int, epsilon: Epsilon) -> Pri
 
 
 def most_informative(prior: FloatArray, epsilon: Epsilon) -> int:
-    """The d of 2 … k for which randomized response on the d likeliest classes of `prior` float64[k] has the largest φ²;
-    the largest such d. Raises InvalidEpsilon."""
+    """Find the largest d of 2 … k for which randomized response on the d likeliest classes of `prior` float64[k]
+    maximises φ².
+
+    Raises InvalidEpsilon.
+    """
     p = np.sort(prior)[::-1]
     figures = [_figure(p, d, epsilon) for d in range(2, p.size + 1)]
     best = max(figures)
@@ -63,7 +68,7 @@ def most_informative(prior: FloatArray, epsilon: Epsilon) -> int:
 
 
 def _figure(falling: FloatArray, d: int, epsilon: Epsilon) -> float:
-    """(k − 1)·φ² + 1 of the channel on the first d classes, in O(d)."""
+    """Compute (k − 1)·φ² + 1 of the channel on the first d classes, in O(d)."""
     A, B = rr_weights(epsilon, d)
     own, other = A / N, B / N
     p, inside = falling[:d], float(np.sum(falling[:d]))

@@ -1,7 +1,7 @@
 """The clipping of one bit: the two values of the domain between which its expected model error is least.
 
-The two outputs stand for calibrated values (`label_dp.channels.correcting`), so the error of every pair of ends is in
-closed form in sums of the prior up to either end, and all pairs of a grid are tried at once, coarse to fine.
+The two outputs have calibrated values (`label_dp.channels.correcting`), so the error of every pair of ends is in closed
+form in sums of the prior up to either end, and all pairs of a grid are tried at once, coarse to fine.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 GRID = 48  # ends tried at once; 48² pairs take a few milliseconds
-LEAST = 1e-12  # of the labels' variance: a covariance below it tells nothing
+LEAST = 1e-12  # of the labels' variance: a smaller covariance carries no information
 
 
 def best_clip(domain: Domain, prior: FloatArray, epsilon: Epsilon, n: int) -> tuple[Decimal, Decimal]:
-    """Exact ends (values of the domain, low < high) of the best clipping for `n` labels that follow `prior` float64[k].
+    """Find exact ends (values of the domain, low < high) of the best clipping for `n` labels that follow `prior`
+    float64[k].
 
-    The domain's ends where the prior has one label only. Needs k ≥ 2.
+    Returns the domain's ends if the prior has one label only. Needs k ≥ 2.
     """
     low, high = _search(domain.values, prior, epsilon, n)
     return domain.value(low), domain.value(high)
@@ -53,7 +54,7 @@ def _search(values: FloatArray, prior: FloatArray, epsilon: Epsilon, n: int) -> 
 
 
 def _gap(grid: IntArray, at: int) -> int:
-    """The larger distance from a point of the grid to its neighbours."""
+    """Return the larger distance from a point of the grid to its neighbours."""
     return int(np.max(np.diff(grid[max(at - 1, 0) : at + 2]), initial=0))
 
 
@@ -63,7 +64,7 @@ def _around(at: int, step: int, k: int) -> IntArray:
 
 
 class _PairError:
-    """The expected model error of one bit clipped to a pair of ends, given as positions in the domain."""
+    """Expected model error of one bit clipped to a pair of ends, given as positions in the domain."""
 
     def __init__(self, values: FloatArray, prior: FloatArray, epsilon: Epsilon, n: int) -> None:
         self.y = values - float(prior @ values)  # centred, so that large labels lose no digits
@@ -76,7 +77,7 @@ class _PairError:
         self.stretch = 0.5 / np.tanh(float(epsilon.fraction) / 2.0)
 
     def __call__(self, low: IntArray, high: IntArray) -> FloatArray:
-        """float64 of the broadcast shape; infinite where low is not below high, or the bit tells nothing."""
+        """Compute float64 of the broadcast shape; infinite unless low is below high and the bit carries information."""
         a, b, v = self.y[low], self.y[high], self.variance
         total, under, over = self.below[:, -1], self.below[:, low], self.below[:, high]
         above, inside = total[:, None, None] - over, over - under
@@ -86,7 +87,7 @@ class _PairError:
         told = (b > a) & (covariance > LEAST * v)
         covariance = np.where(told, covariance, 1.0)
         signal = np.maximum(square - mean * mean, 0.0)
-        # E[clip(y)·h(y)] of the told part h, which has two values where zero, clipped to the lower end, is apart
+        # E[clip(y)·h(y)] of the feature signal h, which has two values if zero, clipped to the lower end, is apart
         along = self.apart * self.zero * (mean - a) if self.told.zero_apart else covariance
         part = along * along / self.told.variance
         outer, elsewhere = covariance - along, np.maximum(signal - part, 0.0)

@@ -1,4 +1,4 @@
-"""The one way to compile a kernel. Imports numba, so import it only where a large input is at hand."""
+"""The one way to compile a kernel. Imports numba, so import it only for a large input."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _spare_scipy() -> None:
-    """numba loads scipy's linear algebra, a third of its start, only to see whether it is there. No kernel uses it."""
+    """Keep numba from loading scipy's linear algebra, a third of its start, which it loads only to test for it."""
     from numba.np import linalg
 
     def absent() -> None:
@@ -21,19 +21,19 @@ def _spare_scipy() -> None:
     asked = linalg.ensure_blas
     linalg.ensure_blas = absent
     try:
-        import numba.np.arraymath  # noqa: F401 - what asks, once, when it is imported
+        import numba.np.arraymath  # noqa: F401 - its import asks, once
     finally:
         linalg.ensure_blas = asked
 
 
-with suppress(ImportError, AttributeError):  # another numba may ask elsewhere, and then it loads what it will
+with suppress(ImportError, AttributeError):  # another numba may ask elsewhere, and then it loads scipy
     _spare_scipy()
 
 
 def compiled(*signatures: str) -> Callable[[F], F]:
-    """numba's `njit` without the GIL, for the given signatures or (none) for what it is called with.
+    """Apply numba's `njit` without the GIL, for the given signatures or (none) for those of its calls.
 
-    Cached on disk (NUMBA_CACHE_DIR) where there is a writable place, in memory otherwise.
+    Cached on disk (NUMBA_CACHE_DIR) if there is a writable place, in memory otherwise.
     """
 
     def compile_(function: F) -> F:

@@ -1,9 +1,9 @@
-"""The only module that touches the operating system's randomness.
+"""The only module that reads the operating system's randomness.
 
 `Keystream` is AES-256 in counter mode under a fresh key of the operating system (NIST SP 800-38A): the ε of a channel
 is exact for ideal bits, with a keystream it is computational. `discrete_laplace` is OpenDP's exact sampler, whose bits
-come from OpenSSL's generator, seeded by the system and again after a fork; what ε it proves for its scale is asked of
-it before each draw. Nothing here falls back on a weaker source: a failure is RandomnessUnavailable, and nothing was
+come from OpenSSL's generator, seeded by the system and again after a fork; before each draw OpenDP's privacy map is
+checked for its scale. Nothing here falls back on a weaker source: a failure is RandomnessUnavailable, and nothing was
 drawn.
 """
 
@@ -26,16 +26,16 @@ MAX_NOISE_SCALE = 2.0**53
 
 
 class Uint64Source(Protocol):
-    """What a sampler draws from."""
+    """Source of a sampler's words."""
 
     def uint64(self, n: int) -> npt.NDArray[np.uint64]: ...
 
 
 def _system_bytes(n: int) -> bytes:
-    """n bytes of the operating system's randomness. Raises RandomnessUnavailable."""
+    """Read n bytes of the operating system's randomness. Raises RandomnessUnavailable."""
     try:
         found = os.urandom(n)
-    except (OSError, NotImplementedError):  # the latter is what Python raises where a system has no source
+    except (OSError, NotImplementedError):  # the latter is Python's error on a system without a source
         raise RandomnessUnavailable("The operating system gave no randomness, so nothing was drawn.") from None
     if len(found) != n:
         raise RandomnessUnavailable("The operating system gave too little randomness, so nothing was drawn.")
@@ -43,7 +43,7 @@ def _system_bytes(n: int) -> bytes:
 
 
 class Keystream:
-    """Independent uniform 64-bit words. One per draw operation; not for several threads.
+    """Stream of independent uniform 64-bit words. One per draw operation; not for several threads.
 
     The key is never stored, printed or pickled. A child process that inherited a keystream by fork is refused: both
     would draw the same words. Raises RandomnessUnavailable.
@@ -60,12 +60,12 @@ class Keystream:
         self._zeros = b""
 
     def uint64(self, n: int) -> npt.NDArray[np.uint64]:
-        """uint64[n], fresh words."""
+        """Draw uint64[n], fresh words."""
         if os.getpid() != self._pid:
             raise RandomnessUnavailable("This keystream belongs to the parent process; make a new one after a fork.")
         if len(self._zeros) < 8 * n:
             self._zeros = bytes(8 * n)
-        buffer = np.empty(n + 2, dtype=np.uint64)  # the cipher asks for room of one block more
+        buffer = np.empty(n + 2, dtype=np.uint64)  # the cipher needs room for one block more
         self._encryptor.update_into(memoryview(self._zeros)[: 8 * n], buffer.data.cast("B"))
         return buffer[:n]
 
@@ -77,7 +77,7 @@ class Keystream:
 
 
 def float_not_below(value: Fraction) -> float:
-    """The smallest 64-bit float that is not below `value` > 0. Raises InvalidMechanism where there is none."""
+    """Return the smallest 64-bit float that is not below `value` > 0. Raises InvalidMechanism if there is none."""
     try:
         rounded = float(value)
     except OverflowError:
@@ -86,7 +86,7 @@ def float_not_below(value: Fraction) -> float:
 
 
 def float_not_above(value: Fraction) -> float:
-    """The largest 64-bit float that is not above `value` > 0."""
+    """Return the largest 64-bit float that is not above `value` > 0."""
     try:
         rounded = float(value)
     except OverflowError:
@@ -112,8 +112,8 @@ class LaplaceNoise:
 
     @cached_property
     def scale(self) -> Fraction:
-        """s of P[t] ∝ e^(−|t|/s): a float, at least sensitivity/ε, and so large that the ε of OpenDP's map, which is a
-        float rounded up, is not above ε either."""
+        """Scale s of P[t] ∝ e^(−|t|/s): a float, at least sensitivity/ε, and so large that the ε of OpenDP's map, which
+        is a float rounded up, is not above ε either."""
         below = float_not_above(self.epsilon)
         if not below:
             raise InvalidMechanism("The noise scale is too large; ask with a larger ε.")
@@ -128,11 +128,11 @@ def _enable_opendp() -> None:
 
 
 def discrete_laplace(noise: LaplaceNoise, n: int) -> npt.NDArray[np.int64]:
-    """int64[n] independent draws with P[t] ∝ e^(−|t|/s), exact, s the `noise.scale`.
+    """Draw int64[n] independently with P[t] ∝ e^(−|t|/s), exact, s the `noise.scale`.
 
     OpenDP's sampler (Canonne, Kamath & Steinke 2020, Algorithm 2), saturating at the ends of int64. About 10 µs a draw.
-    Raises RandomnessUnavailable, and EpsilonNotProved, before anything is drawn, where OpenDP's own privacy map does
-    not prove `noise.epsilon` for `noise.sensitivity`.
+    Raises RandomnessUnavailable, and EpsilonNotProved before anything is drawn if OpenDP's own privacy map does not
+    prove `noise.epsilon` for `noise.sensitivity`.
     """
     if n == 0:
         return np.zeros(0, dtype=np.int64)
@@ -141,7 +141,7 @@ def discrete_laplace(noise: LaplaceNoise, n: int) -> npt.NDArray[np.int64]:
     from opendp.metrics import l1_distance
     from opendp.mod import OpenDPException
 
-    _system_bytes(KEY_BYTES)  # without the system's randomness OpenDP draws on from what it has, or ends the process
+    _system_bytes(KEY_BYTES)  # without it OpenDP draws on from its present state, or ends the process
     _enable_opendp()
     scale, space = float(noise.scale), (vector_domain(atom_domain(T="i64")), l1_distance(T="i64"))
     measurement: Any = make_laplace(*space, scale=scale)

@@ -11,15 +11,16 @@ from labels_party.mechanisms.additive import equal_steps
 from labels_party.mechanisms.one_bit import constant_channel
 
 UNEVEN_CELLS = 1 << 10
-SLACK = 1_000_000  # one part of ε that rounding to integers may use up, first; four times as much after each failure
+SLACK = 1_000_000  # share 1/SLACK of ε is reserved for rounding, first; four times as much after each failure
 
 
 def exponential_channel(domain: Domain, epsilon: Epsilon, *, tight: bool = False) -> Channel:
-    """P[v | y] ∝ e^(−ε|v − y|/(2Δ)), the paper's, which proves ε/2; or e^(−ε|v − y|/Δ) if `tight`, which proves ε: at
-    the ends of the domain both normalisers are the same, and elsewhere they differ by less than the exponent leaves.
+    """Build P[v | y] ∝ e^(−ε|v − y|/(2Δ)), the paper's, which proves ε/2; or e^(−ε|v − y|/Δ) if `tight`, which proves
+    ε.
 
-    Outputs are the domain's values where they are equally spaced and at most 2,049; otherwise a lattice, onto which
-    labels are rounded at random. ε is proved in integers. Raises InvalidEpsilon (0, or too small for 64-bit weights).
+    At the ends of the domain both normalisers are the same, and elsewhere they differ by less than the exponent leaves.
+    Outputs are the domain's values if they are equally spaced and at most 2,049; otherwise a lattice, onto which labels
+    are rounded at random. ε is proved in integers. Raises InvalidEpsilon (0, or too small for 64-bit weights).
     """
     if domain.k == 1:
         return constant_channel(domain, float(domain.values[0]), float(domain.values[0]))

@@ -1,4 +1,4 @@
-"""Channels of knots: which labels are knots, and float rows into exact integer weights."""
+"""Channels of knots: the choice of knots, and float rows into exact integer weights."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from label_dp.domain import Domain
 from label_dp.errors import InvalidEpsilon
 from label_dp.privacy import Epsilon
 
-SLACK = 1e-6  # relative: by how much the program's odds stay below e^ε, half of it on either side
+SLACK = 1e-6  # relative: margin of the program's odds below e^ε, half of it on either side
 ATOM = 0.02  # labels of more mass become knots
 REPAIRS = 12
-MEAN_BITS = 40  # a mean is right to 2⁻⁴⁰ of the outputs' span at least, and nearly always to 2⁻⁶³
+MEAN_BITS = 40  # a mean is exact to 2⁻⁴⁰ of the outputs' span at least, and nearly always to 2⁻⁶³
 
 
 def place_knots(labels: FloatArray, prior: FloatArray, count: int) -> IntArray:
-    """int64[g], g about `count` or k: all labels where they are few; else the ends, what has much mass of its own, and
-    the rest half evenly over the range, half by the cube root of the prior's density."""
+    """Place knots int64[g], g about `count` or k.
+
+    All labels if they are few; else the ends, labels with much mass of their own, and the rest half evenly over the
+    range, half by the cube root of the prior's density.
+    """
     k = labels.size
     if k <= count:
         return np.arange(k)
@@ -37,7 +40,7 @@ def place_knots(labels: FloatArray, prior: FloatArray, count: int) -> IntArray:
 
 
 def shared_out(labels: FloatArray, knots: IntArray, what: FloatArray) -> FloatArray:
-    """float64[g]: Σ_y what_y·(y's share in the knot), as labels are rounded to the knots beside them."""
+    """Sum what_y·(y's share in the knot) over labels rounded to the adjacent knots: float64[g]."""
     at = labels[knots]
     lower = np.minimum(np.searchsorted(at, labels, side="right") - 1, knots.size - 2)
     upper = (labels - at[lower]) / (at[lower + 1] - at[lower])
@@ -46,17 +49,18 @@ def shared_out(labels: FloatArray, knots: IntArray, what: FloatArray) -> FloatAr
 
 
 def solvable_odds(epsilon: Epsilon) -> float:
-    """The ratio to solve for, so that rows rounded to integers stay inside e^ε."""
+    """Return the ratio to solve for, so that rows rounded to integers stay inside e^ε."""
     return float(epsilon.exp_lower()) * (1.0 - 2 * SLACK)
 
 
 def exact_channel(
     domain: Domain, knots: IntArray, outputs: FloatArray, rows: FloatArray, means: list[Fraction], epsilon: Epsilon
 ) -> KnotsChannel:
-    """The channel of integer weights next to float `rows` [g, m] whose E[z | knot] is `means`, to 2⁻⁶⁴ of the span.
+    """Build the channel of integer weights next to float `rows` [g, m] whose E[z | knot] is `means`, to 2⁻⁶⁴ of the
+    span.
 
-    The rows' odds must be at most `solvable_odds(epsilon)`, their sums and means right to about 10⁻⁸. ε is proved
-    on the result. Raises InvalidEpsilon where the slack does not suffice.
+    The rows' odds must be at most `solvable_odds(epsilon)`, their sums and means exact to about 10⁻⁸. ε is proved on
+    the result. Raises InvalidEpsilon if the slack does not suffice.
     """
     odds = epsilon.exp_lower()
     least = [max(1, int(q * (1.0 - SLACK) * N)) for q in rows.min(axis=0).tolist()]
@@ -77,8 +81,8 @@ def exact_channel(
 def _repaired(
     row: list[float], least: list[int], most: list[int], values: list[int], target: Fraction, outputs: FloatArray
 ) -> list[int]:
-    """Weights next to `row` that sum to N, lie within their bounds and have Σ w·value next to `target`: as near as
-    moving one unit of weight gets it."""
+    """Return weights next to `row` that sum to N, lie within their bounds and have Σ w·value next to `target`, to
+    within one unit of weight."""
     w = [min(max(int(p * N), lo), hi) for p, lo, hi in zip(row, least, most, strict=True)]
     for _ in range(REPAIRS):
         missing = N - sum(w)

@@ -15,8 +15,11 @@ from labels_party.mechanisms.one_bit import constant_channel
 
 
 def laplace_channel(domain: Domain, epsilon: Epsilon, *, discrete: bool = False, unclipped: bool = False) -> Channel:
-    """Noise of scale (y_max − y_min)/ε, its ε proved to be at most `epsilon` (Dwork et al. 2006; discrete: Ghosh et
-    al. 2012). A domain of one value gives the constant channel. Raises InvalidEpsilon, InvalidMechanism."""
+    """Build noise of scale (y_max − y_min)/ε, its ε proved to be at most `epsilon` (Dwork et al. 2006; discrete: Ghosh
+    et al. 2012).
+
+    A domain of one value gives the constant channel. Raises InvalidEpsilon, InvalidMechanism.
+    """
     if domain.k == 1:
         return constant_channel(domain, float(domain.values[0]), float(domain.values[0]))
     lattice = choose_lattice(domain, epsilon, discrete=discrete, unclipped=unclipped)

@@ -1,8 +1,8 @@
-"""ε-DP rows of little expected loss, unbiased or of a bias that has its price, as a linear program (HiGHS).
+"""ε-DP rows of small expected loss, unbiased or with a price on bias, as a linear program (HiGHS).
 
 Extremal rows lie between q and e^ε·q, with q_v the least mass of output v over all labels (Kairouz, Oh & Viswanath
 2016), which leaves g·(m + 1) variables for g knots and m outputs. Outputs are found by column generation: the dual
-prices any real number as a further output, and those of negative price come in.
+prices any real number as a further output, and those of negative price are added.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from labels_party.mechanisms.highs import dense, minimised
 FloatArray = npt.NDArray[np.float64]
 
 ACTIVE = 1e-8  # least mass below which an output is left out
-ENOUGH = 5e-3  # relative gain of a round below which no further one follows: each gains a quarter of the last
+ENOUGH = 5e-3  # relative gain below which no further round follows: each gains a quarter of the last
 ROUNDS = 10
 CANDIDATES = 3001  # outputs that the dual prices in each round
-REACH = 1.5  # how far they lie out, in units of the first outputs
+REACH = 1.5  # how far they extend, in units of the first outputs
 WINDOW = 1.0  # a row may raise outputs within √2 times the window in which the last dual raises them
 LARGE_ODDS, LARGE_WINDOW = 150.0, 0.25  # at large ε a row raises no outputs far from its label
 CUTS = 0.5 ** np.arange(0, 11)  # tangents of the squared bias, in units of the largest
@@ -30,10 +30,9 @@ CUTS = 0.5 ** np.arange(0, 11)  # tangents of the squared bias, in units of the 
 
 @dataclass(frozen=True)
 class BiasPrice:
-    """A bias is allowed at the price of `rate`·Σ mass·bias², and balanced: Σ mass·bias = 0 and Σ told·bias = 0.
+    """Price `rate`·Σ mass·bias² of a bias, which is balanced: Σ mass·bias = 0 and Σ told·bias = 0.
 
-    `mass` and `told` are float64[g]: the prior's mass, and by it what features tell of a label, shared out to the
-    knots.
+    `mass` and `told` are float64[g], distributed to the knots: the prior's mass, and the feature signal weighted by it.
     """
 
     rate: float
@@ -44,7 +43,7 @@ class BiasPrice:
 
 @dataclass(frozen=True)
 class Rows:
-    """`rows` float64[g, m] over `outputs` float64[m], each between `least` float64[m] and odds·`least`."""
+    """Solution: `rows` float64[g, m] over `outputs` float64[m], each between `least` float64[m] and odds·`least`."""
 
     outputs: FloatArray
     least: FloatArray
@@ -56,10 +55,10 @@ Cost = Callable[[FloatArray], FloatArray]  # outputs float64[m] → expected los
 
 
 def best_rows(knots: FloatArray, cost: Cost, odds: float, start: FloatArray, price: BiasPrice | None = None) -> Rows:
-    """Rows at `knots` (float64[g], within ±1) of little cost at ratio `odds` > 1; `start` are the first outputs.
+    """Find rows at `knots` (float64[g], within ±1) of small cost at ratio `odds` > 1; `start` are the first outputs.
 
-    Outputs come in until a round gains less than ENOUGH, so that the cost ends up to 2 % above the least.
-    Unbiased without `price`. Raises InvalidMechanism where the solver finds none.
+    Outputs are added until a round gains less than ENOUGH, so that the cost ends up to 2 % above the least. Unbiased
+    without `price`. Raises InvalidMechanism if the solver finds none.
     """
     outputs, best = start, None
     near = LARGE_WINDOW if odds > LARGE_ODDS else np.inf
@@ -93,15 +92,16 @@ def _solve(
     raised: npt.NDArray[np.bool_],
     price: BiasPrice | None,
 ) -> tuple[Rows, FloatArray, FloatArray]:
-    """The best rows that exceed q only where `raised` [g, m], and the duals of the row sums and of the means."""
+    """Solve for the best rows that exceed q only in `raised` [g, m]; returns the duals of the row sums and of the means
+    too."""
     g, m = cost.shape
-    unit = max(odds - 1.0, 1.0)  # of the least masses, so that they have the size of the others
+    unit = max(odds - 1.0, 1.0)  # of the least masses, so that their size matches the others'
     row, column = np.nonzero(raised)
     count, knots_at = row.size, np.arange(g)
-    # variables: unit·q [m], what rows have above q [count]; with a price also bias [g] and its squares' bound [g]
+    # variables: unit·q [m], the excess of rows over q [count]; with a price also bias [g] and its squares' bound [g]
     cells = m + np.arange(count)
     bias, square = m + count + knots_at, m + count + g + knots_at
-    # rows: sums [g], means [g], with a price two balances, then what limits a row's excess [count], and tangents
+    # rows: sums [g], means [g], with a price two balances, then limits on a row's excess [count], and tangents
     limits = 2 * g + (0 if price is None else 2) + np.arange(count)
     parts = [
         dense(np.vstack([np.ones((g, m)), np.tile(outputs, (g, 1))]) / unit),

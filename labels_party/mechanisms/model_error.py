@@ -11,5 +11,5 @@ from label_dp.channels.model_error import model_error as judged
 
 
 def model_error(channel: Channel, prior: npt.NDArray[np.float64], n: int) -> dict[str, Any]:
-    """The rule for one channel whose outputs are corrected as a features party corrects them by default."""
+    """Apply the rule to one channel whose outputs are corrected by a features party's default."""
     return judged(channel, prior, n, best_outputs(channel, prior, n)[0])

@@ -20,7 +20,7 @@ CHUNK = 1 << 14
 
 
 def domain_ends(domain: Domain) -> tuple[Decimal, Decimal]:
-    """The first and the last value of the domain, exact."""
+    """Return the first and the last value of the domain, exact."""
     if domain.listed:
         return domain.listed[0], domain.listed[-1]
     if domain.low is None or domain.high is None:
@@ -29,7 +29,7 @@ def domain_ends(domain: Domain) -> tuple[Decimal, Decimal]:
 
 
 def constant_channel(domain: Domain, value: float, mean: float) -> RRChannel:
-    """The channel of one bin: every label becomes `value`, ε = 0. `mean` is E[y] under the private prior."""
+    """Build the channel of one bin: every label becomes `value`, ε = 0. `mean` is E[y] under the private prior."""
     return RRChannel(
         domain=domain,
         boundaries=np.array([0, domain.k]),
@@ -41,7 +41,7 @@ def constant_channel(domain: Domain, value: float, mean: float) -> RRChannel:
 
 
 def one_bit_weights(epsilon: Epsilon) -> tuple[int, int]:
-    """(A, B) of `rr_weights` for two outputs, A > B. Raises InvalidEpsilon (ε = 0 or too small for 64 bits)."""
+    """Return (A, B) of `rr_weights` for two outputs, A > B. Raises InvalidEpsilon (ε = 0 or too small for 64 bits)."""
     A, B = rr_weights(epsilon, 2)
     if A == B:
         raise InvalidEpsilon("The one-bit mechanism needs an ε greater than zero.")
@@ -49,10 +49,10 @@ def one_bit_weights(epsilon: Epsilon) -> tuple[int, int]:
 
 
 def one_bit_channel(domain: Domain, epsilon: Epsilon, clip: tuple[Decimal, Decimal] | None = None) -> Channel:
-    """The one-bit channel at `epsilon` on clip(y, a, b); by default the domain's ends, which makes it unbiased.
+    """Build the one-bit channel at `epsilon` on clip(y, a, b); by default the domain's ends, which makes it unbiased.
 
-    A domain of one value gives the constant channel. `clip` must be public or already private. Raises InvalidEpsilon
-    (ε = 0 or too small for 64 bits), InvalidMechanism (clipping ends not in order, or not numbers of moderate length).
+    A domain of one value gives the constant channel. `clip` must be public or already private. Raises InvalidEpsilon (ε
+    = 0 or too small for 64 bits), InvalidMechanism (clipping ends not in order, or not numbers of moderate length).
     """
     if domain.k == 1:
         return constant_channel(domain, float(domain.values[0]), float(domain.values[0]))
@@ -62,7 +62,7 @@ def one_bit_channel(domain: Domain, epsilon: Epsilon, clip: tuple[Decimal, Decim
 
 
 def sample_one_bit(index: npt.NDArray[np.int64], channel: OneBitChannel, stream: Uint64Source) -> npt.NDArray[np.uint8]:
-    """uint8[n], 1 for the upper output: u < W_y with one 64-bit draw each, so P[1] = W_y/N exactly."""
+    """Draw uint8[n], 1 for the upper output: u < W_y with one 64-bit draw each, so P[1] = W_y/N exactly."""
     out = np.empty(index.size, dtype=np.uint8)
     weights = channel.weights
     for start in range(0, index.size, CHUNK):

@@ -1,27 +1,27 @@
 """Private quantiles of labels over a public range, by the exponential mechanism on ranks; pure ε, drawn in integers.
 
-Of n labels, the point v has rank loss max(0, #{y < v} − q·n, q·n − #{y ≤ v}) for the quantile q: by how many labels v
-misses it. It is drawn with P[v] ∝ e^(−c·loss) (McSherry & Talwar 2007; Smith 2011 for quantiles), from intervals of
-points that share a loss, so that a range of 2⁶⁴ points is never listed. Labels neighbour by *replacing one*, n is
-public: both counts move by at most 1, hence the loss too, and a draw is 2c-DP (where labels are added or removed, q·n
-moves instead, by less). With probability 1 − β the loss of a draw is at most ln(range/β)/c.
+Of n labels, the point v has rank loss max(0, #{y < v} − q·n, q·n − #{y ≤ v}) for the quantile q: the number of labels
+by which v misses it. It is drawn with P[v] ∝ e^(−c·loss) (McSherry & Talwar 2007; Smith 2011 for quantiles), from
+intervals of points that share a loss, so that a range of 2⁶⁴ points is never listed. Labels neighbour by *replacing
+one*, n is public: both counts move by at most 1, hence the loss too, and a draw is 2c-DP (if labels are added or
+removed, q·n moves instead, by less). With probability 1 − β the loss of a draw is at most ln(range/β)/c.
 
-Several quantiles share ε in one of two ways, of which `plan_quantiles` takes, from public facts alone, the one of the
-larger c (of equals the first; the second from three quantiles on, where the larger range has less than 2⁶³ points and
-every node can expect a label):
+Several quantiles share ε in one of two ways. `plan_quantiles` takes, from public facts alone, the one of the larger c
+(of equals the first; the second from three quantiles on, if the larger range has less than 2⁶³ points and every node
+can expect a label):
 
 - **one budget each**: m draws on all labels, by sequential composition 2cm = ε. Answers are put in order afterwards.
 - **recursive** (Kaplan, Schnapp & Stemmer 2022): the middle quantile splits range and labels, each half has the
-  quantiles on its side, at levels l = 1, 2, …. Equal labels are told apart by their number among their equals, so that
-  a set of labels *is* a set of distinct points (y, 0), (y, 1), … of a range n times as large; replacing a label takes
-  one point away and puts one in. A node has the labels between the answers around it, n′ of them, and looks for the
+  quantiles on its side, at levels l = 1, 2, …. Equal labels are distinguished by their number among their equals, so
+  that a set of labels *is* a set of distinct points (y, 0), (y, 1), … of a range n times as large; replacing a label
+  takes one point away and adds one. A node has the labels between the answers around it, n′ of them, and draws the
   share q′ = (q − q_left)/(q_right − q_left) of those: its loss, with q′·n′ for q·n, moves by at most max(q′, 1 − q′)
-  when a label is put in or taken away, and by at most 1 when one is replaced. Given the answers above, nodes of a level
+  when a label is added or removed, and by at most 1 when one is replaced. Given the answers above, nodes of a level
   have labels of their own, so a replaced label touches one node (2c) or two (2c·(max(q′₁, 1 − q′₁) + max(q′₂, 1 − q′₂))
   at most), and the level costs the largest of these, w_l·c. Levels compose sequentially: c·Σ w_l = ε. For equal shares
   w_l = 2, so m quantiles cost like log₂(m + 1) instead of m, less a range n times as large.
 
-Rounding in every draw is paid for by `choice.SLACK`, twice a level where two nodes may be touched.
+Rounding in every draw is paid for by `choice.SLACK`, twice a level if two nodes may be touched.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ LARGEST_LOSS = 1 << 61
 
 @dataclass(frozen=True)
 class Node:
-    """One step of the recursion: quantile `at`, between the answers to `left` and `right` (None: the range's ends)."""
+    """Step of the recursion: quantile `at`, between the answers to `left` and `right` (None: the range's ends)."""
 
     at: int
     left: int | None
@@ -66,8 +66,10 @@ class Node:
 
 @dataclass(frozen=True)
 class QuantilePlan:
-    """How quantiles share ε, from public facts. `rate` is c, per rank; with probability 19/20 every answer misses its
-    quantile by at most `rank_error` labels."""
+    """Division of ε among quantiles, from public facts. `rate` is c, per rank.
+
+    With probability 19/20 every answer misses its quantile by at most `rank_error` labels.
+    """
 
     wanted: tuple[Fraction, ...]
     method: str
@@ -76,10 +78,10 @@ class QuantilePlan:
 
 
 def parse_quantile(value: str | int | float | Decimal) -> Fraction:
-    """An exact quantile strictly between 0 and 1, of at most 9 decimals. Raises InvalidInput.
+    """Parse an exact quantile strictly between 0 and 1, of at most 9 decimals. Raises InvalidInput.
 
-    0 and 1 would be the smallest and the largest label, and every point beyond those misses them by one rank at most:
-    what is drawn could lie anywhere outside, at any ε, so they are refused.
+    0 and 1 would be the smallest and the largest label, and every point beyond those misses them by one rank at most: a
+    draw could lie anywhere outside, at any ε, so they are refused.
     """
     try:
         number = decimal_of(value)
@@ -108,10 +110,10 @@ def plan_quantiles(
     *,
     method: str | None = None,
 ) -> QuantilePlan:
-    """How `epsilon` is shared by strictly increasing quantiles of `n` labels in a range of `size` points.
+    """Plan the division of `epsilon` among strictly increasing quantiles of `n` labels in a range of `size` points.
 
-    Both n and size are public. `method` asks for one of the two ways. Raises InvalidInput (quantiles, n, size, a method
-    that cannot be), InvalidEpsilon (too small for so many).
+    Both n and size are public. `method` requests one of the two ways. Raises InvalidInput (quantiles, n, size, an
+    impossible method), InvalidEpsilon (too small for so many).
     """
     exact = tuple(parse_quantile(quantile) for quantile in wanted)
     if not 1 <= len(exact) <= MOST:
@@ -143,7 +145,7 @@ def plan_quantiles(
 
 
 def recursion(wanted: Sequence[Fraction]) -> list[list[Node]]:
-    """The nodes of every level, the middle one of all first."""
+    """List the nodes of every level, the middle one of all first."""
     levels: list[list[Node]] = []
     todo = [(0, len(wanted), 0)]
     while todo:
@@ -162,22 +164,23 @@ def recursion(wanted: Sequence[Fraction]) -> list[list[Node]]:
 
 
 def level_cost(level: Sequence[Node]) -> Fraction:
-    """w: replacing one label moves the log-probability of all answers of a level by at most w·c."""
+    """Compute w: replacing one label moves the log-probability of all answers of a level by at most w·c."""
     moved = sorted((max(node.share, 1 - node.share) for node in level), reverse=True)
     return max(Fraction(2), 2 * sum(moved[:2], Fraction(0)))
 
 
 def recursive_rate(levels: Sequence[Sequence[Node]], epsilon: Epsilon) -> Fraction:
-    """The c, per rank, for which all levels together are ε-DP with their rounding; at most 0 where ε is too small."""
+    """Compute the c, per rank, for which all levels together are ε-DP with their rounding; at most 0 if ε is too
+    small."""
     cost = sum((level_cost(level) for level in levels), Fraction(0))
     return (epsilon.fraction - 2 * SLACK * len(levels)) / cost
 
 
 def quantiles(labels: npt.NDArray[Any], size: int, plan: QuantilePlan, source: Uint64Source | None = None) -> list[int]:
-    """One point 0 … size − 1 for each quantile of `plan`, not decreasing: ε-DP under replacing one label.
+    """Draw one point 0 … size − 1 for each quantile of `plan`, not decreasing: ε-DP under replacing one label.
 
     `labels` are points of the range (integers [n], in any order; n as planned); `size` at most 2⁶⁴. O(n log n), and
-    O(n) for each draw, whatever the size. How long it takes depends on how many labels are equal; `histogram_quantiles`
+    O(n) for each draw, whatever the size. The time depends on how many labels are equal; that of `histogram_quantiles`
     does not. Raises InvalidInput, RandomnessUnavailable.
     """
     if labels.ndim != 1 or labels.size < 1 or not np.issubdtype(labels.dtype, np.integer):
@@ -195,7 +198,8 @@ def quantiles(labels: npt.NDArray[Any], size: int, plan: QuantilePlan, source: U
 
 
 def histogram_quantiles(counts: Counts, plan: QuantilePlan, source: Uint64Source | None = None) -> list[int]:
-    """The same from how many labels each of the k points has: int64[k]. The work depends on k and n alone.
+    """Draw as `quantiles`, from the number of labels at each of the k points, int64[k]. The work depends on k and n
+    alone.
 
     Always one budget each. Raises InvalidInput, RandomnessUnavailable.
     """
@@ -208,9 +212,12 @@ def histogram_quantiles(counts: Counts, plan: QuantilePlan, source: Uint64Source
 def candidate_quantiles(
     below: Counts, upto: Counts, n: int, plan: QuantilePlan, source: Uint64Source | None = None
 ) -> list[int]:
-    """The numbers of the public candidates that are drawn, not decreasing, from how many of n labels lie below each and
-    up to it (int64[m], m as planned). With candidates wisely placed fewer of them are as good: what is lost is by how
-    much the best one misses its quantile. One budget each. Raises InvalidInput, RandomnessUnavailable."""
+    """Draw numbers of public candidates, not decreasing, from how many of n labels lie below each and up to it
+    (int64[m], m as planned).
+
+    With well-placed candidates fewer of them are as good: the loss is the distance of the best one from its quantile.
+    One budget each. Raises InvalidInput, RandomnessUnavailable.
+    """
     if plan.method != EACH:
         raise InvalidInput("Quantiles among candidates have one budget each.")
     stream = Keystream() if source is None else source
@@ -219,11 +226,11 @@ def candidate_quantiles(
 
 
 def scale_grid(k: int, zero: int) -> Counts:
-    """int64[m], rising: positions among k, all of them near the position `zero` and then each a thirty-second farther
+    """Return rising positions int64[m] among k: all of them near the position `zero`, then each a thirty-second farther
     from it than the one before, with both ends; m is about 64 + 32·ln(k/64) on each side.
 
     For labels of unknown scale in a range that is far too wide: uniform among these is uniform on a logarithmic scale,
-    so that the empty part of the range has no more candidates than the part where the labels are.
+    so that the empty part of the range has no more candidates than the part with the labels.
     """
     away = [0]
     while away[-1] < k:
@@ -234,7 +241,8 @@ def scale_grid(k: int, zero: int) -> Counts:
 
 
 def rank_losses(below: Counts, upto: Counts, share: Fraction, n: int) -> Counts:
-    """int64[m]: the rank loss of points with so many labels below and up to them, times the denominator of `share`."""
+    """Compute the rank loss of points with so many labels below and up to them, times the denominator of `share`:
+    int64[m]."""
     target, each = share.numerator * n, share.denominator
     return np.maximum(np.maximum(each * below - target, target - each * upto), 0)
 
@@ -242,14 +250,16 @@ def rank_losses(below: Counts, upto: Counts, share: Fraction, n: int) -> Counts:
 def _draw(
     points: Points, upto: Counts, ends: tuple[int, int], share: Fraction, rate: Fraction, source: Uint64Source
 ) -> int:
-    """A point of the range `ends` (both included), for the share of the labels inside it: distinct rising `points`,
-    of which the labels up to and including each number `upto`."""
+    """Draw a point of the range `ends` (both included), for the share of the labels inside it.
+
+    `points` are distinct and rising; `upto` is the number of labels up to and including each.
+    """
     low, high = ends
     m = points.size
     n = int(upto[-1]) if m else 0
     before = np.append(np.zeros(1, np.int64), upto)  # labels below each point, and below the end
     starts, sizes = np.empty(2 * m + 1, np.uint64), np.empty(2 * m + 1, np.uint64)
-    edges = np.concatenate([np.array([low], np.uint64), points + np.uint64(1)])  # wraps at 2⁶⁴, where nothing follows
+    edges = np.concatenate([np.array([low], np.uint64), points + np.uint64(1)])  # wraps at 2⁶⁴, beyond the last point
     starts[0::2], starts[1::2] = edges, points
     sizes[1::2] = 1
     sizes[0:-1:2] = points - edges[:-1]
@@ -278,17 +288,18 @@ def _recursive(points: Points, size: int, plan: QuantilePlan, source: Uint64Sour
 
 
 def _apart(wanted: Sequence[Fraction]) -> Fraction:
-    """The least share of the labels between neighbouring quantiles, and outside of them."""
+    """Return the least share of the labels between neighbouring quantiles, and outside of them."""
     return min(b - a for a, b in itertools.pairwise([Fraction(0), *wanted, Fraction(1)]))
 
 
 def _reach(size: int, draws: int) -> float:
-    """ln(size/β) for each of so many draws: c times the loss that none of them exceeds, but with probability β."""
+    """Return ln(size/β) for each of so many draws: c times the loss that none of them exceeds, except with probability
+    β."""
     return math.log(size) + math.log(draws / BETA)
 
 
 def _recursive_error(levels: Sequence[Sequence[Node]], each: float) -> float:
-    """The largest rank error where every draw misses by `each` at most: a node inherits the errors around it."""
+    """Return the largest rank error if every draw misses by `each` at most: a node inherits the errors around it."""
     errors: dict[int | None, float] = {None: 0.0}
     for level in levels:
         for node in level:

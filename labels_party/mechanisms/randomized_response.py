@@ -8,17 +8,17 @@ import numpy as np
 import numpy.typing as npt
 
 from label_dp.channels.base import N
-from label_dp.channels.rr import rr_weights as rr_weights  # draws and manifests state the same weights
+from label_dp.channels.rr import rr_weights as rr_weights  # draws and manifests use the same weights
 from label_dp.errors import InvalidMechanism
 from labels_party.mechanisms.entropy import Uint64Source
 
-CHUNK = 1 << 14  # words per round: a chunk and its temporaries stay in the second-level cache
+CHUNK = 1 << 14  # words per round: a chunk and its temporaries fit the second-level cache
 
 Unsigned = TypeVar("Unsigned", np.uint8, np.uint16, np.uint32)
 
 
 def sample_rr(bins: npt.NDArray[Unsigned], d: int, A: int, B: int, stream: Uint64Source) -> npt.NDArray[Unsigned]:
-    """Randomized bins, same shape [n] and type as `bins` (values 0 … d − 1), by one 64-bit draw u each.
+    """Randomize bins, to the shape [n] and type of `bins` (values 0 … d − 1), by one 64-bit draw u each.
 
     u < A keeps the bin, otherwise (u − A) div B picks one of the d − 1 others: P[keep] = A/N and P[any other] = B/N
     exactly, given A + (d − 1)·B = N. Both branches are computed for every draw, one is selected. d = 1 draws nothing.
@@ -34,7 +34,7 @@ def sample_rr(bins: npt.NDArray[Unsigned], d: int, A: int, B: int, stream: Uint6
         own = bins[start : start + CHUNK]
         u = stream.uint64(own.size)
         keep = u < keep_weight
-        np.subtract(u, keep_weight, out=u)  # wraps where the bin is kept; the result is not selected there
+        np.subtract(u, keep_weight, out=u)  # wraps if the bin is kept; the result is not selected there
         np.floor_divide(u, other_weight, out=u)
         other = u.astype(bins.dtype)
         other += other >= own

@@ -1,4 +1,4 @@
-"""k-ary randomized response on all labels, and RRWithPrior, which does it on the likeliest labels only."""
+"""k-ary randomized response on all labels, and RRWithPrior, randomized response on the likeliest labels only."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from labels_party.mechanisms.entropy import Uint64Source
 from labels_party.mechanisms.one_bit import constant_channel
 from labels_party.mechanisms.randomized_response import CHUNK, rr_weights, sample_rr
 
-ROUNDING = 1e-12  # of the probability of a right output, within which fewer labels are kept
-MAX_LABELS = 1 << 14  # of randomized response on all labels, which its manifest writes out
+ROUNDING = 1e-12  # of the probability of a right output, within which fewer labels are preferred
+MAX_LABELS = 1 << 14  # of randomized response on all labels, which its manifest lists
 
 
 def rr_channel(domain: Domain, epsilon: Epsilon) -> Channel:
-    """k-ary randomized response (Warner 1965; Kairouz, Oh & Viswanath 2016): the label itself with weight A, any other
-    with B. Corrected outputs are unbiased.
+    """Build k-ary randomized response (Warner 1965; Kairouz, Oh & Viswanath 2016): the label itself with weight A, any
+    other with B. Corrected outputs are unbiased.
 
     One value gives the constant channel. Raises InvalidMechanism above 2¹⁴ labels, InvalidEpsilon (0, or too small).
     """
@@ -44,10 +44,10 @@ def rr_channel(domain: Domain, epsilon: Epsilon) -> Channel:
 
 
 def rr_with_prior_channel(domain: Domain, prior: FloatArray, epsilon: Epsilon) -> Channel:
-    """RRWithPrior (Ghazi et al. 2021): randomized response on the d likeliest labels of `prior` float64[k], with the d
-    that makes the output right most often; another label becomes any of the d alike.
+    """Build RRWithPrior (Ghazi et al. 2021): randomized response on the d likeliest labels of `prior` float64[k], with
+    the d that makes the output right most often; another label becomes any of the d with equal probability.
 
-    Of classes it is the d of the largest share of information, at least 2 (`classes`). Among equally likely labels the
+    For classes it is the d of the largest share of information, at least 2 (`classes`). Among equally likely labels the
     smaller ones count as likelier. d = 1 gives the constant channel of the likeliest label. At most 2¹⁵ labels are
     kept. Raises InvalidEpsilon.
     """
@@ -69,19 +69,19 @@ def _on_likeliest(domain: Domain, order: IntArray, d: int, epsilon: Epsilon) -> 
 
 
 def sample_top_labels(index: npt.NDArray[np.int64], channel: TopLabelsChannel, stream: Uint64Source) -> UIntArray:
-    """unsigned[n]: randomized response and a uniform output, from one word each; which one counts, the label decides.
+    """Draw unsigned[n]: randomized response and a uniform output, from one word each; the label selects one of the two.
 
     Both are computed for every label. P = weight/2⁶⁴ exactly.
     """
     d, (whole, rest) = channel.d, channel.uniform_weights
-    first = np.uint64(rest * (whole + 1))  # words that fall on the outputs of one more; d ≥ 2, so below 2⁶⁴
+    first = np.uint64(rest * (whole + 1))  # words of the outputs with one more; d ≥ 2, so below 2⁶⁴
     out = np.empty(index.size, dtype=np.min_scalar_type(d - 1))
     for start in range(0, index.size, CHUNK):
         own = channel.own[index[start : start + CHUNK]]
         inside = own < d
         response = sample_rr(np.where(inside, own, 0).astype(out.dtype), d, channel.A, channel.B, stream)
         u = stream.uint64(own.size)
-        later = np.uint64(rest) + (u - first) // np.uint64(whole)  # wraps for the first ones, where it is not taken
+        later = np.uint64(rest) + (u - first) // np.uint64(whole)  # wraps for the first ones, which do not use it
         uniform = np.where(u < first, u // np.uint64(whole + 1), later)
         out[start : start + CHUNK] = np.where(inside, response, uniform.astype(out.dtype))
     return out

@@ -32,7 +32,8 @@ _made: WeakKeyDictionary[Channel, AliasSampler] = WeakKeyDictionary()
 
 
 def sample(channel: Channel, index: Index) -> UIntArray:
-    """unsigned[n]: one independent draw per label position 0 … k − 1 of `index`, exactly as the channel's weights say.
+    """Draw one output per label position 0 … k − 1 of `index`, independently, exactly by the channel's weights:
+    unsigned[n].
 
     Safe to call chunk by chunk: every call takes fresh randomness. Raises InvalidMechanism (a position outside the
     domain, an unknown kind) or RandomnessUnavailable.

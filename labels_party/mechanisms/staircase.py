@@ -1,4 +1,4 @@
-"""Staircase noise, continuous (on a fine lattice) and discrete, with the width of its steps best for the loss."""
+"""Staircase noise, continuous (on a fine lattice) and discrete, with the step width best for the loss."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from labels_party.mechanisms.one_bit import constant_channel
 
 
 def best_width(epsilon: Epsilon, cells: int, loss: str | Loss) -> int:
-    """The width r = 1 … cells of the upper step that minimises E|noise| for the absolute loss, E noise² for any other.
+    """Find the width r = 1 … cells of the upper step that minimises E|noise| for the absolute loss, E noise² for any
+    other.
 
-    The noise is taken without clipping: its worst case over labels, and free of any prior. For many cells r/cells is
+    The noise is taken without clipping: its worst case over labels, independent of any prior. For many cells r/cells is
     Geng & Viswanath's γ*: 1/(1 + e^(ε/2)) for |x|.
     """
     b = math.exp(-float(epsilon))
@@ -40,7 +41,8 @@ def best_width(epsilon: Epsilon, cells: int, loss: str | Loss) -> int:
 def staircase_channel(
     domain: Domain, epsilon: Epsilon, loss: str | Loss, *, discrete: bool = False, unclipped: bool = False
 ) -> Channel:
-    """Staircase noise for the sensitivity y_max − y_min, its ε proved to be at most `epsilon` (Geng & Viswanath 2014).
+    """Build staircase noise for the sensitivity y_max − y_min, its ε proved to be at most `epsilon` (Geng & Viswanath
+    2014).
 
     A domain of one value gives the constant channel. Raises InvalidEpsilon, InvalidMechanism.
     """

@@ -1,4 +1,4 @@
-"""An unbiased randomizer of little expected loss: E[z | y] = y on the whole domain, in at most ε."""
+"""An unbiased randomizer of small expected loss: E[z | y] = y on the whole domain, in at most ε."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ from labels_party.mechanisms.one_bit import one_bit_channel
 ALL_KNOTS = 61  # domains of at most so many labels have a row for each
 KNOTS = 41
 SMALLEST = Epsilon.parse("0.05")  # below it more outputs than two gain less than a thousandth
-LARGEST = Epsilon.parse("12")  # above it nothing is gained that a solver in floats could see
+LARGEST = Epsilon.parse("12")  # above it the gain is below the precision of a float solver
 LARGE = 5.0
-UNIFORM = 1e-3  # of the prior, so that labels of no estimated mass are not given up
-DIGITS = 12  # of an output, in relation to the outputs' span
+UNIFORM = 1e-3  # of the prior, so that labels of no estimated mass are not sacrificed
+DIGITS = 12  # of an output, relative to the outputs' span
 
 
 def unbiased_channel(domain: Domain, prior: FloatArray, epsilon: Epsilon, loss: str | Loss = "squared") -> Channel:
-    """Makes Σ p_y M(v | y) ℓ(v, y) small subject to ε-DP and Σ_v v·M(v | y) = y, over labels at up to 61 knots. Up
-    to ε = 12 it is less than 2 % above the least of these knots, for which `best_rows` would take ten times as long.
+    """Build a channel with small Σ p_y M(v | y) ℓ(v, y) subject to ε-DP and Σ_v v·M(v | y) = y, over labels at up to 61
+    knots.
+
+    Up to ε = 12 it is less than 2 % above the least of these knots, for which `best_rows` would take ten times as long.
 
     `prior` is float64[k]. Squared and absolute losses as they are; for Poisson and log the squared loss, because
-    unbiased outputs lie where a logarithm has no value, and their gradients are affine in the label. The channel is
-    one bit on the domain's ends where that is as good: below ε = 0.05 and wherever the program finds none better. One
-    value gives the constant channel. Raises InvalidEpsilon (0, or too small for 64 bits), InvalidMechanism (a loss
-    given as a matrix), InvalidLoss.
+    unbiased outputs include values without a logarithm, and their gradients are affine in the label. The channel is one
+    bit on the domain's ends if that is as good: below ε = 0.05 and if the program finds none better. One value gives
+    the constant channel. Raises InvalidEpsilon (0, or too small for 64 bits), InvalidMechanism (a loss given as a
+    matrix), InvalidLoss.
     """
     ell = get_loss(loss)
     ell.check(domain.values)
@@ -64,7 +66,7 @@ def unbiased_channel(domain: Domain, prior: FloatArray, epsilon: Epsilon, loss: 
 
 
 class KnotProblem:
-    """Labels shared out to knots, in units of half the domain's range about its middle: `at` float64[g] within ±1."""
+    """Labels distributed to knots, in units of half the domain's range about its middle: `at` float64[g] within ±1."""
 
     def __init__(self, domain: Domain, prior: FloatArray, knots: IntArray) -> None:
         y = domain.values
@@ -77,7 +79,8 @@ class KnotProblem:
         self.told = shared_out(x, knots, prior * FeatureSignal.of(y, prior).part / self.half)
 
     def cost(self, loss: Loss) -> Cost:
-        """Expected losses of outputs; between knots, losses other than the squared one count as at the knots."""
+        """Compute expected losses of outputs; between knots, losses other than the squared one count as at the
+        knots."""
         if isinstance(loss, Squared):
             return lambda v: self.second[:, None] + v * (v * self.mass[:, None] - 2.0 * self.first[:, None])
 
@@ -88,16 +91,16 @@ class KnotProblem:
         return other
 
     def first_outputs(self, epsilon: Epsilon) -> FloatArray:
-        """Those of one bit, which make the program feasible, and even grids of the reach and of the domain, at large ε
-        the labels at the knots as well."""
+        """Return those of one bit, which make the program feasible, and even grids of the reach and of the domain, at
+        large ε the labels at the knots as well."""
         least = 1.0 / math.tanh(float(epsilon) / 2.0)
-        # a little beyond the least span: the program is solved at a little less than ε
+        # slightly beyond the least span: the program is solved at slightly less than ε
         ends = np.array([-1.0, 1.0]) * least * 1.00001
         inner = self.at if float(epsilon) > LARGE else np.linspace(-1.0, 1.0, 9)
         return np.unique(np.concatenate([np.linspace(-1.5, 1.5, 25) * least, ends, inner]))
 
     def in_labels(self, outputs: FloatArray) -> tuple[FloatArray, IntArray]:
-        """The outputs in label units, to DIGITS digits, and which of `outputs` they are."""
+        """Return the outputs in label units, to DIGITS digits, and the indices into `outputs`."""
         values = self.centre + self.half * outputs
         span = float(np.ptp(values))
         rounded = np.round(values, DIGITS - 1 - math.floor(math.log10(span)))

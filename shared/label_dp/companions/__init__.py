@@ -1,4 +1,4 @@
-"""Answers that stand around the message: calibration, median, rectangle, linear model, prediction.
+"""Kinds of answers beside the message: calibration, median, rectangle, linear model, prediction.
 
 Their kinds, maps and costs. The core finds them by name, and works without them.
 """

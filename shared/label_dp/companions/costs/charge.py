@@ -1,4 +1,4 @@
-"""A check that a signed answer states what its public parameters cost."""
+"""A check that a signed answer states the cost of its public parameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def check_charge(answer: Answer, cost: Cost, adjacency: str) -> None:
-    """Whether an answer states what its public parameters cost, no more and no less, for the neighbours of its kind.
+    """Check that an answer states exactly the cost of its public parameters, for the neighbours of its kind.
 
     Raises MalformedAnswer.
     """

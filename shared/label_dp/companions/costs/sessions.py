@@ -1,7 +1,7 @@
 """The cost of steps on slices of a batch, by the bound that an answer names, and of an interval point.
 
-All of it is exact and rounded up (`slices`); nothing here is drawn or looked for. Who charges an answer and who reads
-it compute the same.
+All of it is exact and rounded up (`slices`); nothing here is drawn or searched. The writer of a charge and its readers
+compute the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from label_dp.companions.costs.slices import (
 )
 from label_dp.errors import InvalidEpsilon, InvalidInput
 
-BASE = 128  # a domain of so many points needs no recursion, and no δ
+BASE = 128  # a domain of this many points needs no recursion, and no δ
 LEAST_POINTS = 4  # of a recursion: two pairs
 LARGEST_EPSILON = 64
 RANKS, SLICES = "ranks", "slices"  # the two ways of finding an interval point
@@ -31,7 +31,7 @@ RANKS, SLICES = "ranks", "slices"  # the two ways of finding an interval point
 
 @dataclass(frozen=True)
 class Session:
-    """A bound with what it needs: its own δ, its numbers ρ, the mean noise of slices (0: none), and n examples."""
+    """Bound with its parameters: its own δ, its numbers ρ, the mean noise of slices (0: none), and n examples."""
 
     bound: str
     slack: Fraction
@@ -40,7 +40,7 @@ class Session:
     n: int
 
     def cost(self, step: Step, k: int) -> Cost:
-        """Of k equal steps. Raises InvalidInput."""
+        """Compute the cost of k equal steps. Raises InvalidInput."""
         noise = SliceNoise(self.slice_noise) if self.slice_noise else None
         if self.bound not in BOUNDS or self.slack >= 1 or (self.bound != COMPOSITION and not self.slack):
             raise InvalidInput("This bound is unknown, or needs a δ below 1.")
@@ -57,10 +57,11 @@ class Session:
 
 
 def interval_cost(size: int, n: int, epsilon: Fraction, delta: Fraction, *, by_ranks: bool) -> Cost:
-    """Of an interval point among `size` values, found by n examples, at ε and δ. Raises InvalidEpsilon, InvalidInput.
+    """Compute the cost of an interval point among `size` values, from n examples, at ε and δ. Raises InvalidEpsilon,
+    InvalidInput.
 
-    δ is 0 exactly where no recursion needs one: by ranks, and in small domains. The steps of the recursion are in
-    uniform order, so that the largest counts.
+    δ is 0 exactly if no recursion needs one: by ranks, and in small domains. The steps of the recursion are in uniform
+    order, so that the largest counts.
     """
     recursive = not by_ranks and 1 << (size - 1).bit_length() > BASE
     if not 0 < epsilon <= LARGEST_EPSILON or not 0 <= delta < 1 or recursive != (delta > 0):
@@ -71,10 +72,11 @@ def interval_cost(size: int, n: int, epsilon: Fraction, delta: Fraction, *, by_r
 
 
 def training_step(epsilon: Fraction, shuffled: bool) -> Step:
-    """A noisy gradient at ε when a clipped gradient takes another's place; half of it when one is added or removed."""
+    """Build a noisy gradient step of cost ε when a clipped gradient is replaced, and ε/2 when one is added or
+    removed."""
     return Step(epsilon, shuffled=shuffled, added=epsilon / 2)
 
 
 def rho_texts(rho: Sequence[int]) -> list[str]:
-    """As documents list them."""
+    """Format ρ as documents list them."""
     return [str(number) for number in rho]

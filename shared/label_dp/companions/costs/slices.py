@@ -1,27 +1,28 @@
 """The cost of adaptively chosen slices, in exact arithmetic rounded up, by bounds that are proved here.
 
-Setting. A data set of n elements; two are neighbours if one element is replaced. Step i orders what is left by any rule
-that depends on what was shown before, takes the first elements, runs a private algorithm A_i on them, shows its output
-and never uses them again. A_i is (ε_i, δ_i)-DP when an element of its slice is replaced, (ε⁺_i, δ_i)-DP when one is
-added or removed. The blog text on Reorder–Slice–Compute (Cohen, Lyu, Nelson, Sarlós & Stemmer 2023) gives no constants.
+Setting. A data set of n elements; two are neighbours if one element is replaced. Step i orders the remaining elements
+by any rule that depends on earlier outputs, takes the first elements, runs a private algorithm A_i on them, shows its
+output and never uses them again. A_i is (ε_i, δ_i)-DP when an element of its slice is replaced, (ε⁺_i, δ_i)-DP when one
+is added or removed. The blog text on Reorder–Slice–Compute (Cohen, Lyu, Nelson, Sarlós & Stemmer 2023) gives no
+constants.
 
-**Composition** (`in_order`). For slices of fixed size, or of a size drawn without looking at the data: what is left of
-neighbours is R + w and R + w′ for some R, w, w′. After a step it is so again, and the slices are equal or differ by one
-replacement. So the costs of steps whose order looks at the data add up (Dwork & Roth 2014, theorem 3.16); a step that
-shows nothing is free. Steps in a fresh uniform order are cheaper: w and w′ can be given the same place, the element is
-in exactly one of these slices or in none, and from its slice on the two runs are the same. Such a step costs the
-*larger* of its own cost and of everything that comes after it (joint convexity), not the sum.
+**Composition** (`in_order`). For slices of fixed size, or of a size drawn independently of the data: the remainders of
+neighbours are R + w and R + w′ for some R, w, w′. After a step it is so again, and the slices are equal or differ by
+one replacement. So the costs of steps whose order depends on the data add up (Dwork & Roth 2014, theorem 3.16); a step
+that shows nothing is free. Steps in a fresh uniform order are cheaper: w and w′ can be given the same place, the
+element is in exactly one of these slices or in none, and from its slice on the two runs are the same. Such a step costs
+the *larger* of its own cost and of everything that comes after it (joint convexity), not the sum.
 
 **Advanced composition** (`advanced`). k steps of (ε, 0) cost kε·tanh(ε/2) + ε·√(2k·ln(1/δ)) at δ: the privacy loss of
 each lies in ±ε and has mean at most ε·tanh(ε/2) (Dwork & Rothblum 2016; Kairouz, Oh & Viswanath 2017), then Azuma.
 
 **Noisy slices** (`noisy_slices`). A slice of m elements gets m + J, P[J = j] = (1 − α)·α^j, α rational. The cost does
-not grow with the number of steps (but for what cutting J off costs). F_C(v) is the probability of a transcript v of all
-steps on C; S^t are the first t elements of C, p the place of z among C + z, t₀ = max(m, p − 1), q = P[m + J ≥ t₀].
+not grow with the number of steps (except for the cost of truncating J). F_C(v) is the probability of a transcript v of
+all steps on C; S^t are the first t elements of C, p the place of z among C + z, t₀ = max(m, p − 1), q = P[m + J ≥ t₀].
 
 1. F_C ≤ e^(ε⁺)/α·F_{C+z}, plus mass δ_i once. Induction over steps: sizes t < t₀ give the same slice and leave C′ and
    C′ + z. A size t ≥ t₀ of C is set against t + 1 of C + z, which is α times as likely and gives S^t + z: both runs
-   have the same left, and what follows is equal.
+   have the same remainder, and what follows is equal.
 2. F_{C+z} ≤ ρ_h·F_C, plus mass γ_0⋯γ_h + d_h. Of C + z, sizes t < t₀ are set against themselves as before; nothing is
    paid. Of the rest, t = t₀ + j with weight g_j = q(1 − α)α^j, a part a′_j is set against the same size of C (slices
    and rests are equal or differ by a replacement: a *bad* event, after which the induction goes on with one bad event
@@ -32,11 +33,12 @@ steps on C; S^t are the first t elements of C, p the place of z among C + z, t�
    in a row have γ_0⋯γ_h, which is given to δ. It needs ρ_0 ≥ max(1, αe^(ε⁺)), ρ_{−1} = 0, ε ≥ ε⁺. δ_i add the mass
    d_h = γ_h·d_{h−1} + δ_i·(γ_h·ρ_{h−1} + 1 − γ_h), by carrying the mass of each comparison through the induction.
 3. Neighbours are C + z and C + z′: by 2, then 1, ε = ln(ρ_h·e^(ε⁺)/α) and δ = γ_0⋯γ_h + d_h + ρ_h·δ_i.
-4. J is cut off at T: the transcript differs with probability at most k·α^T, so δ grows by (1 + e^ε)·k·α^T; by nothing
-   where T ≥ n, since a slice never has more than n elements.
+4. J is truncated at T: the transcript differs with probability at most k·α^T, so δ grows by (1 + e^ε)·k·α^T; by nothing
+   if T ≥ n, since a slice never has more than n elements.
 
-The ρ are given, in whole numbers, and must not fall; whoever plans looks for them with floats, and a signed document
-lists them, so that a reader computes the bound again without any search. A poor choice makes it larger, never wrong.
+The ρ are given, in whole numbers, and must not fall. The planner searches for them with floats, and a signed document
+lists them, so that a reader computes the bound again without any search. A poor choice makes the bound larger, never
+wrong.
 """
 
 from __future__ import annotations
@@ -55,30 +57,30 @@ BITS = 256  # of the fixed-point numbers in which a bound is computed
 RHO_BITS = 40  # ρ are whole numbers of 2⁻⁴⁰
 MOST_RHO = 32
 LARGEST = exp_bounds(Fraction(64))[0]  # odds
-ROUNDS = 1 << 16  # terms of a series, before the rest of it is bounded
+ROUNDS = 1 << 16  # terms of a series, before its remainder is bounded
 LARGEST_MEAN = 1 << 16
-CUT_SHARE = 1 << 12  # cutting J off takes at most that part of δ
+CUT_SHARE = 1 << 12  # truncating J takes at most that part of δ
 COMPOSITION, ADVANCED, NOISY = BOUNDS = "composition", "advanced composition", "noisy slices"
 
 
 @dataclass(frozen=True)
 class Cost:
-    """(ε, δ), exact."""
+    """Exact (ε, δ)."""
 
     epsilon: Fraction
     delta: Fraction = Fraction(0)
 
     def split(self) -> EpsilonSplit:
-        """What the ledger is charged: nano-ε and atto-δ, both rounded up."""
+        """Return the ledger's charge: nano-ε and atto-δ, both rounded up."""
         return EpsilonSplit(ZERO, ZERO, Epsilon.round_up(self.epsilon), math.ceil(self.delta * ATTO))
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step's algorithm. `epsilon` and `delta` hold when an element of its slice is replaced.
+    """Algorithm of one step. `epsilon` and `delta` hold when an element of its slice is replaced.
 
-    `shuffled`: its order is fresh and uniform, and looks at no data. `added`: the ε when an element is added or
-    removed; None: the algorithm is given exactly as many elements as asked for (`rsc.Session` sees to it), and ε holds
+    `shuffled`: its order is fresh and uniform, independent of the data. `added`: the ε when an element is added or
+    removed; None: the algorithm is given exactly as many elements as requested (`rsc.Session` ensures it), and ε holds
     for both.
     """
 
@@ -94,7 +96,7 @@ class Step:
 
 @dataclass(frozen=True)
 class SliceNoise:
-    """J geometric with stop probability ⌊2⁶⁴/(mean + 1)⌋/2⁶⁴, so that its mean is `mean` or a hair more."""
+    """Geometric noise J with stop probability ⌊2⁶⁴/(mean + 1)⌋/2⁶⁴, so that its mean is `mean` or slightly more."""
 
     mean: int
 
@@ -104,7 +106,7 @@ class SliceNoise:
 
     @property
     def stop(self) -> int:
-        """The stop probability out of 2⁶⁴."""
+        """Stop probability out of 2⁶⁴."""
         return WORD // (self.mean + 1)
 
     @property
@@ -113,7 +115,7 @@ class SliceNoise:
 
 
 def in_order(steps: Sequence[Step]) -> Cost:
-    """Composition of steps that are taken in this order, as this module says."""
+    """Compose steps that are taken in this order, as this module says."""
     after = Cost(Fraction(0))
     for step in reversed(steps):
         if step.shuffled:
@@ -124,12 +126,12 @@ def in_order(steps: Sequence[Step]) -> Cost:
 
 
 def alike(step: Step, k: int) -> Cost:
-    """`in_order` of k equal steps."""
+    """Compose k equal steps by `in_order`."""
     return Cost(step.epsilon, step.delta) if step.shuffled else Cost(k * step.epsilon, k * step.delta)
 
 
 def advanced(steps: Sequence[Step], delta: Fraction) -> Cost:
-    """Advanced composition of all steps at the largest ε among them; `delta` > 0 is what it may add to theirs."""
+    """Compose all steps by advanced composition at the largest ε among them; `delta` > 0 is its addition to theirs."""
     paying = [step for step in steps if step.epsilon or step.delta]
     if not paying:
         return Cost(Fraction(0))
@@ -138,7 +140,7 @@ def advanced(steps: Sequence[Step], delta: Fraction) -> Cost:
 
 
 def advanced_alike(step: Step, k: int, needed: Fraction, delta: Fraction) -> Cost:
-    """k steps of the ε of `step`, at δ = `needed`, of which `delta` > 0 is what composition may add."""
+    """Compose k steps of the ε of `step`, at δ = `needed`, of which composition may add `delta` > 0."""
     upper = exp_upper(step.epsilon)
     mean = k * step.epsilon * (upper - 1) / (upper + 1)
     spread = 2 * k * log_upper(1 / delta).fraction
@@ -147,8 +149,8 @@ def advanced_alike(step: Step, k: int, needed: Fraction, delta: Fraction) -> Cos
 
 
 def noisy_bound(step: Step, k: int, noise: SliceNoise, delta: Fraction, n: int, rho: Sequence[int]) -> Cost | None:
-    """k steps that cost at most `step` each on n elements, with `delta` to spend, by `rho` in units of 2⁻⁴⁰; None where
-    the bound says nothing.
+    """Bound k steps of cost at most `step` each on n elements, with `delta` to spend, by `rho` in units of 2⁻⁴⁰; None
+    if the bound is vacuous.
 
     `Cost.delta` is what the bound needs, at most `delta`. Raises InvalidMechanism for ρ that fall, or too many.
     """
@@ -176,7 +178,7 @@ def noisy_bound(step: Step, k: int, noise: SliceNoise, delta: Fraction, n: int, 
 
 
 def cut_off(noise: SliceNoise, delta: Fraction, k: int, n: int) -> int:
-    """T: no slice gets more than T extra elements, n where that needs no δ. From public facts alone."""
+    """Compute T: no slice gets more than T extra elements; n if that needs no δ. From public facts alone."""
     if delta <= 0:
         return n
     wanted = math.log(CUT_SHARE * k) - math.log(delta.numerator) + math.log(delta.denominator) + 40.0
@@ -184,19 +186,19 @@ def cut_off(noise: SliceNoise, delta: Fraction, k: int, n: int) -> int:
 
 
 def exp_upper(x: Fraction) -> Fraction:
-    """At least e^x. Raises InvalidEpsilon for x > 64."""
+    """Return at least e^x. Raises InvalidEpsilon for x > 64."""
     if x > 64:
         raise InvalidEpsilon("A step's ε is at most 64.")
     return exp_bounds(x)[1]
 
 
 def _up(value: Fraction) -> Fraction:
-    """A little larger and with a short denominator."""
+    """Round up slightly, to a short denominator."""
     return Fraction(math.ceil(value * (1 << BITS)), 1 << BITS)
 
 
 def _power_upper(alpha: Fraction, exponent: int) -> Fraction:
-    """At least α^exponent."""
+    """Return at least α^exponent."""
     fraction, base = Fraction(1), _up(alpha)
     while exponent:
         if exponent & 1:
@@ -206,7 +208,7 @@ def _power_upper(alpha: Fraction, exponent: int) -> Fraction:
 
 
 def _gamma(x: Fraction, y: Fraction, alpha: Fraction) -> Fraction:
-    """At least γ, in fixed point; 1 where x and y leave no room."""
+    """Return at least γ, in fixed point; 1 if x and y leave no room."""
     one = 1 << BITS
     if x >= 1:
         return Fraction(1)

@@ -1,8 +1,8 @@
 """A calibration among the signed answers: a private monotone map from a model's score, or two scores, to the label.
 
-It is what a labels party answers with when it is sent scores of the examples of a batch; the scores stay out of the
-document. `parameters`: loss, shape and its options, and how scores are numbered; `result`: the map. Where `scores_2`
-says how a second score is numbered (`grid`, or `bins`), it has two; a reader that knows one score only refuses it.
+It is a labels party's answer to scores of the examples of a batch; the scores stay out of the document. `parameters`:
+loss, shape and its options, and how scores are numbered; `result`: the map. If `scores_2` says how a second score is
+numbered (`grid`, or `bins`), it has two; a reader that supports one score only refuses it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CALIBRATION = "calibration"
 
 
 class CalibrationParameters(Strict):
-    """`scores`, `scores_2`: how either score is numbered; the latter null where there is one score."""
+    """Parameters; `scores`, `scores_2` say how either score is numbered; the latter null if there is one score."""
 
     loss: str
     shape: str
@@ -45,7 +45,7 @@ class CalibrationResult(Strict):
 
 
 class MonotoneFacts(Facts):
-    """Of `levels` halvings, cuts lying at the scores that were sent."""
+    """Facts of a monotone map: `levels` halvings, with cuts at the uploaded scores."""
 
     algorithm: Literal["1"]
     levels: int
@@ -53,15 +53,19 @@ class MonotoneFacts(Facts):
 
 
 class BinsFacts(Facts):
-    """Cells along each score. How far the map's loss is from the least follows from how many scores each cell has."""
+    """Facts of bins: cells along each score. The excess of the map's loss follows from the number of scores in each
+    cell."""
 
     algorithm: Literal["noisy sums of cells"]
     cells: str
 
 
 class MediansFacts(Facts):
-    """Cells along each score; by how many labels the median of no cell misses half of them, before medians are made to
-    rise, 19 times in 20."""
+    """Facts of medians: cells along each score, and a bound on the rank error.
+
+    By at most so many labels the median of any cell misses half of its labels, before medians are made to rise, 19
+    times in 20.
+    """
 
     algorithm: Literal["medians of cells"]
     cells: str
@@ -69,7 +73,7 @@ class MediansFacts(Facts):
 
 
 class PiecesFacts(Facts):
-    """Of how many values and cells the pieces are chosen."""
+    """Facts of pieces: the number of values and of cells they are chosen from."""
 
     algorithm: Literal["appendix C"]
     values: int
@@ -77,7 +81,7 @@ class PiecesFacts(Facts):
 
 
 class KnotsFacts(Facts):
-    """Of how many values, at how many knots, and how many steps of slope."""
+    """Facts of knots: the number of values, of knots, and of steps of slope."""
 
     algorithm: Literal["appendix C"]
     values: int
@@ -86,7 +90,7 @@ class KnotsFacts(Facts):
 
 
 class GridFacts(Facts):
-    """Of two scores: as `BinsFacts`, and how many values a cell may have."""
+    """Facts of a grid of two scores: as `BinsFacts`, and the number of values a cell may have."""
 
     algorithm: Literal["3"]
     values: int
@@ -95,7 +99,7 @@ class GridFacts(Facts):
 
 @dataclass(frozen=True)
 class Calibration:
-    """A verified answer of this kind; `digest` is the SHA-256 of its payload, `envelope` what was signed."""
+    """Verified answer of this kind; `digest` is the SHA-256 of its payload, `envelope` the signed form."""
 
     answer: Answer
     digest: str
@@ -104,7 +108,7 @@ class Calibration:
 
     @property
     def map(self) -> ScoreMap:
-        """Of one score. Raises InvalidInput for a calibration of two."""
+        """Map of one score. Raises InvalidInput for a calibration of two."""
         from label_dp.companions.maps.score_maps import ScoreMap
 
         found = score_map(self.answer)
@@ -117,23 +121,23 @@ class Calibration:
 
     @property
     def scores(self) -> int:
-        """How many scores the map has."""
+        """Number of scores of the map."""
         return 1 if self.answer.parameters["scores_2"] is None else 2
 
     @property
     def pieces(self) -> int:
-        """How many values the map lists."""
+        """Number of values that the map lists."""
         return int(score_map(self.answer).map.values.size)
 
     def apply(self, *scores: FloatArray) -> FloatArray:
-        """float64[n] of as many columns of finite scores float64[n] as the map has. Raises InvalidInput."""
+        """Apply the map to as many columns of finite scores float64[n] as it has: float64[n]. Raises InvalidInput."""
         found = replace(score_map(self.answer), interpolate=self.interpolate)
         if len(scores) != self.scores:
             raise InvalidInput(f"The map has {self.scores} score(s), and {len(scores)} column(s) were given.")
         return found.apply(*scores)
 
     def interpolated(self, wanted: bool) -> Calibration:
-        """The same, applied by straight lines (`ScoreMap`) if so wanted."""
+        """Return the calibration, applied by straight lines (`ScoreMap`) if so wanted."""
         return replace(self, interpolate=wanted)
 
     @property
@@ -146,7 +150,7 @@ class Calibration:
 
 
 def score_map(answer: Answer) -> ScoreMap | PairMap:
-    """Raises InvalidInput, MalformedAnswer, KeyError or TypeError."""
+    """Read the map of an answer. Raises InvalidInput, MalformedAnswer, KeyError or TypeError."""
     from label_dp.companions.maps.monotone_grid import MonotoneGrid
     from label_dp.companions.maps.score_maps import PairMap, ScoreMap
     from label_dp.companions.maps.scores import ScoreGrid
@@ -190,7 +194,7 @@ FACTS = (MonotoneFacts, BinsFacts, MediansFacts, PiecesFacts, KnotsFacts, GridFa
 
 
 def _brief(answer: Answer) -> Mapping[str, Any]:
-    """The number of pieces: the map is long, and for programs."""
+    """Summarise as the number of pieces: the map is long, and for programs."""
     return {"pieces": Calibration(answer, "", b"").pieces}
 
 
@@ -198,13 +202,13 @@ KIND = Kind(CALIBRATION, CalibrationParameters, CalibrationResult, _rule, Asked,
 
 
 def open_calibration(envelope: bytes, key: VerifyingKey, audience: str | None) -> Calibration:
-    """A calibration from its envelope. Raises the VerificationFailed of the rule that was broken."""
+    """Open a calibration from its envelope. Raises the VerificationFailed of the violated rule."""
     answer, digest = KIND.trusted(envelope, key, audience)
     return Calibration(answer, digest, envelope)
 
 
 def load_calibration(path: Path, key: VerifyingKey, audience: str | None) -> Calibration:
-    """As `open_calibration`, of a file. Raises InvalidFile too."""
+    """Load a calibration from a file, as `open_calibration`. Raises InvalidFile too."""
     from label_dp.documents.answer import read_answer
 
     return open_calibration(read_answer(path), key, audience)

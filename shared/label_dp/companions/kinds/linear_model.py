@@ -1,11 +1,11 @@
-"""A linear model among the signed answers: private weights of features, and how to predict a label with them.
+"""A linear model among the signed answers: private weights of features, and the rule that predicts a label with them.
 
-`parameters`: the features with their public ranges or values, the `levels` a range is divided into, how the label was
-scaled, and how training went. `result`: the `constant`, and a weight for every number and every value of a category.
+`parameters`: the features with their public ranges or values, the `levels` a range is divided into, the scaling of the
+label, and the training options. `result`: the `constant`, and a weight for every number and every value of a category.
 
-Applying it: a number's place in its range (`label_dp.companions.maps.places.feature_places`) becomes
-x = 2·place/levels − 1, a missing one 0; the values of a category 1 for the one it has, 0 for the others. The
-prediction is middle + half_width·(constant + Σ weight·x), clipped to the ends of the label domain.
+To apply it, a number's place in its range (`label_dp.companions.maps.places.feature_places`) becomes x = 2·place/levels
+− 1, a missing one 0; the values of a category become 1 for its own, 0 for the others. The prediction is middle +
+half_width·(constant + Σ weight·x), clipped to the ends of the label domain.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from label_dp.domain import Domain
 
 LINEAR_MODEL = "linear-model"
-UNIFORM = "uniform"  # the rule of training that looks at no data
+UNIFORM = "uniform"  # the training rule that is independent of the data
 RULES = (UNIFORM, "easiest", "hardest", "largest-prediction")
 MOST_WEIGHTS, LARGEST_WEIGHT, LARGEST_RATE = 256, 64, 16
 
@@ -70,7 +70,8 @@ class LinearModel(Ask):
 
 
 class LinearModelParameters(Charging):
-    """`rule`: how minibatches are chosen. `middle` and `half_width` scale the label: (y − middle)/half_width."""
+    """Parameters; `rule` says how minibatches are chosen. `middle` and `half_width` scale the label: (y −
+    middle)/half_width."""
 
     features: Features
     rule: Literal["uniform", "easiest", "hardest", "largest-prediction"]
@@ -85,7 +86,7 @@ class LinearModelParameters(Charging):
     half_width: FloatText
 
     def cost(self) -> Cost:
-        """Raises InvalidInput and its kinds."""
+        """Compute the cost. Raises InvalidInput and its kinds."""
         if self.examples < self.steps * self.minibatch:
             raise InvalidInput("There are too few examples: each is used in one minibatch at most.")
         if not self.epsilon_per_step:
@@ -94,12 +95,15 @@ class LinearModelParameters(Charging):
 
 
 def linear_model_cost(given: Mapping[str, Any]) -> Cost:
-    """By the parameters of a linear model. Raises InvalidInput and its kinds, ValueError for another form."""
+    """Compute the cost from the parameters of a linear model.
+
+    Raises InvalidInput and its kinds, ValueError for another form.
+    """
     return LinearModelParameters.model_validate(given).cost()
 
 
 class Weight(Strict):
-    """Of a number, whose `value` is null, or of a value of a category."""
+    """Weight of a number, whose `value` is null, or of a value of a category."""
 
     name: Name
     value: Name | None
@@ -112,19 +116,20 @@ class LinearModelResult(Strict):
 
 
 class LinearModelFacts(Facts):
-    """`gradient_noise_scale`: of the noise of a coordinate, in units of the most that one example contributes."""
+    """Facts; `gradient_noise_scale` is that of the noise of a coordinate, in units of the largest contribution of one
+    example."""
 
     gradient_noise_scale: FloatText
 
 
 def label_scale(domain: Domain) -> tuple[float, float]:
-    """(middle, half width) of the range of a label domain."""
+    """Return (middle, half width) of the range of a label domain."""
     low, high = domain.ends
     return low + (high - low) / 2, (high - low) / 2
 
 
 def members(features: list[dict[str, Any]]) -> list[dict[str, str | None]]:
-    """What has a weight, in order: each value of a category; of a number its `value` is null."""
+    """List the members with a weight, in order: each value of a category; of a number its `value` is null."""
     return [
         {"name": feature["name"], "value": value} for feature in features for value in feature.get("values") or [None]
     ]
@@ -132,18 +137,19 @@ def members(features: list[dict[str, Any]]) -> list[dict[str, str | None]]:
 
 @dataclass(frozen=True)
 class VerifiedLinearModel:
-    """A verified answer of this kind; `digest` is the SHA-256 of its payload."""
+    """Verified answer of this kind; `digest` is the SHA-256 of its payload."""
 
     answer: Answer
     digest: str
 
     @property
     def weights(self) -> list[dict[str, str]]:
-        """{"name", "weight"} of a number, {"name", "value", "weight"} of a value of a category, and the weight."""
+        """Weights: {"name", "weight"} of a number, {"name", "value", "weight"} of a value of a category."""
         return list(self.answer.result["weights"])
 
     def predict(self, columns: Mapping[str, Any]) -> npt.NDArray[np.float64]:
-        """float64[m]: labels of the rows of a table, given by its columns of m values each. Raises InvalidInput."""
+        """Predict labels float64[m] of the rows of a table, given by its columns of m values each. Raises
+        InvalidInput."""
         import numpy as np
 
         given, domain = self.answer.parameters, self.answer.domain
@@ -181,5 +187,5 @@ KIND = Kind(
 
 
 def open_linear_model(envelope: bytes, key: VerifyingKey, audience: str | None) -> VerifiedLinearModel:
-    """A linear model from its envelope. Raises the VerificationFailed of the rule that was broken."""
+    """Open a linear model from its envelope. Raises the VerificationFailed of the violated rule."""
     return VerifiedLinearModel(*KIND.trusted(envelope, key, audience))

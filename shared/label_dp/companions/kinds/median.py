@@ -55,13 +55,13 @@ class MedianResult(Strict):
 
 
 class RanksFacts(Facts):
-    """By ranks: the error of the rank, exceeded once in 20 times."""
+    """Facts by ranks: the error of the rank, exceeded once in 20 times."""
 
     rank_error_19_of_20: int
 
 
 class SlicesFacts(Facts):
-    """By slices: the bound that is charged, how many labels lie beyond a slice, how deep its recursion goes, and δ."""
+    """Facts by slices: the charged bound, how many labels lie beyond a slice, the depth of its recursion, and δ."""
 
     bound: str
     sliced_on_either_side: int
@@ -70,21 +70,21 @@ class SlicesFacts(Facts):
 
 
 def median_cost(method: str, n: int, k: int, epsilon: Epsilon, delta_atto: int) -> Cost:
-    """Of a median of n labels of k values. Raises InvalidEpsilon, InvalidInput."""
+    """Compute the cost of a median of n labels of k values. Raises InvalidEpsilon, InvalidInput."""
     middle = n - 2 * (n // 3) if n > 2 else n
     return interval_cost(k, middle, epsilon.fraction, Fraction(delta_atto, ATTO), by_ranks=method == RANKS)
 
 
 @dataclass(frozen=True)
 class VerifiedMedian:
-    """A verified answer of this kind; `digest` is the SHA-256 of its payload."""
+    """Verified answer of this kind; `digest` is the SHA-256 of its payload."""
 
     answer: Answer
     digest: str
 
     @property
     def value(self) -> Decimal | None:
-        """None: too few labels agreed on anything, which is an answer, and was paid for."""
+        """Median, or None if too few labels agreed, which is an answer and was charged."""
         found = self.answer.result["median"]
         return None if found is None else Decimal(found)
 
@@ -110,5 +110,5 @@ KIND = Kind(MEDIAN, MedianParameters, MedianResult, _rule, Median, facts=(RanksF
 
 
 def open_median(envelope: bytes, key: VerifyingKey, audience: str | None) -> VerifiedMedian:
-    """A median from its envelope. Raises the VerificationFailed of the rule that was broken."""
+    """Open a median from its envelope. Raises the VerificationFailed of the violated rule."""
     return VerifiedMedian(*KIND.trusted(envelope, key, audience))

@@ -1,4 +1,4 @@
-"""Members of answers made of the labels party's own features: declared features, and how steps add up."""
+"""Members of answers made of the labels party's own features: declared features, and the composition of steps."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def _spelled(good: Callable[[str], bool], what: str) -> Callable[[str], str]:
 
 
 def is_plain(value: str) -> bool:
-    """A decimal number in its one spelling."""
+    """Check for a decimal number in its one spelling."""
     return PLAIN.fullmatch(value) is not None
 
 
 def is_float(value: str) -> bool:
-    """As `number_text` spells a 64-bit float."""
+    """Check for a 64-bit float as `number_text` spells it."""
     return is_plain(value) and number_text(float(value)) == value
 
 
@@ -64,8 +64,8 @@ Features = Annotated[list[Number | Category], Field(min_length=1, max_length=MOS
 
 
 class Charging(Strict):
-    """How what was asked of a session of slices adds up: the bound by which it is charged, its δ and its numbers ρ, and
-    the mean noise of a slice's size, 0 for none."""
+    """Composition of a session of slices: the bound by which it is charged, its δ and its numbers ρ, and the mean noise
+    of a slice's size, 0 for none."""
 
     slice_noise: int = Field(ge=0, le=LARGEST_MEAN)
     delta_of_bound: ExactDelta
@@ -84,7 +84,7 @@ class Charging(Strict):
 
 
 def check_features(features: list[Number | Category]) -> None:
-    """Raises MalformedAnswer where names, values or ranges are none."""
+    """Raise MalformedAnswer if names, values or ranges are invalid."""
     if len({feature.name for feature in features}) != len(features):
         raise MalformedAnswer("every feature has a name of its own.")
     for feature in features:
@@ -98,5 +98,5 @@ def check_features(features: list[Number | Category]) -> None:
 
 
 def plain(features: list[Number | Category]) -> list[dict[str, Any]]:
-    """As documents hold them."""
+    """Return the features as documents hold them."""
     return [feature.model_dump() for feature in features]

@@ -1,8 +1,8 @@
-"""A prediction among the signed answers: of which query, by which predictor, what was drawn.
+"""A prediction among the signed answers: its query, its predictor, and the drawn value.
 
-`parameters` hold the query in its canonical form, so whoever asked can see what was answered: a number is the place of
-its range that it was rounded to, what was missing or not listed is null. `result` is one decimal: with a `threshold`
-whether (0, 1) or how likely the label reaches it, else a value between the ends of the label domain.
+`parameters` hold the query in its canonical form, so the asker can see what was answered: a number is the place of its
+range that it was rounded to; a missing or unlisted value is null. `result` is one decimal: with a `threshold` whether
+(0, 1) or how likely the label reaches it, else a value between the ends of the label domain.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PREDICTION = "prediction"
 
 
 class PredictionParameters(Strict):
-    """`query`: a text or null for every feature."""
+    """Parameters; `query` holds a text or null for every feature."""
 
     predictor: Annotated[str, Field(min_length=1, max_length=200)]
     method: str
@@ -45,7 +45,7 @@ class PredictionResult(Strict):
 
 @dataclass(frozen=True)
 class Prediction:
-    """A verified prediction, the digest of its document, and the envelope as it came."""
+    """Verified prediction, the digest of its document, and its envelope as received."""
 
     answer: Answer
     digest: str
@@ -78,7 +78,7 @@ def _rule(answer: Answer, given: PredictionParameters, said: PredictionResult) -
 
 
 def _may_be(text: str, classifies: bool, domain: Domain, most: int) -> bool:
-    """Whether it is the text of one of the `most` + 1 values that are equally spaced between the ends."""
+    """Check for the text of one of the `most` + 1 values that are equally spaced between the ends."""
     low, high = (Fraction(0), Fraction(1)) if classifies else (Fraction(repr(end)) for end in domain.ends)
     drawn = round((Fraction(text) - low) / (high - low) * most)
     return 0 <= drawn <= most and number_text(low + (high - low) * Fraction(drawn, most)) == text
@@ -88,6 +88,6 @@ KIND = Kind(PREDICTION, PredictionParameters, PredictionResult, _rule, facts=FOR
 
 
 def open_prediction(envelope: bytes, key: VerifyingKey, audience: str | None) -> Prediction:
-    """A prediction from its envelope. Raises the VerificationFailed of the rule that was broken."""
+    """Open a prediction from its envelope. Raises the VerificationFailed of the violated rule."""
     answer, digest = KIND.trusted(envelope, key, audience)
     return Prediction(answer, digest, envelope)

@@ -1,8 +1,8 @@
-"""The ways in which a prediction is drawn, as far as a reader can check one: a record of facts for each method.
+"""The ways of drawing a prediction, as far as a reader can check one: a record of facts for each method.
 
-A method says whether it `classifies`, so that there is a threshold, and what neighbouring data sets are. Its facts are
-members of the mechanism, and of noise they say how wide it is: `step`, how far one label may move a prediction, as a
-share of the range, over ε.
+A method says whether it `classifies`, so that there is a threshold, and defines neighbouring data sets. Its facts are
+members of the mechanism. For noise, `step` is its width: the largest move of a prediction by one label, as a share of
+the range, over ε.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ NOISE: Final = "discrete Laplace"
 
 
 class VoteFacts(Facts):
-    """Of models on `parts` of the examples, one is asked at random."""
+    """Facts of votes: one of the models on `parts` of the examples is asked at random."""
 
     parts: int = Field(ge=1, le=1 << 12)
 
 
 class WalkFacts(Facts):
-    """A walk to `bound` or −`bound`."""
+    """Facts of a walk to `bound` or −`bound`."""
 
     bound: int = Field(ge=1, le=1 << 40)
 
 
 class Noise(Facts):
-    """Discrete Laplace noise on `grid` steps of the label's range, of a scale that ε asks for."""
+    """Discrete Laplace noise on `grid` steps of the label's range, of the scale for ε."""
 
     noise: Literal["discrete Laplace"]
     grid: Literal[1048576]
@@ -53,7 +53,7 @@ class Noise(Facts):
 
 
 class AverageFacts(Noise):
-    """The mean of models on `parts` of the examples, and noise."""
+    """Facts of an average: the mean of models on `parts` of the examples, and noise."""
 
     parts: int = Field(ge=1, le=1 << 12)
 
@@ -63,13 +63,13 @@ class AverageFacts(Noise):
 
 
 class StableFacts(Noise):
-    """A model that one label moves by at most `stability`, a share of the range, and noise."""
+    """Facts of a stable model that one label moves by at most `stability`, a share of the range, and noise."""
 
     stability: FloatText
 
     @property
     def step(self) -> Fraction:
-        share = Fraction(float(self.stability))  # a float holds it exactly, its shortest spelling need not
+        share = Fraction(float(self.stability))  # the float is exact, its shortest spelling need not be
         if share <= 0 or (share * GRID).denominator != 1:
             raise MalformedAnswer("a label moves a prediction by a whole number of steps of the grid.")
         return share
@@ -96,7 +96,7 @@ METHODS = {
 
 
 def top(facts: Stated) -> int:
-    """The whole number that stands for the upper end of what the method may say, of which 0 is the lower."""
+    """Return the whole number for the upper end of the method's range; the lower is 0."""
     if isinstance(facts, AverageFacts):
         return facts.parts * GRID
     return GRID if isinstance(facts, StableFacts) else 1

@@ -1,10 +1,10 @@
 """A rectangle among the signed answers: an interval of every feature, in which a private rule calls examples positive.
 
-`parameters`: from which label on an example is positive, the features with their public ranges, the number of `levels`
-that a range is divided into, and how the sides were found. `result`: for every feature the first and the last place
-inside. An example is inside if the place of each of its features is, `label_dp.companions.maps.places.feature_places`:
-a value beyond an end of its range counts as that end, one that is missing is outside. Where a side was not found
-nothing is inside.
+`parameters`: the threshold label from which an example is positive, the features with their public ranges, the number
+of `levels` that a range is divided into, and the method for the sides. `result`: for every feature the first and the
+last place inside. An example is inside if the place of each of its features is,
+`label_dp.companions.maps.places.feature_places`: a value beyond an end of its range counts as that end, and a missing
+one is outside. If a side was not found nothing is inside.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ class Rectangle(Ask):
 
 
 class RectangleParameters(Charging):
-    """`threshold`: the label from which on an example is positive. `slice`: the examples of a side."""
+    """Parameters; `threshold` is the label from which an example is positive, `slice` the number of examples of a
+    side."""
 
     threshold: FloatText
     features: Annotated[list[Number], Field(min_length=1, max_length=MOST_FEATURES)]
@@ -88,7 +89,7 @@ class RectangleParameters(Charging):
     delta_per_side: ExactDelta
 
     def cost(self) -> Cost:
-        """Raises InvalidInput and its kinds."""
+        """Compute the cost. Raises InvalidInput and its kinds."""
         sides = 2 * len(self.features)
         if self.examples < sides * self.slice:
             raise InvalidInput("A rectangle needs at least as many examples as its slices have together.")
@@ -98,12 +99,13 @@ class RectangleParameters(Charging):
 
 
 def rectangle_cost(given: Mapping[str, Any]) -> Cost:
-    """By the parameters of a rectangle. Raises InvalidInput and its kinds, ValueError for another form."""
+    """Compute the cost from the parameters of a rectangle. Raises InvalidInput and its kinds, ValueError for another
+    form."""
     return RectangleParameters.model_validate(given).cost()
 
 
 class Side(Strict):
-    """The places `first` and `last` of a feature that are inside, and the numbers there; null where none was found."""
+    """Places `first` and `last` of a feature that are inside, and the numbers there; null if none was found."""
 
     name: Name
     first: Place | None
@@ -118,15 +120,17 @@ class RectangleResult(Strict):
 
 
 class RectangleFacts(Facts):
-    """`positives_sliced_off`: examples that the slices of all sides take, on average: so many positive ones at most
-    end outside, unless a side misses its slice."""
+    """Facts; `positives_sliced_off` is the mean number of examples that the slices of all sides take.
+
+    At most so many positive examples end outside, unless a side misses its slice.
+    """
 
     positives_sliced_off: int
 
 
 @dataclass(frozen=True)
 class VerifiedRectangle:
-    """A verified answer of this kind; `digest` is the SHA-256 of its payload."""
+    """Verified answer of this kind; `digest` is the SHA-256 of its payload."""
 
     answer: Answer
     digest: str
@@ -137,11 +141,13 @@ class VerifiedRectangle:
 
     @property
     def sides(self) -> list[dict[str, Any]]:
-        """For every feature `name`, the places `first` and `last`, and the numbers `from` and `to` there, or nulls."""
+        """Sides: for every feature `name`, the places `first` and `last`, and the numbers `from` and `to` there, or
+        nulls."""
         return list(self.answer.result["sides"])
 
     def contains(self, columns: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
-        """bool[m]: which rows of a table, given by its columns of m values each, are inside. Raises InvalidInput."""
+        """Check which rows of a table, given by its columns of m values each, are inside: bool[m]. Raises
+        InvalidInput."""
         import numpy as np
 
         given, inside = self.answer.parameters, None
@@ -177,5 +183,5 @@ KIND = Kind(RECTANGLE, RectangleParameters, RectangleResult, _rule, Rectangle, "
 
 
 def open_rectangle(envelope: bytes, key: VerifyingKey, audience: str | None) -> VerifiedRectangle:
-    """A rectangle from its envelope. Raises the VerificationFailed of the rule that was broken."""
+    """Open a rectangle from its envelope. Raises the VerificationFailed of the violated rule."""
     return VerifiedRectangle(*KIND.trusted(envelope, key, audience))

@@ -1,1 +1,1 @@
-"""Public maps from scores and features to values: the arithmetic of who fits one and of who applies it."""
+"""Public maps from scores and features to values: one arithmetic for fitting and for applying them."""

@@ -1,4 +1,4 @@
-"""A monotone step function over a public domain of whole numbers: what a private isotonic regression answers with."""
+"""A monotone step function over a public domain of whole numbers: the result of a private isotonic regression."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _NUMBER = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?(e[+-]?[0-9]{1,3})?")
 
 @dataclass(frozen=True, eq=False)
 class MonotoneMap:
-    """f on 0 … x_size − 1, constant on pieces: `values[j]` for breakpoints[j − 1] ≤ x < breakpoints[j].
+    """Function f on 0 … x_size − 1, constant on pieces: `values[j]` for breakpoints[j − 1] ≤ x < breakpoints[j].
 
-    `breakpoints` int64[d − 1] rises strictly within 1 … x_size − 1, `values` float64[d] is finite and never falls;
-    at most 2¹⁶ pieces, x_size at most 2³². Raises InvalidInput.
+    `breakpoints` int64[d − 1] rises strictly within 1 … x_size − 1, `values` float64[d] is finite and never falls; at
+    most 2¹⁶ pieces, x_size at most 2³². Raises InvalidInput.
     """
 
     x_size: int
@@ -42,7 +42,7 @@ class MonotoneMap:
             object.__setattr__(self, name, array)
 
     def apply(self, x: npt.NDArray[np.integer[npt.NBitBase]]) -> FloatArray:
-        """float64[n]: f(x) for whole numbers x of the domain. Raises InvalidInput."""
+        """Evaluate f(x) for whole numbers x of the domain, float64[n]. Raises InvalidInput."""
         return self.values[piece_of(x, self.breakpoints, self.x_size)]
 
     def __eq__(self, other: object) -> bool:
@@ -52,7 +52,7 @@ class MonotoneMap:
         return hash((self.x_size, self.breakpoints.tobytes(), self.values.tobytes()))
 
     def as_json(self) -> dict[str, object]:
-        """For canonical JSON: values are the shortest decimals that give back the same 64-bit floats."""
+        """Serialize for canonical JSON: values are the shortest decimals that give back the same 64-bit floats."""
         return {
             "kind": "step",
             "x_size": self.x_size,
@@ -62,7 +62,7 @@ class MonotoneMap:
 
     @classmethod
     def from_json(cls, data: object) -> MonotoneMap:
-        """From `as_json`; anything else, also another spelling of the same map, raises InvalidInput."""
+        """Parse the output of `as_json`; anything else, also another spelling of the same map, raises InvalidInput."""
         if not isinstance(data, dict) or set(data) != {"kind", "x_size", "breakpoints", "values"}:
             raise InvalidInput("A monotone map has the members kind, x_size, breakpoints and values.")
         if data["kind"] != "step":
@@ -78,7 +78,7 @@ class MonotoneMap:
 
 
 def checked_breakpoints(breakpoints: npt.ArrayLike, x_size: int) -> IntArray:
-    """int64[d − 1] that rise strictly within 1 … x_size − 1. Raises InvalidInput."""
+    """Check breakpoints int64[d − 1], which rise strictly within 1 … x_size − 1. Raises InvalidInput."""
     if type(x_size) is not int or not 1 <= x_size <= MAX_X_SIZE:
         raise InvalidInput("The domain of a monotone map has between 1 and 2³² points.")
     found = np.asarray(breakpoints)
@@ -93,7 +93,8 @@ def checked_breakpoints(breakpoints: npt.ArrayLike, x_size: int) -> IntArray:
 
 
 def piece_of(x: npt.NDArray[np.integer[npt.NBitBase]], breakpoints: IntArray, x_size: int) -> IntArray:
-    """int64, as x: the number of the piece that whole numbers x of the domain lie in. Raises InvalidInput."""
+    """Return the number of the piece for whole numbers x of the domain, int64 of the shape of x. Raises
+    InvalidInput."""
     x = np.asarray(x)
     if x.size and (x.dtype.kind not in "iu" or int(x.min()) < 0 or int(x.max()) >= x_size):
         raise InvalidInput(f"A monotone map is applied to whole numbers from 0 to {x_size - 1}.")
@@ -101,7 +102,7 @@ def piece_of(x: npt.NDArray[np.integer[npt.NBitBase]], breakpoints: IntArray, x_
 
 
 def read_breakpoints(listed: object) -> IntArray:
-    """Breakpoints from JSON. Raises InvalidInput."""
+    """Read breakpoints from JSON. Raises InvalidInput."""
     if not isinstance(listed, list) or len(listed) >= MAX_PIECES:
         raise InvalidInput(f"A monotone map lists its breakpoints, fewer than {MAX_PIECES}.")
     if any(type(b) is not int or not 0 < b < MAX_X_SIZE for b in listed):
@@ -110,7 +111,7 @@ def read_breakpoints(listed: object) -> IntArray:
 
 
 def read_value(text: object) -> float:
-    """A value from JSON, in its one spelling. Raises InvalidInput."""
+    """Read a value from JSON, in its one spelling. Raises InvalidInput."""
     if not isinstance(text, str) or _NUMBER.fullmatch(text) is None:
         raise InvalidInput("The values of a monotone map are decimal strings.")
     value = float(text)

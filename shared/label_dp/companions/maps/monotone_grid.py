@@ -1,4 +1,4 @@
-"""A step function of two whole numbers that falls in neither: what a private isotonic regression on a grid gives."""
+"""A step function of two whole numbers that falls in neither: the result of a private isotonic regression on a grid."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Breakpoints = tuple[IntArray, IntArray]
 
 @dataclass(frozen=True, eq=False)
 class MonotoneGrid:
-    """f on pairs of 0 … x_sizes[0] − 1 and 0 … x_sizes[1] − 1, constant on a × b cells: `values[i, j]` where the first
-    is in piece i of breakpoints[0], the second in piece j of breakpoints[1], cut as `MonotoneMap` is.
+    """Function f on pairs of 0 … x_sizes[0] − 1 and 0 … x_sizes[1] − 1, constant on a × b cells.
 
-    `breakpoints` int64[a − 1] and int64[b − 1] rise strictly within their domains, `values` float64[a, b] is finite and
-    falls along neither axis; at most 2¹⁶ cells. Raises InvalidInput.
+    It is `values[i, j]` if the first is in piece i of breakpoints[0], the second in piece j of breakpoints[1], cut as
+    `MonotoneMap` is. `breakpoints` int64[a − 1] and int64[b − 1] rise strictly within their domains, `values`
+    float64[a, b] is finite and falls along neither axis; at most 2¹⁶ cells. Raises InvalidInput.
     """
 
     x_sizes: Sizes
@@ -51,7 +51,8 @@ class MonotoneGrid:
     def apply(
         self, first: npt.NDArray[np.integer[npt.NBitBase]], second: npt.NDArray[np.integer[npt.NBitBase]]
     ) -> FloatArray:
-        """float64[n]: f of pairs of whole numbers of the domains, two columns of one length. Raises InvalidInput."""
+        """Evaluate f at pairs of whole numbers of the domains, two columns of one length: float64[n]. Raises
+        InvalidInput."""
         if np.shape(first) != np.shape(second):
             raise InvalidInput("A monotone grid is applied to two columns of one length.")
         i, j = (
@@ -66,7 +67,7 @@ class MonotoneGrid:
         return hash((self.x_sizes, *(b.tobytes() for b in self.breakpoints), self.values.tobytes()))
 
     def as_json(self) -> dict[str, object]:
-        """For canonical JSON: values by rows of the first axis, in the spelling of `MonotoneMap`."""
+        """Serialize for canonical JSON: values by rows of the first axis, in the spelling of `MonotoneMap`."""
         return {
             "kind": "grid",
             "x_sizes": list(self.x_sizes),
@@ -76,7 +77,7 @@ class MonotoneGrid:
 
     @classmethod
     def from_json(cls, data: object) -> MonotoneGrid:
-        """From `as_json`; anything else, also another spelling of the same map, raises InvalidInput."""
+        """Parse the output of `as_json`; anything else, also another spelling of the same map, raises InvalidInput."""
         if not isinstance(data, dict) or set(data) != {"kind", "x_sizes", "breakpoints", "values"}:
             raise InvalidInput("A monotone grid has the members kind, x_sizes, breakpoints and values.")
         if data["kind"] != "grid":

@@ -1,4 +1,4 @@
-"""Features with public ranges or values as whole places, in the one arithmetic of who computes and of who applies."""
+"""Features with public ranges or values as whole places, in one arithmetic for fitting and for applying."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 
     IntArray = npt.NDArray[np.int64]
 
-MISSING = -1  # the place of what is not there
+MISSING = -1  # the place of a missing value
 MOST_TEXT = 200
 
 
 def number_places(values: npt.NDArray[np.float64], low: float, high: float, levels: int) -> IntArray:
-    """int64[n] in 0 … `levels` of float64[n] between `low` and `high`; outside are the ends, NaN is MISSING."""
+    """Map float64[n] between `low` and `high` to places int64[n] in 0 … `levels`; values outside go to the ends, NaN to
+    MISSING."""
     import numpy as np
 
     missing = np.isnan(values)
@@ -30,17 +31,17 @@ def number_places(values: npt.NDArray[np.float64], low: float, high: float, leve
 
 
 def number_text(value: float | Fraction) -> str:
-    """A plain decimal of what 64-bit floats tell of `value`."""
+    """Format `value` as a plain decimal of 64-bit float precision."""
     return format(Decimal(repr(float(value))).normalize() + 0, "f")
 
 
 def place_text(place: int, low: str, high: str, levels: int) -> str:
-    """The number at a place, as a decimal."""
+    """Format the number at a place, as a decimal."""
     return number_text(float(low) + (float(high) - float(low)) * (place / levels))
 
 
 def category_text(value: Any, name: str) -> str | None:
-    """The one spelling of a category: 3, 3.0 and "3" are the same; None is missing. Raises InvalidInput."""
+    """Return the one spelling of a category: 3, 3.0 and "3" are the same; None is missing. Raises InvalidInput."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, str) and len(value) <= MOST_TEXT:
@@ -53,7 +54,7 @@ def category_text(value: Any, name: str) -> str | None:
 
 
 def feature_places(feature: Mapping[str, Any], columns: Mapping[str, Any], levels: int) -> IntArray:
-    """int64[m] of a declared feature's column: its place in the range, or among the values. Raises InvalidInput."""
+    """Map a declared feature's column to places int64[m] in the range, or among the values. Raises InvalidInput."""
     import numpy as np
 
     name = feature["name"]

@@ -1,4 +1,4 @@
-"""Monotone maps of scores as they come: how a score, or two, is numbered, and the map of the numbers."""
+"""Monotone maps of raw scores: the numbering of a score, or two, and the map of the numbers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ScoreMap:
-    """f(score) = map(number of the score): never falls, and stays within the label domain.
+    """Map f(score) = map(number of the score): never falls, and stays within the label domain.
 
-    With `interpolate` the steps become straight lines, which is post-processing: a cut between two values lies where
-    the fit crosses the middle of them, so the line goes through the middles at the cuts; outside of the outer cuts it
-    is constant, halfway from there to the outer value.
+    With `interpolate` the steps become straight lines, which is post-processing: a cut between two values is placed at
+    the fit's crossing of the middle of them, so the line goes through the middles at the cuts; outside of the outer
+    cuts it is constant, halfway from there to the outer value.
     """
 
     grid: ScoreGrid
@@ -30,7 +30,7 @@ class ScoreMap:
     interpolate: bool = False
 
     def apply(self, scores: FloatArray) -> FloatArray:
-        """float64[n] of finite scores float64[n]. Raises InvalidInput."""
+        """Map finite scores float64[n] to float64[n]. Raises InvalidInput."""
         numbers: Any = self.grid.index(scores)  # the kinds of whole numbers differ in name alone
         if not self.interpolate:
             return self.map.apply(numbers)
@@ -43,7 +43,7 @@ class ScoreMap:
 
     @classmethod
     def from_json(cls, data: Any) -> ScoreMap:
-        """Inverse of `as_json`. Raises InvalidInput, KeyError or TypeError."""
+        """Parse the output of `as_json`. Raises InvalidInput, KeyError or TypeError."""
         grid, monotone_map = ScoreGrid.parse(data["scores"]), MonotoneMap.from_json(data["map"])
         if monotone_map.x_size != grid.size:
             raise MalformedAnswer("The map is over another domain than that of the scores' numbers.")
@@ -52,7 +52,7 @@ class ScoreMap:
 
 @dataclass(frozen=True)
 class PairMap:
-    """f(score, second score) = map(numbers of both): falls in neither, and stays within the label domain.
+    """Map f(score, second score) = map(numbers of both): falls in neither, and stays within the label domain.
 
     With `interpolate` every cell's value counts by the product of the weights that straight lines (`ScoreMap`) give it
     along either score, which keeps both promises.
@@ -63,7 +63,7 @@ class PairMap:
     interpolate: bool = False
 
     def apply(self, first: FloatArray, second: FloatArray) -> FloatArray:
-        """float64[n] of finite scores float64[n] each. Raises InvalidInput."""
+        """Map finite scores float64[n] each to float64[n]. Raises InvalidInput."""
         numbers: Any = [grid.index(scores) for grid, scores in zip(self.grids, (first, second), strict=True)]
         steps = self.map.apply(*numbers)
         if not self.interpolate:
@@ -72,16 +72,16 @@ class PairMap:
         values, found = self.map.values, np.zeros(steps.shape)
         for i, one in enumerate(np.eye(len(values))):
             found += straight(cuts[0], one, first) * straight(cuts[1], values[i], second)
-        return np.clip(found, values[0, 0], values[-1, -1])  # rounding may have left it by a little
+        return np.clip(found, values[0, 0], values[-1, -1])  # rounding may exceed it slightly
 
 
 def cuts_of(grid: ScoreGrid, breakpoints: npt.NDArray[np.int64]) -> FloatArray:
-    """float64[d − 1]: the smallest scores at which pieces begin, but for the first."""
+    """Return the smallest scores at which pieces begin, except the first, float64[d − 1]."""
     return np.array([grid.score(int(b)) for b in breakpoints], np.float64)
 
 
 def straight(cuts: FloatArray, values: FloatArray, scores: FloatArray) -> FloatArray:
-    """float64[n]: steps of `values` float64[d] at `cuts` as straight lines, see `ScoreMap`."""
+    """Interpolate steps of `values` float64[d] at `cuts` by straight lines, see `ScoreMap`: float64[n]."""
     if not cuts.size:
         return np.full(np.shape(scores), values[0])
     middles = values[:-1] + np.diff(values) / 2

@@ -24,8 +24,10 @@ _RANGE = re.compile(r"(?P<low>[^:]{1,60}):(?P<high>[^:]{1,60}):(?P<steps>[0-9]{1
 
 @dataclass(frozen=True)
 class ScoreGrid:
-    """`float32`: a score is rounded to the nearest 32-bit float, and those are numbered in order (scores beyond the
-    largest count as it; −0 is 0). Or `LO:HI:STEPS`: so many equal steps from LO to HI, scores outside are the ends.
+    """Numbering of scores: `float32`, or `LO:HI:STEPS`.
+
+    `float32`: a score is rounded to the nearest 32-bit float, and those are numbered in order (scores beyond the
+    largest count as it; −0 is 0). `LO:HI:STEPS`: so many equal steps from LO to HI, scores outside are the ends.
 
     Larger scores never get smaller numbers. Either party maps the same score to the same number.
     """
@@ -36,7 +38,7 @@ class ScoreGrid:
 
     @classmethod
     def parse(cls, text: str) -> ScoreGrid:
-        """Raises InvalidInput."""
+        """Parse a numbering. Raises InvalidInput."""
         if text == FLOAT32:
             return cls()
         match = _RANGE.fullmatch(text)
@@ -59,11 +61,11 @@ class ScoreGrid:
 
     @property
     def size(self) -> int:
-        """How many numbers there are: a score's is from 0 to `size` − 1."""
+        """Count of numbers: a score's is from 0 to `size` − 1."""
         return 2 * LARGEST + 1 if self.steps is None else self.steps
 
     def index(self, scores: FloatArray) -> IntArray:
-        """int64[n] of finite scores float64[n]. Raises InvalidInput for NaN and infinities."""
+        """Number finite scores float64[n], int64[n]. Raises InvalidInput for NaN and infinities."""
         scores = np.asarray(scores, np.float64)
         if not np.all(np.isfinite(scores)):
             raise InvalidInput("Every score must be a finite number.")
@@ -79,14 +81,14 @@ class ScoreGrid:
         return np.clip(place.astype(np.int64), 0, self.steps - 1)
 
     def outside(self, scores: FloatArray) -> npt.NDArray[np.bool_]:
-        """bool[n]: which finite scores float64[n] lie outside LO … HI, and count as its ends; by float32 none."""
+        """Mark the finite scores float64[n] outside LO … HI, which count as its ends; by float32 none. bool[n]."""
         scores = np.asarray(scores, np.float64)
         if self.steps is None:
             return np.zeros(scores.shape, bool)
         return (scores < float(str(self.low))) | (scores > float(str(self.high)))
 
     def score(self, number: int) -> float:
-        """The smallest score of a number (of `float32`: the float itself)."""
+        """Return the smallest score of a number (of `float32`: the float itself)."""
         if self.steps is None:
             magnitude = np.array(abs(number - LARGEST), np.uint32).view(np.float32)
             return float(magnitude) if number >= LARGEST else -float(magnitude)

@@ -1,4 +1,4 @@
-"""The shapes that a calibration's map may have, and their options: who fits one and who reads one go by this table."""
+"""The shapes that a calibration's map may have, and their options: one table for fitting and for reading."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ _LIPSCHITZ = re.compile(r"(0|[1-9][0-9]*)(\.[0-9]*[1-9])?", re.ASCII)
 
 @dataclass(frozen=True)
 class ShapeForm:
-    """`whole`: options that are whole numbers, with the least and the most; `texts`: those that are texts. `spaced`: it
-    speaks of distances, so that scores are numbered in equal steps. `scores`: how many it may have."""
+    """Form of a shape: `whole` are options that are whole numbers, with the least and the most; `texts` those that are
+    texts.
+
+    `spaced`: it uses distances, so that scores are numbered in equal steps. `scores`: how many it may have.
+    """
 
     whole: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     texts: tuple[str, ...] = ()
@@ -57,9 +60,9 @@ FORMS: dict[str, ShapeForm] = {
 
 
 def grid_cells(text: str) -> tuple[int, int]:
-    """`AxB`, the cells of a grid along its two scores; `A` is `AxA`. Raises InvalidMechanism.
+    """Parse `AxB`, the cells of a grid along its two scores; `A` is `AxA`. Raises InvalidMechanism.
 
-    Refused where all monotone maps of the grid are too many to choose among (2¹⁶ down-sets).
+    Refused if the grid has too many monotone maps to choose among (2¹⁶ down-sets).
     """
     match = _GRID.fullmatch(text)
     if match is None:
@@ -75,7 +78,7 @@ def grid_cells(text: str) -> tuple[int, int]:
 
 
 def bins_option(text: str) -> int | str:
-    """`cells` of bins: a whole number, or AxB of two scores. Raises InvalidMechanism."""
+    """Parse `cells` of bins: a whole number, or AxB of two scores. Raises InvalidMechanism."""
     match = _GRID.fullmatch(text)
     if match is None:
         raise InvalidMechanism("'cells' of bins is a whole number, or AxB along two scores, such as 16x16.")
@@ -83,7 +86,7 @@ def bins_option(text: str) -> int | str:
 
 
 def bins_cells(option: int | str, scores: int) -> tuple[int, ...]:
-    """How many cells along each score. Raises InvalidMechanism."""
+    """Return the number of cells along each score. Raises InvalidMechanism."""
     counts = tuple(int(part) for part in str(option).split("x"))
     if len(counts) > scores:
         raise InvalidMechanism("There is one score, so 'cells' of bins is a whole number.")
@@ -94,13 +97,13 @@ def bins_cells(option: int | str, scores: int) -> tuple[int, ...]:
 
 
 def is_lipschitz(text: object) -> bool:
-    """A decimal greater than zero, in its one spelling."""
+    """Check for a decimal greater than zero, in its one spelling."""
     written = isinstance(text, str) and len(text) <= MAX_DIGITS and _LIPSCHITZ.fullmatch(text) is not None
     return written and decimal_of(text) > 0
 
 
 def most_pieces(shape: str, options: Mapping[str, Any], scores: int) -> tuple[int, ...] | None:
-    """The most pieces that a map of that shape has, along each score; None where its options do not say.
+    """Return the most pieces that a map of that shape has, along each score; None if its options do not say.
 
     Raises InvalidMechanism for a shape, or an option, that is unknown, missing or out of range.
     """
