@@ -1,4 +1,4 @@
-"""Answers that stand around the message: calibration, median, rectangle, linear model and prediction.
+"""Kinds of answers beside the message: calibration, median, rectangle, linear model and prediction.
 
 The core finds them by name, and works without them.
 """

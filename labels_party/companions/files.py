@@ -1,4 +1,4 @@
-"""Answers on files: a sealed batch or labels, and what a kind needs beside them, in; one signed document out."""
+"""Answers on files: a sealed batch or labels and the inputs of a kind in; one signed document out."""
 
 from __future__ import annotations
 
@@ -28,8 +28,11 @@ from labels_party.work.kind import ANSWERS, PreviewedKind, QueuedKind, SchemaKin
 
 @dataclass(frozen=True)
 class AnswerErrand:
-    """What is `asked` of `kind`, by `actor`. `features`: the owner's table that it is made of, and its column of ids;
-    None: the table that is stored already, or none is needed."""
+    """Request `asked` of `kind`, by `actor`.
+
+    `features` are the owner's input table and its column of ids; None: the table that is stored already, or none is
+    needed.
+    """
 
     out: Path
     force: bool
@@ -61,7 +64,7 @@ class AnswerErrand:
         refuse_unnamed(population, self.actor, "the answer")
         wish, unfinished = self.wish(services, population), still_unfinished(services, batch.id, self.kind.name)
         if unfinished:
-            # what it costs, not what was wished for: it may need less δ
+            # its cost, not the requested total: it may need less δ
             plan = self.kind.plan(batch, population, wish)
             wanted = (plan.plan, plan.split, plan.inputs_mac, plan.by_audience)
             for work in unfinished:
@@ -85,7 +88,8 @@ class AnswerErrand:
 
 @dataclass(frozen=True)
 class CalibrationErrand(AnswerErrand):
-    """Of the `scores` in a file; with a second column of them the map has two. `columns`: of ids, and of each score."""
+    """Request with the `scores` in a file; with a second column of them the map has two. `columns`: of ids, and of each
+    score."""
 
     scores: Path = Path()
     columns: tuple[str, ...] = ()
@@ -112,14 +116,14 @@ class CalibrationErrand(AnswerErrand):
 
 
 def planned(services: Services, batch_id: str, kind: PreviewedKind[Any, Any], asked: Ask) -> dict[str, Any]:
-    """What an answer would cost and do; nothing is charged."""
+    """Plan the cost and effect of an answer; nothing is charged."""
     batch, population = services.database.read(f"{kind.name}.look", lambda c: services.work.allowed(c, batch_id))
     found = kind.preview(batch, population, kind.wish(population, asked))
     return {"kind": kind.name, "batch": batch_id} | found
 
 
 def write_out(services: Services, answer_id: str, out: Path, *, force: bool = False) -> dict[str, Any]:
-    """Write the signed document of a published answer, byte for byte, and say what it is."""
+    """Write the signed document of a published answer, byte for byte, and return its description."""
     envelope = services.work.envelope(answer_id)
     with replacing(out, force) as path:
         path.write_bytes(envelope)

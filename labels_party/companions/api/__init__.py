@@ -1,4 +1,4 @@
-"""Calls of the companions beside those that every kind of answer has."""
+"""Calls of the companions besides those that every kind of answer has."""
 
 from __future__ import annotations
 

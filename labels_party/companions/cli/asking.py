@@ -119,7 +119,7 @@ MADE: dict[str, Callable[..., None]] = {"nothing": of_labels, "scores": of_score
 
 
 def declare(name: str, told: str) -> None:
-    """The command of a kind of answer; the kinds are loaded when it runs."""
+    """Declare the command of a kind of answer; the kinds are loaded when it runs."""
     command_later(app, name, AROUND, told, partial(_made, name))
 
 
@@ -130,7 +130,7 @@ def _made(name: str) -> Made:
     return MADE[kind.beside], kind.asks
 
 
-# made of the kinds by `tests/unit/labels_party/cli/test_helps.py`, which holds it to them
+# generated from the kinds by `tests/unit/labels_party/cli/test_helps.py`, which tests that it matches
 HELPS = Path(__file__).with_name("helps.json")
 for name, told in json.loads(HELPS.read_text(encoding="utf-8")).items():
     declare(name, told)
@@ -161,7 +161,7 @@ def _batch_or_labels(
     opened: Batch | None,
     examples: Path | None,
 ) -> str | LabelsFile:
-    """The id of a batch, or the file with the rules of its population. Raises InvalidInput and its kinds."""
+    """Return the id of a batch, or the file with the rules of its population. Raises InvalidInput and its kinds."""
     from labels_party.files.inputs import population_of
     from labels_party.files.jobs import LabelsFile
 

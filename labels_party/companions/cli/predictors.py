@@ -113,7 +113,7 @@ def predict(
     plan = party.database.read("predictor.get", lambda c: companions_of(party).predictors.get(c, name)).plan
     wanted = [dict(_pair(text) for text in query or ())] if queries is None else _rows(queries, plan.features.names)
     wanted = wanted[:limit]
-    _refuse_too_many(party, name, plan, wanted)  # a bad row, too, before the first one is charged
+    _refuse_too_many(party, name, plan, wanted)  # refuses an invalid row, too, before the first one is charged
     answered: list[Answered] = []
     refused: LabelDPError | None = None
     for given in wanted:
@@ -136,7 +136,7 @@ def predict(
 
 
 def _refuse_too_many(party: Any, name: str, plan: Any, wanted: list[dict[str, Any]]) -> None:
-    """Raises what `Queries.outlook` raises, and BudgetExceeded where not all of `wanted` can be answered."""
+    """Raise the errors of `Queries.outlook`, and BudgetExceeded if not all of `wanted` can be answered."""
     from label_dp.audit.show import counted
     from label_dp.errors import BudgetExceeded
     from label_dp.privacy import Epsilon
@@ -187,7 +187,7 @@ def _show(told: dict[str, Any]) -> None:
 
 
 def _declared(feature: dict[str, Any]) -> str:
-    """NAME=LOW:HIGH or NAME=a,b,c, as it was given."""
+    """Format NAME=LOW:HIGH or NAME=a,b,c, as it was given."""
     ends = "range" in feature
     return f"{feature['name']}={(':' if ends else ',').join(str(v) for v in feature['range' if ends else 'values'])}"
 
@@ -202,7 +202,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _rows(path: Path, names: list[str]) -> list[dict[str, Any]]:
-    """The columns that are features of the predictor, all of which must be there. Raises InvalidFile, InvalidTable."""
+    """Read the columns that are features of the predictor, all required. Raises InvalidFile, InvalidTable."""
     from label_dp.columnar.tables import read_table
 
     rows: list[dict[str, Any]] = read_table(path, columns=names).to_pylist()

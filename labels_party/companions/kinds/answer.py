@@ -28,8 +28,11 @@ W = TypeVar("W")
 
 @dataclass(frozen=True)
 class Computed:
-    """`result` is JSON of strings, whole numbers, booleans, lists and objects. `mechanism` is its name, `source` the
-    paper that it is from; `adjacency` says what neighbouring data sets are."""
+    """Computed result.
+
+    `result` is JSON of strings, whole numbers, booleans, lists and objects. `mechanism` is its name, `source` its
+    paper; `adjacency` defines neighbouring data sets.
+    """
 
     result: dict[str, Any]
     mechanism: str
@@ -40,7 +43,7 @@ class Computed:
 
 @dataclass(frozen=True)
 class Parts:
-    """What kinds are made of."""
+    """Dependencies of kinds."""
 
     key: SigningKey
     features: FeatureStore
@@ -50,7 +53,7 @@ class Parts:
 
 
 class DocumentKind(Kind[W]):
-    """`name` is the kind in the signed document, which `label_dp.documents.registry` must know."""
+    """Kind of document; `name` is its kind in the signed document, which `label_dp.documents.registry` must know."""
 
     def __init__(self, key: SigningKey) -> None:
         self.key = key
@@ -60,7 +63,7 @@ class DocumentKind(Kind[W]):
         return cls(parts.key)
 
     def document(self, paid: ChargedWork, audiences: Sequence[str], computed: Computed) -> SignedFiles:
-        """The document alone; read back as its receiver will, before anybody sees it."""
+        """Write the document alone; verified as its receiver will, before anybody sees it."""
         work, about = paid.work, (paid.work.id, paid.batch, paid.population, audiences, paid.today)
         key = self.key.now()
         members = charged_members(key.public.id, *about, work.split, *paid.spent())
@@ -81,7 +84,7 @@ class DocumentKind(Kind[W]):
 
 
 def require_order(domain: Domain, what: str) -> None:
-    """Raises InvalidInput where labels are more than two classes, of which `what` cannot be made."""
+    """Raise InvalidInput if labels are more than two classes, for which `what` is undefined."""
     if domain.nominal:
         raise InvalidInput(
             f"{what} needs labels that are numbers, or two classes; those of this population are {domain.k} classes "
@@ -90,13 +93,13 @@ def require_order(domain: Domain, what: str) -> None:
 
 
 class AnswerKind(DocumentKind[W], QueuedKind[W]):
-    """Computed from the sealed labels of its batch."""
+    """Kind computed from the sealed labels of its batch."""
 
     adjacency: ClassVar[str]
 
     @abstractmethod
     def compute(self, job: Job) -> Computed:
-        """The result, within the ε (and δ) of `job.work.split`, whatever the labels are. Raises as `draw`."""
+        """Compute the result, within the ε (and δ) of `job.work.split` for any labels. Raises as `draw`."""
 
     def draw(self, job: Job) -> SignedFiles:
         return self.document(job, job.work.audiences, self.compute(job))
@@ -104,9 +107,9 @@ class AnswerKind(DocumentKind[W], QueuedKind[W]):
     def asked(
         self, split: EpsilonSplit, parameters: dict[str, Any], *, additional_release: bool, **more: Any
     ) -> PlannedWork:
-        """`more`: members of `PlannedWork`."""
+        """Build the planned work; `more` are members of `PlannedWork`."""
         details: dict[str, Any] = {"answer": self.name, "by_audience": more.get("by_audience")}
         details |= {"additional_release": additional_release}
-        if more.get("by_audience") is None:  # what an audience asks for itself no other reads in an export
+        if more.get("by_audience") is None:  # an audience's own request is not exported to others
             details |= {"parameters": parameters}
         return PlannedWork(self.name, split, parameters, details, additional_release, **more)

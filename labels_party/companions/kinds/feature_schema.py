@@ -1,8 +1,8 @@
-"""Features of an example: names with public ranges or values, and their one spelling as numbers.
+"""Features of an example: names with public ranges or values, and their one form as numbers.
 
-A query and a row of the owner's table become the same whole numbers, their *codes*: what is spelled otherwise but has
-equal codes is the same query. A number is clipped to its range and rounded to one of `levels` + 1 places, a category is
-its place among the listed values; -1 stands for what is missing (null, NaN, an unlisted value).
+A query and a row of the owner's table become the same whole numbers, their *codes*: queries with equal codes are the
+same query, however they are spelled. A number is clipped to its range and rounded to one of `levels` + 1 places, a
+category is its place among the listed values; -1 is a missing one (null, NaN, an unlisted value).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 IntArray = npt.NDArray[np.int64]
 COARSE = 2 * UNIT  # levels of a number that a learner sees as −UNIT … UNIT
-FINE = 1 << 32  # of the one number that a walk goes along
+FINE = 1 << 32  # of the one number along which a walk goes
 MOST_VALUES, MOST_COLUMNS = 100, 256
-FEW = 20  # one number in so many is listed, at least, where a list cannot hold all
+FEW = 20  # at least one number in so many is listed, if a list cannot hold all
 LARGEST = 10.0**100
 NUMBER, FINITE = "must be a number or missing", "must be finite"
 _DIGITS = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?\s*", re.ASCII)
@@ -37,7 +37,7 @@ _DIGITS = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?\s*", re.ASCI
 
 @dataclass(frozen=True)
 class Number:
-    """A number with a public range; `low` and `high` are decimals as they were written."""
+    """Number with a public range; `low` and `high` are decimals as written by the owner."""
 
     name: str
     low: str
@@ -51,7 +51,7 @@ class Number:
         return {"name": self.name, "range": [self.low, self.high]}
 
     def codes(self, values: npt.NDArray[np.float64], levels: int) -> IntArray:
-        """int64[n] of float64[n], NaN being missing."""
+        """Encode float64[n], NaN being missing, as int64[n]."""
         return number_places(values, float(self.low), float(self.high), levels)
 
 
@@ -75,17 +75,20 @@ Feature = Number | Category
 
 @dataclass(frozen=True)
 class Schema:
-    """The features in their order, and into how many levels numbers are divided."""
+    """Features in their order, and the number of levels of a number."""
 
     features: tuple[Feature, ...]
     levels: int = COARSE
 
-    # --- declaring ----------------------------------------------------------------------------------------
+    # --- declaration --------------------------------------------------------------------------------------
 
     @classmethod
     def from_json(cls, data: Sequence[Mapping[str, Any]], levels: int = COARSE) -> Schema:
-        """From {"name", "range": [low, high]} or {"name", "values": [...]}, in the form of `label_dp.schemas.features`.
-        Raises InvalidInput."""
+        """Parse {"name", "range": [low, high]} or {"name", "values": [...]}, in the form of
+        `label_dp.schemas.features`.
+
+        Raises InvalidInput.
+        """
         found = tuple(_feature(item) for item in data)
         names = [feature.name for feature in found]
         if len(set(names)) != len(names):
@@ -106,19 +109,22 @@ class Schema:
 
     @property
     def width(self) -> int:
-        """D: coordinates of an example, the constant one included."""
+        """Number D of coordinates of an example, the constant one included."""
         return 1 + sum(feature.columns for feature in self.features)
 
     @property
     def squared_norm(self) -> int:
-        """B²: what the squared length of any example's coordinates is at most, in units of UNIT²."""
+        """Bound B² of the squared length of any example's coordinates, in units of UNIT²."""
         return 1 + len(self.features)
 
     # --- encoding -----------------------------------------------------------------------------------------
 
     def coordinates(self, codes: IntArray) -> IntArray:
-        """int64[n, D] within ±UNIT of codes int64[n, p]: numbers around the middle of their range, which is also where
-        a missing one is put; a UNIT for the value of a category; a UNIT in the last place for all."""
+        """Compute coordinates int64[n, D] within ±UNIT of codes int64[n, p].
+
+        Numbers are centred on the middle of their range, which also replaces a missing one; the value of a category has
+        a UNIT; the last coordinate is a UNIT for all.
+        """
         parts: list[IntArray] = []
         for j, feature in enumerate(self.features):
             column = codes[:, j]
@@ -131,7 +137,7 @@ class Schema:
         return np.concatenate(parts, axis=1).astype(np.int64)
 
     def query(self, given: Mapping[str, Any]) -> tuple[int, ...]:
-        """The codes of one query: a member that is absent, null or NaN is missing. Raises InvalidInput."""
+        """Encode one query: a member that is absent, null or NaN is missing. Raises InvalidInput."""
         unknown = [name for name in given if name not in self.names]
         if unknown:
             known = ", ".join(f"'{name}'" for name in self.names[:20])
@@ -149,7 +155,7 @@ class Schema:
         return int(feature.codes(np.array([number]), self.levels)[0])
 
     def shown(self, codes: Sequence[int]) -> dict[str, str | None]:
-        """A canonical query for people and for the signed answer: places as decimals, categories as texts."""
+        """Format a canonical query for people and for the signed answer: places as decimals, categories as texts."""
         told: dict[str, str | None] = {}
         for feature, code in zip(self.features, codes, strict=True):
             if code == MISSING:
@@ -161,13 +167,17 @@ class Schema:
         return told
 
     def table_codes(self, table: pa.Table) -> IntArray:
-        """int64[n, p] of a table with a column for each feature. Raises InvalidTable, InvalidRows."""
+        """Encode a table with a column for each feature, int64[n, p]. Raises InvalidTable, InvalidRows."""
         found = [self._column(feature, table[feature.name]) for feature in self.features]
         return np.stack(found, axis=1) if found else np.zeros((table.num_rows, 0), np.int64)
 
     def check(self, table: pa.Table) -> None:
-        """Raises as `table_codes`, and InvalidTable where values are listed for what must have been meant as a range: a
-        column of numbers with none of the values, or so many different ones that no list holds them and few listed."""
+        """Check a table. Raises as `table_codes`, and InvalidTable if values are listed for what must have been meant
+        as a range.
+
+        That is a column of numbers with none of the values, or with more distinct ones than a list holds and few
+        listed.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -231,7 +241,7 @@ def _end(value: object, name: str) -> str:
 
 
 def _number(value: Any) -> float | None:
-    """A float, NaN for what is missing, None for what is no number. -0 is 0 by the rounding to levels."""
+    """Parse a float, NaN for a missing value, None if it is not a number. -0 is 0 by the rounding to levels."""
     if value is None:
         return math.nan
     if isinstance(value, str):

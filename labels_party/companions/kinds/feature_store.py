@@ -1,7 +1,7 @@
 """The owner's own features of a batch's examples: a table by example id that is stored here and never sent anywhere.
 
-It lies beside the sealed labels and goes with them when the batch is purged. Label DP takes features as given: they are
-not protected by noise, but nothing hands them out either.
+It is stored beside the sealed labels and deleted with them when the batch is purged. Label DP treats features as public
+inputs: noise does not protect them, but nothing releases them either.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 IntArray = npt.NDArray[np.int64]
 ID = "example_id"
-MOST_BYTES = 1 << 31  # of a decoded table: it is held as a whole
+MOST_BYTES = 1 << 31  # of a decoded table, which is in memory as a whole
 MOST_COLUMNS = 1000
 OF_FEATURES = (RECTANGLE, LINEAR_MODEL)  # answers that are computed from the table
 
@@ -48,9 +48,11 @@ class FeatureStore:
         self.database, self.batches, self.vault = database, batches, vault
 
     def read(self, source: Source, folder: Path, id_column: str = ID) -> pa.Table:
-        """An upload: a Parquet or CSV file with a header, of at most 2 GiB, which waits in `folder`, encrypted.
+        """Read an upload: a Parquet or CSV file with a header, of at most 2 GiB, stored in `folder` meanwhile,
+        encrypted.
 
-        Raises InvalidFile, InvalidTable, TooLarge, Unavailable (no room)."""
+        Raises InvalidFile, InvalidTable, TooLarge, Unavailable (no room).
+        """
         with Spool(folder) as spool:
             try:
                 while more := source.read():
@@ -64,7 +66,7 @@ class FeatureStore:
             return self._table(cast("BinaryIO", spool), id_column, "the upload")
 
     def read_file(self, path: Path, id_column: str = ID) -> pa.Table:
-        """A file on this machine. Raises InvalidFile, InvalidTable, TooLarge."""
+        """Read a file on this machine. Raises InvalidFile, InvalidTable, TooLarge."""
         refuse_pipe(path)
         try:
             with path.open("rb") as file:
@@ -78,14 +80,14 @@ class FeatureStore:
 
     @staticmethod
     def check(table: pa.Table, id_column: str, schema: Schema) -> None:
-        """Raises InvalidTable, InvalidRows where `put` and `count` would refuse a table and the columns of `schema`."""
+        """Raise InvalidTable, InvalidRows if `put` and `count` would refuse a table and the columns of `schema`."""
         schema.check(_chosen(_plain_table(table, id_column), schema.names))
 
     def put(self, batch_id: str, table: pa.Table, id_column: str = ID, call: IdempotentCall = NO_KEY) -> Reply:
-        """Store the features of a batch's examples in place of an earlier table; returns (200, what was stored).
+        """Store the features of a batch's examples in place of an earlier table; returns (200, its description).
 
-        Which of the ids the batch has is not looked at. Raises InvalidTable, InvalidRows, NotFound, Conflict (the
-        batch is purged, or a predictor or an answer is being made of the table that is there).
+        It does not check which of the ids the batch has. Raises InvalidTable, InvalidRows, NotFound, Conflict (the
+        batch is purged, or a predictor or an answer is being made of the stored table).
         """
         self.database.read("features.look", lambda c: self._open(c, batch_id))
         earlier = self.database.read("features.seen", call.earlier)
@@ -122,7 +124,7 @@ class FeatureStore:
         try:
             return self.database.write("features.store", store)
         except LabelDPError as error:
-            if not isinstance(error, Unavailable):  # then the commit may have gone through
+            if not isinstance(error, Unavailable):  # then the commit may have succeeded
                 self.vault.delete(key)
             raise
 
@@ -133,7 +135,7 @@ class FeatureStore:
         return batch
 
     def key(self, connection: Connection, batch_id: str) -> str:
-        """Where the table of a batch is stored. Raises Conflict if there is none."""
+        """Return the key of a batch's table. Raises Conflict if there is none."""
         segments = self.batches.segments(connection, batch_id, FEATURES)
         if not segments:
             raise Conflict(
@@ -142,7 +144,7 @@ class FeatureStore:
         return segments[0].key
 
     def load(self, key: str, names: Sequence[str]) -> pa.Table:
-        """The ids and the columns `names` of a stored table. Raises InvalidTable, Unavailable."""
+        """Load the ids and the columns `names` of a stored table. Raises InvalidTable, Unavailable."""
         import pyarrow as pa
 
         try:
@@ -152,9 +154,10 @@ class FeatureStore:
         return _chosen(pa.Table.from_batches(batches), names)
 
     def count(self, sealed: Sequence[str], key: str, schema: Schema) -> int:
-        """How many examples of the batch `sealed` in these objects have features; ids and features alone are read.
+        """Count the examples of the batch `sealed` in these objects that have features; reads ids and features alone.
 
-        Raises InvalidTable, InvalidRows (whatever is wrong with the columns of `schema`), Unavailable."""
+        Raises InvalidTable, InvalidRows (errors in the columns of `schema`), Unavailable.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -169,9 +172,10 @@ class FeatureStore:
         return found
 
     def met(self, labels: SealedLabels, key: str, schema: Schema) -> Iterator[tuple[pa.Array, IntArray, IntArray]]:
-        """(ids, codes int64[m, p], label positions int64[m]) of the examples with features, in the order of ids.
+        """Yield (ids, codes int64[m, p], label positions int64[m]) of the examples with features, in the order of ids.
 
-        Raises InvalidTable, InvalidRows, Unavailable."""
+        Raises InvalidTable, InvalidRows, Unavailable.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -188,7 +192,7 @@ class FeatureStore:
 
 
 def _chosen(table: pa.Table, names: Sequence[str]) -> pa.Table:
-    """The ids and the columns `names`. Raises InvalidTable."""
+    """Select the ids and the columns `names`. Raises InvalidTable."""
     # the ids are no feature, whatever a predictor calls its features
     times = Counter(table.column_names)
     missing = [name for name in names if name == ID or times[name] != 1]
@@ -202,7 +206,8 @@ def _chosen(table: pa.Table, names: Sequence[str]) -> pa.Table:
 
 
 def _plain_table(table: pa.Table, id_column: str) -> pa.Table:
-    """Ids in their one spelling first, then numbers and texts. Raises InvalidTable, InvalidRows, InvalidFile."""
+    """Normalise a table: ids in their one spelling first, then numbers and texts. Raises InvalidTable, InvalidRows,
+    InvalidFile."""
     import pyarrow as pa
 
     if table.column_names.count(id_column) != 1:

@@ -1,7 +1,7 @@
-"""Linear models: private weights of the owner's features, trained once through a batch by chosen minibatches.
+"""Linear models: private weights of the owner's features, trained in one pass over a batch by chosen minibatches.
 
 Numbers become −1 … 1 of their public range, categories a number per listed value, the label −1 … 1 of its domain, so
-that what an example contributes is a function of that example and of public things.
+that an example's contribution depends on that example and public values alone.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from labels_party.work.kind import Job
 
 SOURCE = "Cohen, Lyu, Nelson, Sarlós & Stemmer 2023, Reorder-Slice-Compute: adaptive example selection"
 UNIFORM = RULES[0]
-CHOOSING = 3  # by default a rule that chooses takes one in so many examples
-DEFAULT_STEPS = 100  # and fewer where a minibatch of so many steps would have less than ENOUGH examples·ε
+CHOOSING = 3  # by default a choosing rule takes one in so many examples
+DEFAULT_STEPS = 100  # and fewer if a minibatch of so many steps would have less than ENOUGH examples·ε
 ENOUGH = 150
-NOISY_SHARE = 0.3  # of ε, what a step gets where slices are noisy; about
+NOISY_SHARE = 0.3  # share of ε for a step with noisy slices, about
 RATES = {UNIFORM: "1"}
 
 
 def _sizes(wish: Wish[LinearModel], n: int) -> tuple[int, int]:
-    """(steps, examples of a minibatch); all examples are used in uniform order, some where a rule chooses."""
+    """Return (steps, examples of a minibatch); all examples are used in uniform order, some if a rule chooses."""
     linear_model = wish.asked
     usable = n if linear_model.rule == UNIFORM else max(1, n // CHOOSING)
     if linear_model.steps is not None:
         return linear_model.steps, linear_model.minibatch or max(1, usable // linear_model.steps)
-    steps = usable * float(wish.epsilon) / ENOUGH  # where every step has all of ε
+    steps = usable * float(wish.epsilon) / ENOUGH  # if every step has all of ε
     if linear_model.rule != UNIFORM:
         steps = steps * NOISY_SHARE if wish.delta_atto else math.sqrt(steps)
     if linear_model.minibatch is not None:
@@ -57,7 +57,7 @@ def _sizes(wish: Wish[LinearModel], n: int) -> tuple[int, int]:
 
 
 def _rate(asked: LinearModel) -> Fraction:
-    """By default by the rule: hard examples make large steps."""
+    """Return the learning rate; the default depends on the rule: hard examples make large steps."""
     try:
         return Fraction(number_text(real_of(RATES.get(asked.rule, "0.25") if asked.rate is None else asked.rate)))
     except ValueError:
@@ -69,7 +69,7 @@ def _facts(plan: TrainingPlan) -> LinearModelFacts:
 
 
 class LinearModelKind(FeatureKind[LinearModel]):
-    """One pass over the sealed labels and the features, paid by ε_randomize and δ of the answer."""
+    """Kind with one pass over the sealed labels and the features, paid by ε_randomize and δ of the answer."""
 
     name = LINEAR_MODEL
     schema = LinearModel
@@ -85,7 +85,7 @@ class LinearModelKind(FeatureKind[LinearModel]):
 
     @classmethod
     def planned(cls, wish: Wish[LinearModel], domain: Domain, n: int) -> Planned:
-        """Raises InvalidInput (too few examples), InvalidEpsilon."""
+        """Plan the training. Raises InvalidInput (too few examples), InvalidEpsilon."""
         if domain.k < 2:
             raise InvalidInput("A label domain of one value leaves nothing to learn.")
         linear_model, rate = wish.asked, _rate(wish.asked)
@@ -120,7 +120,7 @@ class LinearModelKind(FeatureKind[LinearModel]):
         return Planned(linear_model_cost(parameters).split(), parameters, _facts(training_plan))
 
     def compute(self, job: Job) -> Computed:
-        """Raises Unavailable, RandomnessUnavailable."""
+        """Train. Raises Unavailable, RandomnessUnavailable."""
         given, domain = job.work.plan, job.population.domain
         schema = Schema.from_json(given["features"], given["levels"])
         plan = TrainingPlan(

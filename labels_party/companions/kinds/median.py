@@ -1,7 +1,7 @@
 """Medians: a value of the label domain with about a third of a batch's labels on either side, or more.
 
-By ranks (the exponential mechanism, pure ε) or by slices (Reorder–Slice–Compute, ε and δ). Everything that can be told
-from n, the domain, ε and δ is told before anything is charged; that a median by slices found nothing is an answer.
+By ranks (the exponential mechanism, pure ε) or by slices (Reorder–Slice–Compute, ε and δ). Every refusal that n, the
+domain, ε and δ allow comes before a charge. A median by slices without a result is an answer.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SOURCES = {
 
 @dataclass(frozen=True)
 class MedianWish:
-    """What is asked for, checked; all of it public."""
+    """Checked request; all of it public."""
 
     epsilon: Epsilon
     delta_atto: int
@@ -46,7 +46,7 @@ class MedianWish:
 
     @classmethod
     def parse(cls, asked: Median) -> MedianWish:
-        """`auto`: slices where a δ is given, ranks where none is. Raises InvalidEpsilon."""
+        """Parse a request. `auto`: slices with a δ, ranks without one. Raises InvalidEpsilon."""
         epsilon, atto = Epsilon.parse(asked.epsilon, positive=True), parse_delta(asked.delta)
         if epsilon < LEAST_EPSILON or epsilon > Epsilon.parse(64):
             raise InvalidEpsilon(f"A median needs an ε between {LEAST_EPSILON} and 64.")
@@ -56,7 +56,7 @@ class MedianWish:
         return cls(epsilon, atto, method, asked.additional_release)
 
     def split(self, n: int, k: int) -> EpsilonSplit:
-        """What the batch is charged. Raises InvalidEpsilon, InvalidInput (too few labels for this ε and δ)."""
+        """Compute the batch's charge. Raises InvalidEpsilon, InvalidInput (too few labels for this ε and δ)."""
         if self.method == RANKS:
             plan_quantiles(["0.5"], self.epsilon, n, k, method=EACH)
             return EpsilonSplit(ZERO, ZERO, self.epsilon)
@@ -77,7 +77,7 @@ def slices_plan(n: int, k: int, epsilon: Epsilon, delta_atto: int) -> MedianPlan
 
 
 class MedianKind(AnswerKind[MedianWish], SchemaKind[Median, MedianWish]):
-    """One pass over the sealed labels, paid by ε_randomize and δ of the answer."""
+    """Kind with one pass over the sealed labels, paid by ε_randomize and δ of the answer."""
 
     name = MEDIAN
     adjacency = REPLACE_ONE
@@ -93,7 +93,7 @@ class MedianKind(AnswerKind[MedianWish], SchemaKind[Median, MedianWish]):
         return self.asked(split, {"method": wish.method}, additional_release=wish.additional_release)
 
     def compute(self, job: Job) -> Computed:
-        """Raises RandomnessUnavailable, EpsilonNotProved."""
+        """Draw the median. Raises RandomnessUnavailable, EpsilonNotProved."""
         method, domain, epsilon = job.work.plan["method"], job.population.domain, job.work.split.randomize
         found, facts = METHOD[method](job, domain.k, epsilon)
         median = None if found is None else format(domain.value(found), "f")

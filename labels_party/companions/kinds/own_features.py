@@ -1,8 +1,8 @@
-"""Answers made of a sealed batch and of the labels party's own features of its examples.
+"""Answers computed from a sealed batch and the labels party's own features of its examples.
 
-The whole example is protected, its label and its features. What is public: the ids, which of them have features, and
-the declared ranges and values of features. Only the owner asks. Everything that n, ε and δ can tell is told before a
-charge, and a table of features stays in its place until the answers that were charged for it are computed.
+The whole example is protected, its label and its features. Public are the ids, which of them have features, and the
+declared ranges and values of features. Only the owner may request one. Every refusal that n, ε and δ allow comes before
+a charge, and a table of features is not replaced until the answers charged for it are computed.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Planned:
-    """What an answer would be charged, exactly, and its public parameters, which settle everything but the draw.
+    """Exact charge of an answer and its public parameters, which fix everything but the draw.
 
-    `facts`: those of the mechanism in the signed document, such as the bound that is charged.
+    `facts`: those of the mechanism in the signed document, such as the charged bound.
     """
 
     split: EpsilonSplit
@@ -54,7 +54,7 @@ S = TypeVar("S", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Wish(Generic[S]):
-    """What is asked for, checked as far as it can be without the batch; all of it public."""
+    """Request, checked as far as possible without the batch; all of it public."""
 
     asked: S
     epsilon: Epsilon
@@ -63,11 +63,11 @@ class Wish(Generic[S]):
 
     @property
     def cost(self) -> Cost:
-        """The most that it may be charged."""
+        """Largest possible charge."""
         return Cost(self.epsilon.fraction, Fraction(self.delta_atto, ATTO))
 
     def session(self, n: int, found: Plan, noise: SliceNoise | None, slack: Fraction) -> dict[str, Any]:
-        """Parameters of an answer from n examples that says how its steps add up."""
+        """Return parameters of an answer from n examples that says how its steps compose."""
         return {
             "features": self.schema.as_json(),
             "examples": n,
@@ -80,7 +80,7 @@ class Wish(Generic[S]):
 
 
 class FeatureKind(AnswerKind[Wish[S]], PreviewedKind[S, Wish[S]]):
-    """An answer made of the table of features; its schema has members `epsilon`, `delta` and `features`."""
+    """Answer computed from the table of features; its schema has members `epsilon`, `delta` and `features`."""
 
     adjacency = WHOLE_EXAMPLE
 
@@ -95,24 +95,24 @@ class FeatureKind(AnswerKind[Wish[S]], PreviewedKind[S, Wish[S]]):
     @classmethod
     @abstractmethod
     def levels(cls, asked: S) -> int:
-        """Into how many places the range of a number is divided."""
+        """Return the number of levels of a number's range."""
 
     @classmethod
     @abstractmethod
     def planned(cls, wish: Wish[S], domain: Domain, n: int) -> Planned:
-        """For n examples with features. Raises InvalidInput, InvalidEpsilon."""
+        """Plan an answer for n examples with features. Raises InvalidInput, InvalidEpsilon."""
 
     @classmethod
     def wish(cls, _population: Population, body: S) -> Wish[S]:
-        """Raises InvalidEpsilon, InvalidInput."""
+        """Parse a request. Raises InvalidEpsilon, InvalidInput."""
         given: Any = body
         total = parse_total(given.epsilon, given.delta, cls.name.replace("-", " "))
         features = [feature.model_dump() for feature in given.features]
         return Wish(body, *total, Schema.from_json(features, cls.levels(body)))
 
     def plan(self, batch: Batch, population: Population, wish: Wish[S]) -> PlannedWork:
-        """Raises as `planned`, Conflict (no features), InvalidTable, InvalidRows (what is wrong with the features),
-        Unavailable."""
+        """Plan the work. Raises as `planned`, Conflict (no features), InvalidTable, InvalidRows (errors in the
+        features), Unavailable."""
         planned, features = self._planned(batch, population, wish)
         asked: Any = wish.asked
         additional = asked.additional_release
@@ -143,7 +143,7 @@ class FeatureKind(AnswerKind[Wish[S]], PreviewedKind[S, Wish[S]]):
 
 
 def parse_total(epsilon: str | int | float, delta: str | int | float, what: str) -> tuple[Epsilon, int]:
-    """(ε, atto-δ) of a whole answer. Raises InvalidEpsilon."""
+    """Parse (ε, atto-δ) of a whole answer. Raises InvalidEpsilon."""
     asked, atto = Epsilon.parse(epsilon, positive=True), parse_delta(delta)
     if asked < LEAST_EPSILON or asked > LARGEST_EPSILON:
         raise InvalidEpsilon(f"A {what} needs an ε between {LEAST_EPSILON} and {LARGEST_EPSILON}.")
@@ -153,12 +153,12 @@ def parse_total(epsilon: str | int | float, delta: str | int | float, what: str)
 
 
 def noise_of(given: dict[str, Any]) -> tuple[SliceNoise | None, Fraction]:
-    """(the noise of slices, the δ of the bound) of such parameters."""
+    """Return (the noise of slices, the δ of the bound) of such parameters."""
     return SliceNoise(given["slice_noise"]) if given["slice_noise"] else None, Fraction(given["delta_of_bound"])
 
 
 def check_paid(cost: Cost, job: Job) -> None:
-    """Fails an answer, before a label is read, whose plan costs more than was charged for it. Raises
+    """Fail an answer, before a label is read, if its plan costs more than was charged for it. Raises
     EpsilonNotProved."""
     needed = cost.split()
     if needed.total > job.work.split.total or needed.delta_atto > job.work.split.delta_atto:
@@ -166,9 +166,10 @@ def check_paid(cost: Cost, job: Job) -> None:
 
 
 def examples(features: FeatureStore, job: Job, schema: Schema) -> tuple[IntArray, IntArray]:
-    """(codes int64[n, p], label positions int64[n]) of the examples with features, in the order of ids.
+    """Return (codes int64[n, p], label positions int64[n]) of the examples with features, in the order of ids.
 
-    Raises Unavailable."""
+    Raises Unavailable.
+    """
     met = list(features.met(job.labels, job.work.features, schema))
     codes = [np.zeros((0, len(schema.features)), np.int64), *(codes for _, codes, _ in met)]
     return np.concatenate(codes), np.concatenate([np.zeros(0, np.int64), *(positions for _, _, positions in met)])

@@ -1,15 +1,15 @@
 """Calibrations: scores of a batch's examples in, a private monotone map from score, or from two scores, to label out.
 
-Who may cause a charge. The ledger is the owner's, so an audience asks for a calibration only within an allowance that
-the owner has set for the batch (`allowances`), and the owner may ask at any time. Whoever asks, the whole batch is
-charged, whatever the scores are: which examples they are of tells nothing about labels, but the map may depend on any.
+Who may cause a charge. The ledger is the owner's, so an audience may request a calibration only within an allowance
+that the owner has set for the batch (`allowances`), and the owner may at any time. Every request charges the whole
+batch, whatever the scores are: which examples they are of says nothing about labels, but the map may depend on any.
 
 Ids. Examples of the batch without a score are left out of the fit, and so are scores of ids that are not in the batch.
 The owner is refused the latter by row, before anything is charged. An audience is not, and no answer says how many of
-its ids were met: a free refusal would let it ask id by id what other audiences sent (invariant no-oracle). Nor does a
-map: cuts and cells lie where the scores that were sent put them, met or not, and means are rounded to a public lattice.
-What it says of ids is what labels say, with noise. Whether its ids are those of the batch an audience can see by
-sending its list of examples again. Membership is a matter of ids, never of labels.
+its ids matched: a free refusal would let it ask id by id what other audiences sent (invariant no-oracle). Nor does a
+map: cuts and cells depend on all uploaded scores, matched or not, and means are rounded to a public lattice. It depends
+on ids only through labels, with noise. An audience can see whether its ids are those of the batch by sending its list
+of examples again. Membership is a matter of ids, never of labels.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ NUMBERS = ("scores", "scores_2")  # parameters that say how scores are numbered,
 
 @dataclass(frozen=True)
 class CalibrationWish:
-    """What is asked for, checked; all of it public."""
+    """Checked request; all of it public."""
 
     epsilon: Epsilon
     loss: str
@@ -61,14 +61,14 @@ class CalibrationWish:
 
     @classmethod
     def parse(cls, asked: Calibration) -> CalibrationWish:
-        """`auto` is the shape for as many scores as are numbered.
+        """Parse a request. `auto` is the shape for as many scores as are numbered.
 
         Raises InvalidEpsilon, InvalidLoss, InvalidMechanism, InvalidInput (shape, options, numbers of scores).
         """
         epsilon, loss, two = Epsilon.parse(asked.epsilon, positive=True), asked.loss, asked.scores_2 is not None
         if loss not in LOSSES:
             raise InvalidLoss(f"The loss of a calibration is {' or '.join(LOSSES)}.")
-        shape = BINS if asked.shape == AUTO else asked.shape  # it errs least where nothing is known of the map
+        shape = BINS if asked.shape == AUTO else asked.shape  # the smallest error if nothing is known of the map
         options = parse_options(shape, asked.options)
         if two and 2 not in FORMS[shape].scores:
             raise InvalidInput(
@@ -91,12 +91,13 @@ class CalibrationWish:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Of the upload, in our names."""
+        """Fields of the upload, in our names."""
         return (ID, SCORE, SCORE_2)[: 1 + len(self.grids)]
 
 
 def _terms(domain: Domain, epsilon: Epsilon, parameters: Mapping[str, Any], n: int, scores: Scores) -> Terms:
-    """The terms of a fit for a batch of n examples: the same at the request, which they may refuse, and at the fit."""
+    """Build the terms of a fit for a batch of n examples: the same at the request, which they may refuse, and at the
+    fit."""
     sizes = [ScoreGrid.parse(parameters[name]).size for name in NUMBERS if parameters[name] is not None]
     options = parameters["options"]
     n, distinct = min(n, scores.sent), min(n, scores.distinct)
@@ -107,7 +108,7 @@ def _terms(domain: Domain, epsilon: Epsilon, parameters: Mapping[str, Any], n: i
 
 @dataclass(frozen=True)
 class Scored:
-    """A calibration of `scores`. `by_audience`: who asks for itself; None: the owner."""
+    """Calibration request for `scores`. `by_audience`: the audience that asks for itself; None: the owner."""
 
     asked: CalibrationWish
     scores: Scores
@@ -115,7 +116,7 @@ class Scored:
 
 
 class CalibrationKind(AnswerKind[Scored]):
-    """One pass over the sealed labels, paid by ε_randomize of the answer; then the fit, which is ε-DP in them."""
+    """Kind with one pass over the sealed labels, paid by ε_randomize of the answer; the fit is ε-DP in them."""
 
     name = CALIBRATION
     adjacency = REPLACE_ONE
@@ -129,7 +130,7 @@ class CalibrationKind(AnswerKind[Scored]):
     def made(cls, parts: Parts) -> Self:
         return cls(parts.key, parts.works, parts.vault, parts.secrets)
 
-    # --- asking -------------------------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------------------
 
     def scored(
         self,
@@ -138,7 +139,7 @@ class CalibrationKind(AnswerKind[Scored]):
         chunks: Callable[[tuple[str, ...]], Chunks],
         by_audience: str | None = None,
     ) -> Scored:
-        """Take the scores of an upload in. Raises as `Works.allowed` and `Scores.read`; nothing is charged."""
+        """Read the scores of an upload. Raises as `Works.allowed` and `Scores.read`; nothing is charged."""
         asks = (batch_id, self.name, by_audience)
         _, population = self.database.read("calibration.look", lambda c: self.works.allowed(c, *asks))
         fields = wish.fields
@@ -150,7 +151,8 @@ class CalibrationKind(AnswerKind[Scored]):
         return wish.by_audience
 
     def plan(self, batch: Batch, population: Population, wish: Scored) -> PlannedWork:
-        """Raises as the plan of a shape, and to the owner InvalidRows (ids that are not in the batch)."""
+        """Plan the work. Raises as the plan of a shape, and to the owner InvalidRows (ids that are not in the
+        batch)."""
         calibration_wish, scores, audience = wish.asked, wish.scores, wish.by_audience
         assert batch.n is not None
         require_order(population.domain, "A calibration")
@@ -171,10 +173,10 @@ class CalibrationKind(AnswerKind[Scored]):
             inputs_mac=scores.mac(self.secrets),
         )
 
-    # --- computing ----------------------------------------------------------------------------------------
+    # --- computation --------------------------------------------------------------------------------------
 
     def compute(self, job: Job) -> Computed:
-        """Raises Unavailable where the inputs cannot be read, RandomnessUnavailable."""
+        """Compute the map. Raises Unavailable if the inputs cannot be read, RandomnessUnavailable."""
         assert job.inputs is not None
         parameters, domain = job.work.plan, job.population.domain
         scores = Scores.load(job.inputs)
@@ -190,8 +192,8 @@ class CalibrationKind(AnswerKind[Scored]):
         )
 
     def _met(self, job: Job, scores: Scores) -> tuple[Any, Any]:
-        """(numbers int64[m], or int64[2, m] of two scores; label positions int64[m]) of the examples that have a score,
-        in the order of ids."""
+        """Join (numbers int64[m], or int64[2, m] of two scores; label positions int64[m]) of the examples that have a
+        score, in the order of ids."""
         key = digest_key(self.secrets, job.population.label)
         numbers: list[Any] = [scores.numbers[:, :0]]
         labels: list[Any] = [np.zeros(0, np.int64)]

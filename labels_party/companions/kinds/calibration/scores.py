@@ -1,7 +1,7 @@
-"""Scores on their way in, from whoever has a model: ids as keyed digests, scores as numbers of a public grid each.
+"""Intake of scores from the owner of a model: ids as keyed digests, scores as numbers of a public grid each.
 
-Scores are public numbers; they say nothing of labels. They are kept as the inputs of one answer and deleted with its
-end. Every refusal here is decided by the upload alone, but for the owner, who is also told which ids are unknown.
+Scores are public numbers; they carry no information on labels. They are stored as the inputs of one answer and deleted
+with its end. Every refusal here depends on the upload alone, except that the owner also learns which ids are unknown.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Scores:
-    """Numbers int64[s, m] of the s scores of m ids, in the order of the run of the ids' digests; `rows` int64[m]: of
-    the upload."""
+    """Numbers int64[s, m] of the s scores of m ids, in the order of the ids' digests; `rows` int64[m] are those of the
+    upload."""
 
     run: Run
     numbers: IntArray
@@ -46,10 +46,10 @@ class Scores:
     def read(
         cls, chunks: Chunks, label: str, secrets_: Secrets, grids: Sequence[ScoreGrid], fields: Sequence[str]
     ) -> Scores:
-        """All rows or none; `fields`: that of ids, and one for each of the grids.
+        """Read all rows or none; `fields`: that of ids, and one for each of the grids.
 
         Raises InvalidRows (no finite number, a bad id), DuplicateId, InvalidFile (no row), TooLarge, InvalidInput (most
-        lie outside of the numbers they should have).
+        lie outside the expected range).
         """
         key, findings = digest_key(secrets_, label), Findings()
         outside = [0] * len(grids)
@@ -102,18 +102,18 @@ class Scores:
 
     @property
     def distinct(self) -> int:
-        """How many first scores differ."""
+        """Count the distinct first scores."""
         return int(np.unique(self.numbers[0]).size)
 
     def refuse_unknown(self, known: npt.NDArray[np.bool_]) -> None:
-        """For the owner alone: raises InvalidRows where an id of the upload is no example of the batch."""
+        """Raise InvalidRows, for the owner alone, if an id of the upload is no example of the batch."""
         if not known.all():
             findings = Findings()
             findings.add_rows(self.rows[~known], self.id_field, NO_EXAMPLE)
             raise findings.error()
 
     def mac(self, secrets_: Secrets) -> str:
-        """Whether two uploads are the same, comparable by this party only."""
+        """Compute a keyed digest that shows whether two uploads are the same, comparable by this party only."""
         numbers = np.ascontiguousarray(self.numbers, "<i8").view(np.uint8).data
         return secrets_.mac("scores", *run_parts(self.run), numbers)
 
@@ -136,6 +136,6 @@ class Scores:
 
     @classmethod
     def load(cls, folder: Path) -> Scores:
-        """What `save` wrote; the rows of the upload are not kept. Raises OSError."""
+        """Load the output of `save`, without the rows of the upload. Raises OSError."""
         low, high, numbers = (np.load(folder / f"{n}.npy", allow_pickle=False) for n in ("low", "high", "numbers"))
         return cls((low, high), numbers.reshape(-1, len(low)), np.arange(len(low)))

@@ -57,11 +57,11 @@ BINS_SOURCE = "Zadrozny & Elkan 2001 (bins), with noisy sums (Dwork, McSherry, N
 
 @dataclass(frozen=True)
 class Terms:
-    """What a fit is before it sees a label: public, and known to whoever asks.
+    """Terms of a fit before it reads a label: public, and known to the asker.
 
-    `n` counts the scores that were sent and `distinct` those of them that differ, both at most the batch: what a shape
-    makes of the size of the data is made of them, and where cuts and cells may lie of `sent` int64[s], the first scores
-    that were sent: no map says which ids were met, or how many. `cells`, of bins and grids: along each score.
+    `n` counts the uploaded scores and `distinct` the different ones, both at most the batch. A shape derives its sizes
+    from them, and the places of cuts and cells from `sent` int64[s], the first scores uploaded: no map says which ids
+    matched, or how many. `cells`, of bins and grids: along each score.
     """
 
     domain: Domain
@@ -80,10 +80,13 @@ Axes = Callable[[Options, IntArray, Sequence[int], int, Epsilon, str], tuple[Cel
 
 @dataclass(frozen=True)
 class ShapeEntry:
-    """`plan` says what a reader should know of the fit, and refuses, before anything is charged, all that `fit` could
-    refuse. `fit` gets x int[m] below `x_size` (of two scores int[2, m]) and label positions int[m], m ≥ 0, and is ε-DP
-    in the labels. `axes`: the cells along each score, from options, public numbers int64[scores, m] with m ≥ 1, of how
-    many there can be of each, n, ε and the loss."""
+    """Entry of a shape.
+
+    `plan` returns facts for a reader, and refuses, before anything is charged, all that `fit` could refuse. `fit` gets
+    x int[m] below `x_size` (of two scores int[2, m]) and label positions int[m], m ≥ 0, and is ε-DP in the labels.
+    `axes`: the cells along each score, from options, public numbers int64[scores, m] with m ≥ 1, the count of possible
+    numbers of each, n, ε and the loss.
+    """
 
     form: ShapeForm
     plan: Callable[[Terms], Facts]
@@ -93,7 +96,7 @@ class ShapeEntry:
 
 
 def fitted(shape: str, terms: Terms, x: IntArray, labels: IntArray) -> tuple[MonotoneMap | MonotoneGrid, Facts]:
-    """The private map of a shape, and the plan's facts; likewise where no example was met."""
+    """Fit the private map of a shape; returns the plan's facts too. Also works if no example matched."""
     entry = SHAPES[shape]
     facts = entry.plan(terms)
     return entry.fit(terms, x, labels), facts
@@ -201,7 +204,7 @@ SHAPES: dict[str, ShapeEntry] = {
 
 
 def _plain(text: str) -> str:
-    """A decimal in the one spelling that signed documents have. Raises InvalidInput."""
+    """Return a decimal in the one spelling of signed documents. Raises InvalidInput."""
     try:
         short = text.isascii() and len(text) <= MAX_DIGITS
         plain = format(Decimal(text).normalize(Context(prec=MAX_DIGITS)), "f") if short else ""
@@ -213,7 +216,7 @@ def _plain(text: str) -> str:
 
 
 def parse_options(shape: str, options: Mapping[str, Any]) -> dict[str, int | str]:
-    """The options of a shape, whole numbers but for decimals, which stay text; `plan` says whether they are in range.
+    """Parse the options of a shape: whole numbers, except decimals, which stay text; `plan` checks their ranges.
 
     Raises InvalidInput, InvalidMechanism (the cells of a grid).
     """

@@ -1,4 +1,4 @@
-"""From what an owner asks of a predictor to its plan: defaults of n and ε alone, refusals before a label is read."""
+"""From an owner's request for a predictor to its plan: defaults of n and ε alone, refusals before a label is read."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ from labels_party.companions.kinds.prediction.methods import (
 )
 from labels_party.companions.mechanisms.private_prediction import average, stable, votes, walk
 
-ALPHA = Fraction(1, 20)  # the error that the default for voting parts aims at
-NOISE = Fraction(1, 100)  # the share of the range that the noise of an average is by default, where n allows it
-PER_PART = 25  # examples of a part by default, at least: a model of fewer knows next to nothing
+ALPHA = Fraction(1, 20)  # the error at which the default number of voting parts aims
+NOISE = Fraction(1, 100)  # the default noise of an average as a share of the range, if n allows it
+PER_PART = 25  # default minimum of examples in a part: a model of fewer is nearly useless
 
 
 def make_plan(asked: Predictor, domain: Domain, n: int) -> PredictorPlan:
-    """The plan for n examples with features. Raises InvalidInput and its kinds: everything that could be refused is
-    refused here, before a label is read."""
+    """Make the plan for n examples with features.
+
+    Raises InvalidInput and its kinds: every refusal comes here, before a label is read.
+    """
     method = METHODS[asked.method]
     asked_epsilon, cap = of_query(asked), Epsilon.parse(asked.epsilon_cap, positive=True, name="the cap")
     if cap < asked_epsilon:
@@ -67,12 +69,12 @@ def make_plan(asked: Predictor, domain: Domain, n: int) -> PredictorPlan:
 
 
 def of_query(asked: Predictor) -> Epsilon:
-    """What a query costs. Raises InvalidEpsilon."""
+    """Return the cost of a query. Raises InvalidEpsilon."""
     return Epsilon.parse(asked.epsilon, positive=True)
 
 
 def schema_of(asked: Predictor) -> Schema:
-    """Raises InvalidInput."""
+    """Build the schema of the features. Raises InvalidInput."""
     return Schema.from_json([feature.model_dump() for feature in asked.features], levels_of(asked.method))
 
 

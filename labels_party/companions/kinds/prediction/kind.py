@@ -16,8 +16,10 @@ from labels_party.work.kind import AtOnceKind, ChargedWork, PlannedWork, SignedF
 
 @dataclass(frozen=True)
 class Query:
-    """What is asked of a predictor by its `codes`; `digest` is the keyed one that it goes by. `fact` is what the model
-    says, which nobody sees. `by_audience`: who asks; None: the owner."""
+    """Query of a predictor by its `codes`; `digest` is its keyed identifier.
+
+    `fact` is the model's output, which nobody sees. `by_audience`: who asks; None: the owner.
+    """
 
     predictor: Predictor
     codes: tuple[int, ...]
@@ -53,7 +55,7 @@ class PredictionKind(DocumentKind[Query], AtOnceKind[Query]):
         return self.document(paid, paid.population.audiences, computed)
 
     def seen(self, described: dict[str, Any], role: str, audience: str | None) -> dict[str, Any]:
-        """What was asked of a predictor is for who asked, and for the owner."""
+        """Filter a query's members by reader: the asker and the owner may see it."""
         if role == "features":
             return described | {"audiences": [audience]}
         if role == "auditor":

@@ -1,4 +1,4 @@
-"""The ways to answer: what each needs, learns, computes for a query and draws. Plans are pure and know no label."""
+"""The ways to answer: each method's needs, learning, evaluation and draw. Plans are pure and read no label."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SOURCE = "Dwork & Feldman 2018, {}"
 
 @dataclass(frozen=True)
 class PredictorPlan:
-    """Everything public about a predictor. `cap` is the most ε that its queries may spend together."""
+    """Public parameters of a predictor. `cap` is the most ε that its queries may spend together."""
 
     method: str
     epsilon: Epsilon
@@ -83,15 +83,18 @@ class PredictorPlan:
 
     @property
     def queries(self) -> int:
-        """How many the cap pays for."""
+        """Number of queries that the cap pays for."""
         return self.cap.nano // self.epsilon.nano
 
 
 @dataclass(frozen=True)
 class Method:
-    """`learn`: from coordinates or codes, labels and parts to arrays of fixed shapes. `evaluate`: to a whole number,
-    which is no answer yet: it depends on raw labels. `draw`: to another one, ε-DP. `ends`: what it may be at most, and
-    the values that 0 and that stand for."""
+    """Method of answering.
+
+    `learn` maps coordinates or codes, labels and parts to arrays of fixed shapes. `evaluate` returns a whole number,
+    which is not an answer yet: it depends on raw labels. `draw` maps it to another one, ε-DP. `ends`: its maximum, and
+    the values of 0 and of that maximum.
+    """
 
     name: str
     classifies: bool
@@ -111,7 +114,7 @@ def levels_of(method: str) -> int:
 
 
 def value_of(plan: PredictorPlan, domain: Domain, drawn: int) -> str:
-    """What a draw says: 0 or 1, a probability, or a value between the ends of the domain; a decimal."""
+    """Return the value of a draw: 0 or 1, a probability, or a value between the ends of the domain; a decimal."""
     method = METHODS[plan.method]
     share = Fraction(drawn, method.top(plan))
     if method.classifies:
@@ -121,7 +124,8 @@ def value_of(plan: PredictorPlan, domain: Domain, drawn: int) -> str:
 
 
 def threshold_position(domain: Domain, threshold: str) -> int:
-    """The first position whose value is at least the threshold. Raises InvalidInput for one that tells nothing."""
+    """Find the first position whose value is at least the threshold. Raises InvalidInput for a threshold that all or no
+    labels reach."""
     try:
         at = int(domain.values.searchsorted(real_of(threshold), side="left"))
     except ValueError:
@@ -132,7 +136,7 @@ def threshold_position(domain: Domain, threshold: str) -> int:
 
 
 def shares(domain: Domain, positions: IntArray) -> IntArray:
-    """int64[n]: labels as 0 … GRID over the range of the domain."""
+    """Scale labels to 0 … GRID over the range of the domain: int64[n]."""
     low, high = float(domain.values[0]), float(domain.values[-1])
     share = (domain.values[positions] - low) / (high - low)
     return np.clip(np.rint(share * GRID), 0, GRID).astype(np.int64)
@@ -185,7 +189,7 @@ def _predictions(plan: PredictorPlan, arrays: Arrays, codes: IntArray) -> npt.ND
 
 
 def _ones(plan: PredictorPlan, _: Domain, arrays: Arrays, codes: IntArray) -> int:
-    # a comparison of floats, but within one part: whatever it says, one example changes one vote
+    # a float comparison, but within one part: for any result, one example changes one vote
     return int((_predictions(plan, arrays, codes) >= 0.5).sum())
 
 
@@ -207,7 +211,7 @@ def _regularisation(plan: PredictorPlan) -> Fraction:
 
 
 def centre_of(plan: PredictorPlan, domain: Domain) -> int:
-    """The public value that ridge regression shrinks to, as a share: the middle, unless the owner names one."""
+    """Return the public value that ridge regression shrinks to, as a share: the middle, unless the owner names one."""
     if plan.centre is None:
         return GRID // 2
     low, high = float(domain.values[0]), float(domain.values[-1])

@@ -1,8 +1,9 @@
-"""Predictors in the database: training → ready, or failed; retired once the labels they know are purged or erased.
+"""Predictors in the database: training → ready, or failed; retired once the labels they learned from are purged or
+erased.
 
 Making one charges nothing, since nothing of it leaves: every query is charged (`queries.py`). Until its owner retires
-it, a predictor stands on its batch as a release does, so that whatever else is charged to the batch is asked for as a
-charge on top.
+it, a predictor counts for its batch as a release does, so that every other charge to the batch must be requested as an
+additional one.
 """
 
 from __future__ import annotations
@@ -82,13 +83,13 @@ class Predictors:
         self.leases = leases
         self.features, self.states = features, StateStore(vault)
 
-    # --- making one ---------------------------------------------------------------------------------------
+    # --- creation -----------------------------------------------------------------------------------------
 
     def create(self, batch_id: str, asked: PredictorAsked, actor: str, call: IdempotentCall = NO_KEY) -> Reply:
-        """A predictor to be trained; returns (202, the predictor). Nothing is charged, and no label is read yet.
+        """Queue a predictor for training; returns (202, the predictor). Nothing is charged, and no label is read yet.
 
-        Raises Conflict (not sealed, no features), SecondPersonNeeded, AlreadyReleased, BudgetExceeded (one query would
-        not be paid for), InvalidInput and its kinds.
+        Raises Conflict (not sealed, no features), SecondPersonNeeded, AlreadyReleased, BudgetExceeded (not enough for
+        one query), InvalidInput and its kinds.
         """
 
         def look(connection: Connection) -> tuple[Reply | None, Batch, Population, list[str], str]:
@@ -145,7 +146,7 @@ class Predictors:
     # --- training -----------------------------------------------------------------------------------------
 
     def run_due(self, stopped: Callable[[], bool] = lambda: False) -> int:
-        """Train what waits; returns how many became ready. Raises at the end what may pass."""
+        """Train waiting predictors; returns how many became ready. Transient errors are raised at the end."""
         query = sa.select(predictors.c.id).where(predictors.c.state == TRAINING).order_by(predictors.c.created)
         failure: Exception | None = None
         done = 0
@@ -165,10 +166,10 @@ class Predictors:
         return done
 
     def train(self, predictor_id: str) -> bool:
-        """Learn from the sealed labels, and store what was learned where they lie. False if somebody else is at it, it
-        is done, or the labels changed meanwhile.
+        """Learn from the sealed labels, and store the state beside them.
 
-        The same work again has the same result: nothing is drawn. What is refused depends on features alone.
+        Returns False if another process is training it, it is done, or the labels changed meanwhile. The same work
+        again has the same result: nothing is drawn. Refusals depend on features alone.
         """
         with self.leases.hold(f"predictor {predictor_id}") as mine:
             if not mine:
@@ -211,7 +212,8 @@ class Predictors:
         return METHODS[plan.method].learn(plan, population.domain, x, y, parts)
 
     def _ready(self, connection: Connection, predictor: Predictor, sealed: list[str], key: str) -> bool:
-        """Whether what was learned counts: of labels that are neither purged nor rewritten for an erasure meanwhile."""
+        """Check whether the learned state is valid: its labels are neither purged nor rewritten for an erasure
+        meanwhile."""
         now = self.batches.segments(connection, predictor.batch, SEALED)
         batch, _ = self.batches.get(connection, predictor.batch)
         if [s.key for s in now] != sealed or batch.state != "sealed":
@@ -232,7 +234,7 @@ class Predictors:
         connection.execute(sa.update(t).where(t.c.id == predictor_id, t.c.state == TRAINING).values(**values))
 
     def retire(self, predictor_id: str, actor: str) -> dict[str, Any]:
-        """End a predictor: what it learned is deleted, its answers stay. Again: nothing more. Raises NotFound."""
+        """Retire a predictor: its state is deleted, its answers stay. Again: no effect. Raises NotFound."""
 
         def end(connection: Connection) -> dict[str, Any]:
             predictor = self.get(connection, predictor_id)
@@ -253,7 +255,7 @@ class Predictors:
     # --- reading ------------------------------------------------------------------------------------------
 
     def get(self, connection: Connection, predictor_id: str) -> Predictor:
-        # what is not printable is no id, and not every database takes it as a parameter
+        # an unprintable text is no id, and not every database takes it as a parameter
         query = sa.select(predictors).where(predictors.c.id == predictor_id)
         row = predictor_id.isprintable() and connection.execute(query).first()
         if not row:
@@ -263,7 +265,8 @@ class Predictors:
     def for_audience(
         self, connection: Connection, predictor_id: str, audience: str | None
     ) -> tuple[Predictor, Population]:
-        """A predictor and its population; `audience` None is the owner. Raises NotFound, also for somebody else's."""
+        """Return a predictor and its population; `audience` None is the owner. Raises NotFound, also for another
+        audience's."""
         predictor = self.get(connection, predictor_id)
         _, population = self.batches.get(connection, predictor.batch)
         if audience is not None and audience not in population.audiences:
@@ -271,7 +274,7 @@ class Predictors:
         return predictor, population
 
     def list(self, connection: Connection, audience: str | None, batch: str | None = None) -> list[dict[str, Any]]:
-        """Those of the audience's populations, or (None) all, the newest last."""
+        """List those of the audience's populations, or (None) all, the newest last."""
         query = sa.select(predictors).order_by(predictors.c.created, predictors.c.id)
         if batch is not None:
             query = query.where(predictors.c.batch == (batch if batch.isprintable() else ""))
@@ -284,19 +287,21 @@ class Predictors:
         return told
 
     def asked(self, connection: Connection, predictor: Predictor) -> int:
-        """How many queries the ledger has charged of its cap. One that only a receiver's record shows counts for every
-        predictor of the batch."""
+        """Count the queries that the ledger has charged of its cap.
+
+        One that only a receiver's record shows counts for every predictor of the batch.
+        """
         limits = (predictor.id, PREDICTION)
         nano = self.ledger.audit.charged_against(connection, predictor.batch, *limits)
         return -(-nano // predictor.plan.epsilon.nano)
 
     def answered(self, connection: Connection, predictor_id: str) -> int:
-        """How many different queries have an answer here."""
+        """Count the different queries that have an answer here."""
         query = sa.select(sa.func.count()).select_from(predictions).where(predictions.c.predictor == predictor_id)
         return int(connection.execute(query).scalar_one())
 
     def left(self, connection: Connection, predictor: Predictor, population: Population) -> int:
-        """How many new queries the cap, and what else was charged to the batch, still allow."""
+        """Count the new queries that the cap, and other charges to the batch, still allow."""
         if predictor.state != READY:
             return 0
         of_cap = predictor.plan.queries - self.asked(connection, predictor)
@@ -306,7 +311,7 @@ class Predictors:
     def describe(
         self, connection: Connection, predictor: Predictor, population: Population, *, owner: bool = True
     ) -> dict[str, Any]:
-        """What its owner sees, or (days only, and not who made it) who may ask it."""
+        """Describe it for its owner or, with days only and without its maker, for its audiences."""
         until = None if owner else 10
         by = with_names({"created_by": predictor.created_by if owner else None}, names_of(connection, api_keys))
         return (

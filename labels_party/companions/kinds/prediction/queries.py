@@ -1,13 +1,13 @@
 """A query: charged, drawn, stored and answered in one transaction, once for ever.
 
-What the model says is computed before, outside of transactions, and seen by nobody: without the charge there is no
-draw, and without the commit neither. If the transaction is run again, or its process dies, the draw that was thrown
-away was seen by nobody. An answer that was given is given again for its query, byte for byte, at no charge; a predictor
-that is trained anew is another predictor, with answers of its own.
+The model's output is computed before, outside of transactions, and seen by nobody: without the charge there is no draw,
+and without the commit neither takes effect. If the transaction is run again, or its process dies, nobody saw the
+discarded draw. An answered query gets the same answer again, byte for byte, at no charge; a predictor that is trained
+anew is another predictor, with answers of its own.
 
-An answer belongs to who asked: an audience, or the owner. Another audience is shown it once it asks an equal query,
-which is the same release and no further charge; until then nothing tells it of the query or the value. It is shown one
-only where a new query would be answered as well: else it could try all queries, and none of its guesses would cost.
+An answer belongs to its asker: an audience, or the owner. Another audience receives it once it asks an equal query,
+which is the same release and no further charge; until then nothing shows it the query or the value. It receives one
+only if a new query would be answered as well: else it could try all queries, and none of its guesses would cost.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ log = logging.getLogger("label_dp.predictors")
 
 @dataclass(frozen=True)
 class Answered:
-    """The signed envelope, and how many new queries are left."""
+    """Signed envelope, and the number of new queries left."""
 
     envelope: bytes
     answer: str
@@ -56,7 +56,7 @@ class Answered:
 
 @dataclass(frozen=True)
 class _Stored:
-    """An answer given before, and which audiences asked for it."""
+    """Earlier answer, and the audiences that asked for it."""
 
     answered: Answered
     audiences: tuple[str, ...]
@@ -67,8 +67,8 @@ class _Stored:
 
 @dataclass(frozen=True)
 class Outlook:
-    """Of queries in their order: how many `new` different ones there are, how many the predictor has `left`, and how
-    many of the `first` queries that pays for, those that were answered before being free."""
+    """Outlook of queries in their order: the number of distinct `new` ones, the number the predictor has `left`, and
+    how many of the `first` queries that pays for, repeated ones being free."""
 
     new: int
     left: int
@@ -76,7 +76,7 @@ class Outlook:
 
 
 class Queries:
-    """The service."""
+    """The service of queries."""
 
     def __init__(self, predictors: Predictors, works: Works, home: Home) -> None:
         self.predictors, self.works, self.home = predictors, works, home
@@ -86,7 +86,7 @@ class Queries:
         """Answer one query. `audience` None is the owner.
 
         Raises NotFound, InvalidInput, Conflict (not ready), BudgetExceeded (the cap, or the batch): nothing is charged.
-        Raises Unavailable where the answer may stand already; ask again.
+        Raises Unavailable if the answer may be stored already; ask again.
         """
 
         def look(connection: Connection) -> tuple[_Stored | None, int, Predictor, Population, tuple[int, ...]]:
@@ -104,7 +104,7 @@ class Queries:
                 self.database.write(
                     "prediction.share", lambda c: self._share(c, predictor, population, share, actor, audience)
                 )
-            self._note(predictor_id, asked)  # whoever drew it may have died before
+            self._note(predictor_id, asked)  # the process that drew it may have died before
             return stored.answered
         assert predictor.state_key is not None
         method, plan = METHODS[predictor.plan.method], predictor.plan
@@ -130,11 +130,10 @@ class Queries:
         return answered
 
     def outlook(self, predictor_id: str, given: Sequence[Mapping[str, Any]], audience: str | None = None) -> Outlook:
-        """What answering all of `given` would take as things stand; nothing is charged, and nothing is kept free for
-        them: whoever asks meanwhile is served first.
+        """Estimate the outcome of answering all of `given` now; nothing is charged or reserved, so other queries
+        meanwhile come first.
 
-        Raises NotFound, InvalidInput (a query), and Conflict or BudgetExceeded where new ones cannot be answered at
-        all.
+        Raises NotFound, InvalidInput (a query), and Conflict or BudgetExceeded if new ones cannot be answered at all.
         """
 
         def look(connection: Connection) -> Outlook:
@@ -143,7 +142,7 @@ class Queries:
             asked = sa.select(predictions.c.query).where(predictions.c.predictor == predictor_id)
             paid = set(connection.execute(asked).scalars())
             left = self.predictors.left(connection, predictor, population)
-            new: dict[str, int] = {}  # where each first comes
+            new: dict[str, int] = {}  # the first position of each
             for row, digest_ in enumerate(digests):
                 if digest_ not in paid:
                     new.setdefault(digest_, row)
@@ -155,7 +154,7 @@ class Queries:
         return self.database.read("prediction.outlook", look)
 
     def _check(self, connection: Connection, predictor: Predictor, population: Population) -> None:
-        """Whether a new query is paid for. Raises Conflict, BudgetExceeded."""
+        """Check whether a new query is paid for. Raises Conflict, BudgetExceeded."""
         if predictor.state != READY:
             why = "what it learned is deleted" if predictor.state == RETIRED else "it answers once it is ready"
             raise Conflict(f"Predictor '{predictor.id}' is {predictor.state}: {why}. Earlier answers stay.")
@@ -196,7 +195,7 @@ class Queries:
         actor: str,
         audience: str | None,
     ) -> None:
-        """Put on record that an audience asked what was answered before; nothing if it is on record."""
+        """Record that an audience asked an answered query; no effect if recorded."""
         t = work
         had = connection.execute(sa.select(t.c.audiences).where(t.c.id == answer_id)).scalar_one()
         if audience is None or audience in had:
@@ -207,7 +206,7 @@ class Queries:
         self.ledger.note(connection, ANSWER_SHARED, *about, actor, told, audiences=(audience,))
 
     def _answer(self, connection: Connection, population: Population, query: Query, actor: str) -> Answered:
-        """Charge, then draw, then store: all of it commits together, or nothing did."""
+        """Charge, then draw, then store: all of it commits together, or nothing does."""
         predictor = query.predictor
         found, signed_files = self.works.at_once(
             connection, self.works.immediate(PREDICTION), predictor.batch, query, actor
@@ -217,12 +216,15 @@ class Queries:
         return Answered(signed_files.envelope, found.id, self.predictors.left(connection, predictor, population))
 
     def _mac(self, predictor_id: str, codes: tuple[int, ...]) -> str:
-        """What a query goes by in tables and audit events: keyed, since queries are few enough to be guessed."""
+        """Compute a query's identifier in tables and audit events: keyed, since queries are few enough to be
+        guessed."""
         return self.predictors.secrets.mac("query", predictor_id.encode() + b"\0", canonical_bytes(list(codes)))
 
     def _note(self, predictor_id: str, asked: int) -> None:
-        """As many bytes in the predictor's file as it gave answers: an old copy of the database knows of fewer. Never
-        more than were committed, and before any of them is handed out."""
+        """Write as many bytes to the predictor's file as it gave answers: an old copy of the database has fewer.
+
+        Never more than were committed, and before any of them is returned.
+        """
         try:
             handle = os.open(self.home.predictors / predictor_id, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             try:
@@ -244,5 +246,5 @@ class Queries:
 
 @lru_cache(maxsize=1)
 def _loaded() -> int:
-    """A draw for nothing: the sampler takes a second to load, which no transaction should wait for."""
+    """Draw once without use: the sampler takes a second to load, which no transaction should wait for."""
     return laplace_noise(LaplaceNoise(1, Fraction(1)))
