@@ -1,4 +1,4 @@
-"""Services of the companions, put together from those of the core when they are asked for."""
+"""Services of the companions, built on demand from those of the core."""
 
 from __future__ import annotations
 
@@ -56,6 +56,6 @@ class Companions:
 
 
 def companions_of(services: Services) -> Companions:
-    """Those of `services`, by their type."""
+    """Return the companions of `services`, by their type."""
     assert isinstance(services.companions, Companions)
     return services.companions

@@ -1,7 +1,7 @@
-"""Rectangles: a private interval of every feature that tells examples with large labels from the others.
+"""Rectangles: a private interval of every feature that separates examples with large labels from the others.
 
-An example is positive where its label reaches a public threshold. Features become places of public ranges, 2^bits of
-each, so that coordinates lie on a public lattice; an example that misses one of its features counts as negative.
+An example is positive if its label reaches a public threshold. Features become places of public ranges, 2^bits of each,
+so that coordinates lie on a public lattice; an example with a missing feature counts as negative.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SOURCES = {
 
 
 def _base(method: str, bits: int) -> int:
-    """By ranks no domain is too large for the exponential mechanism."""
+    """Return the recursion's base; by ranks no domain is too large for the exponential mechanism."""
     return max(BASE, 1 << bits) if method == RANKS else BASE
 
 
@@ -41,7 +41,7 @@ def _facts(plan: RectanglePlan) -> RectangleFacts:
 
 
 class RectangleKind(FeatureKind[Rectangle]):
-    """One pass over the sealed labels and the features, paid by ε_randomize and δ of the answer."""
+    """Kind with one pass over the sealed labels and the features, paid by ε_randomize and δ of the answer."""
 
     name = RECTANGLE
     schema = Rectangle
@@ -52,7 +52,8 @@ class RectangleKind(FeatureKind[Rectangle]):
 
     @classmethod
     def planned(cls, wish: Wish[Rectangle], domain: Domain, n: int) -> Planned:
-        """Raises InvalidInput (too few examples, a threshold that tells nothing), InvalidEpsilon."""
+        """Plan the rectangle. Raises InvalidInput (too few examples, a threshold that all or no labels reach),
+        InvalidEpsilon."""
         rectangle, threshold = wish.asked, str(wish.asked.threshold)
         threshold_position(domain, threshold)
         base, axes = _base(rectangle.method, rectangle.bits), len(wish.schema.features)
@@ -77,7 +78,7 @@ class RectangleKind(FeatureKind[Rectangle]):
         return Planned(rectangle_cost(parameters).split(), parameters, _facts(rectangle_plan))
 
     def compute(self, job: Job) -> Computed:
-        """Raises Unavailable, RandomnessUnavailable."""
+        """Learn the rectangle. Raises Unavailable, RandomnessUnavailable."""
         given, domain = job.work.plan, job.population.domain
         schema = Schema.from_json(given["features"], given["levels"])
         bits = (given["levels"] + 1).bit_length() - 1

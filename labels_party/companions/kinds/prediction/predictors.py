@@ -338,11 +338,10 @@ def _from_row(row: sa.Row[Any]) -> Predictor:
     return Predictor(**{**row._mapping, "plan": PredictorPlan.from_json(row.plan)})
 
 
-# The learned state of a predictor, at rest: encrypted under the key of its batch, beside the sealed labels it was made
-# of.
+# The learned state of a predictor, at rest: encrypted under the key of its batch, beside the sealed labels.
 #
-# It is derived from raw labels, so it never leaves, lies where they lie, is protected as they are and is deleted with
-# them. How many bytes it has follows from public numbers alone: every array has a fixed shape and type.
+# It is derived from raw labels, so it never leaves, is stored and protected as they are and is deleted with them.
+# Its size in bytes follows from public numbers alone: every array has a fixed shape and type.
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 
@@ -351,14 +350,14 @@ class StateStore:
         self.vault = vault
 
     def put(self, key: str, arrays: Arrays) -> None:
-        """Durable when it returns. Raises Unavailable."""
+        """Store arrays, durable on return. Raises Unavailable."""
         buffer = io.BytesIO()
         plain: dict[str, Any] = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         np.savez(buffer, **plain)
         self.vault.put_bytes(key, buffer.getvalue())
 
     def get(self, key: str) -> dict[str, npt.NDArray[Any]]:
-        """Raises Unavailable: it is gone, or was damaged."""
+        """Load arrays. Raises Unavailable: the state is gone, or was damaged."""
         try:
             plain = self.vault.get_bytes(key)
         except (OSError, Unavailable):

@@ -29,7 +29,7 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """The elements of down-set number `upper` without those of `lower`, with values `low` … `high`."""
+    """Elements of down-set number `upper` without those of `lower`, with values `low` … `high`."""
 
     lower: int
     upper: int
@@ -53,21 +53,22 @@ def isotonic_poset(
     places: AnyInts | IntArray | None = None,
     source: Uint64Source | None = None,
 ) -> FloatArray:
-    """float64[m]: a monotone function on the m elements of a partial order, of small empirical loss; ε-DP in the labels
-    (replace-one; n, the order and the elements of the examples are public).
+    """Draw a monotone function on the m elements of a partial order, of small empirical loss: float64[m].
+
+    ε-DP in the labels (replace-one; n, the order and the elements of the examples are public).
 
     `elements` int[n] in 0 … m − 1, `y_positions` int[n]: positions of the labels in `domain`. `values`: about how many
-    equally spaced values the function may have (None: a public rule). `places`: elements; where they are given
-    there may be no example.
+    equally spaced values the function may have (None: a public rule). `places`: elements; with them there may be no
+    example.
 
-    An antichain of a region, the largest elements at which the function is low, is the same as the down-set below it:
+    An antichain of a region, the largest elements at which the function is low, is equivalent to the down-set below it:
     level t chooses one for each of its regions among all down-sets of the region, by the least loss of the monotone
     functions that are low on it and high elsewhere.
 
     Guarantee. ε-DP, as module `constrained` says: all these functions have values in the region's range
     (`LossGrid.sensitivity`), the regions of a level hold disjoint elements, hence disjoint examples, the shares of the
-    levels add up to ε, and the choice of a region of one element, by its value, takes what is left of it.
-    Expected excess loss O(log²V·range·log(down-sets)/ε) (Theorem 1; log(down-sets) ≤ width·log(m + 1)), at most
+    levels add up to ε, and the choice of a region of one element, by its value, takes the remainder of it. Expected
+    excess loss O(log²V·range·log(down-sets)/ε) (Theorem 1; log(down-sets) ≤ width·log(m + 1)), at most
     `poset_excess_bound`.
 
     Work O(V·N·width) for a level, N down-sets: a monotone function of values 0 … V − 1 is a chain of down-sets, and
@@ -112,8 +113,11 @@ def isotonic_poset(
 
 
 def region_scores(sets: DownSets, sequence: IntArray, losses: IntArray, region: Region) -> tuple[IntArray, IntArray]:
-    """int64[r]: the down-sets of the region by number, and the least loss of the monotone functions on the region that
-    have values up to its middle on each of them and values above it elsewhere."""
+    """Return the down-sets of the region by number, int64[r], and the least loss for each.
+
+    That is the least loss of the monotone functions on the region that have values up to its middle on the down-set and
+    values above it elsewhere.
+    """
     lower, upper = sets.members[region.lower], sets.members[region.upper]
     inside: BoolArray = (sets.members >= lower).all(axis=1) & (sets.members <= upper).all(axis=1)
     moves = []
@@ -136,24 +140,29 @@ def region_scores(sets: DownSets, sequence: IntArray, losses: IntArray, region: 
 def poset_grid(
     domain: Domain, poset: Poset, n: int, epsilon: Epsilon, loss: str | Loss, values: int | None = None
 ) -> LossGrid:
-    """The output values of `isotonic_poset`, from public facts. Raises InvalidInput, InvalidEpsilon, InvalidLoss,
-    InvalidMechanism: whatever is refused can be refused here, before labels are read or ε is charged."""
+    """Return the output values of `isotonic_poset`, from public facts.
+
+    Raises InvalidInput, InvalidEpsilon, InvalidLoss, InvalidMechanism: every refusal comes here, before labels are read
+    or ε is charged.
+    """
     if values is None:
         values = default_values(n, epsilon, poset.size, poset.down_set_count)
     if type(values) is not int or not 2 <= values <= 1 << MAX_LEVELS:
         raise InvalidMechanism(f"'values' is a whole number from 2 to {1 << MAX_LEVELS}.")
     grid = loss_grid(domain, loss, values)
     for share in shares(epsilon.fraction, levels_of(grid.size), poset.size):
-        rate_of(share, 1)  # refuses what is too small
+        rate_of(share, 1)  # refuses an ε that is too small
     return grid
 
 
 def poset_excess_bound(grid: LossGrid, poset: Poset, epsilon: Epsilon) -> float:
-    """The most by which the expected loss, summed over all examples, exceeds that of the best monotone function with
-    the grid's values, in the loss's own scale: the sum over levels of that of their choices (Lemma 7 of the paper).
+    """Bound the excess of the expected loss, summed over all examples, over that of the best monotone function with the
+    grid's values.
 
-    Of values h apart the best such function loses up to n·h²/4 (squared) or n·h/2 (absolute) more than the best of all
-    monotone ones: each of that one's values moves by h/2 at most, and means are the best values of its blocks."""
+    In the loss's own scale: the sum over levels of that of their choices (Lemma 7 of the paper). With values h apart
+    the best such function loses up to n·h²/4 (squared) or n·h/2 (absolute) more than the best of all monotone ones:
+    each of that one's values moves by h/2 at most, and means are the best values of its blocks.
+    """
     parts = shares(epsilon.fraction, levels_of(grid.size), poset.size)
     total, ranges = 0.0, [(0, grid.size - 1)]
     for share in parts:

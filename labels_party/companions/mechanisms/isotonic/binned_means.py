@@ -30,20 +30,21 @@ class BinnedMeans(CellPlan):
 
     @property
     def noise(self) -> LaplaceNoise:
-        """Of the cells' sums, in 1/UNITS of the range: a label moves one of them by UNITS at most."""
+        """Noise of the cells' sums, in 1/UNITS of the range: a label moves one of them by UNITS at most."""
         return LaplaceNoise(UNITS, self.epsilon.fraction)
 
     def excess_bound(self, counts: IntArray) -> float:
-        """The most by which the expected squared error, summed over all examples, exceeds that of the best monotone map
-        that is constant on the cells, in squared label units, where cells have `counts` int64[M] examples each.
+        """Bound the excess of the expected squared error, summed over all examples, over that of the best monotone map
+        that is constant on the cells.
 
-        Of examples that were *met*: a cell of s scores that were sent, of which few belong to the batch, errs more. So
-        no document says it: who sent the scores may work it out under the assumption that all of them were met.
+        In squared label units; cells have `counts` int64[M] matched examples each. A cell of s uploaded scores, of
+        which few belong to the batch, errs more, so no document states the bound: the sender of the scores may compute
+        it under the assumption that all of them matched.
 
         The map g nearest to noisy means ȳ + z, and f* nearest to ȳ, have, weighted by the counts, ‖g − ȳ‖² − ‖f* − ȳ‖²
-        ≤ 2⟨g − f*, z⟩ − ‖g − f*‖² ≤ ‖z‖², and E‖z‖² ≤ 2(R/ε)²·Σ 1/count for a range R. A cell without an example
-        counts as one of the middle, of which f* may lie R/2 away. Labels, and g's values, are rounded by R/(2·UNITS)
-        each; on a block where g is constant both roundings move its mean, so that √E‖z‖² grows by √n·R/UNITS at most.
+        ≤ 2⟨g − f*, z⟩ − ‖g − f*‖² ≤ ‖z‖², and E‖z‖² ≤ 2(R/ε)²·Σ 1/count for a range R. A cell without an example counts
+        as one of the middle, from which f* may be R/2 away. Labels, and g's values, are rounded by R/(2·UNITS) each; on
+        a block with constant g both roundings move its mean, so that √E‖z‖² grows by √n·R/UNITS at most.
         """
         weights = np.maximum(counts, 1)
         wide = float(self.domain.value(self.domain.k - 1) - self.domain.value(0))
@@ -52,22 +53,25 @@ class BinnedMeans(CellPlan):
         return (math.sqrt(noise) + rounding) ** 2 + wide**2 / 4 * int(np.sum(counts == 0))
 
     def fit(self, x: AnyInts, y_positions: AnyInts, noise: Noise = discrete_laplace) -> MonotoneMap | MonotoneGrid:
-        """As `CellPlan.fit`.
+        """Fit as `CellPlan.fit`.
 
         Guarantee. Labels are whole numbers 0 … UNITS of the domain's range; replacing one moves one cell's sum by UNITS
-        at most. Each sum gets discrete Laplace noise of scale UNITS/ε (or above), drawn exactly, one draw a cell
-        whatever is in it; all else follows from the noisy sums, x and public numbers. Cells are disjoint, so they
-        cost ε together (parallel composition). What is done does not depend on a label.
+        at most. Each sum gets discrete Laplace noise of scale UNITS/ε (or above), drawn exactly, one draw for every
+        cell, empty or not; all else follows from the noisy sums, x and public numbers. Cells are disjoint, so they cost
+        ε together (parallel composition). The operations do not depend on a label.
         """
         sums, counts = self.sums(x, y_positions)
         noisy = sums + noise(self.noise, self.count).reshape(self.shape)
         return self._map(noisy / np.maximum(counts, 1), counts)
 
     def sums(self, x: AnyInts, y_positions: AnyInts) -> tuple[IntArray, IntArray]:
-        """int64[M] or int64[a, b], twice: the sum of the labels of each cell, in 1/UNITS of the range, which is not
-        private yet; and how many there are. Raises InvalidInput."""
+        """Sum the labels of each cell, in 1/UNITS of the range, which is not private yet, and count them: int64[M] or
+        int64[a, b] each.
+
+        Raises InvalidInput.
+        """
         at, labels = self._placed(x, y_positions)
-        # of whole numbers far below 2⁵³, so that floats hold their sums
+        # whole numbers far below 2⁵³, so that floats hold their sums
         sums = np.bincount(at, weights=in_units(self.domain, labels, UNITS), minlength=self.count)
         counts = np.bincount(at, minlength=self.count)
         return sums.astype(np.int64).reshape(self.shape), counts.reshape(self.shape)

@@ -17,9 +17,9 @@ from labels_party.mechanisms.choice import choose, rate_of
 from labels_party.mechanisms.entropy import Keystream, Uint64Source
 from labels_party.mechanisms.quantiles import rank_losses, scale_grid
 
-LISTED = 1 << 10  # labels that are all candidates of a median
-SPREAD = 1 << 9  # candidates that are evenly spaced where they are not
-BETA = 20  # a stated rank error is exceeded once in so many fits
+LISTED = 1 << 10  # up to so many labels are all candidates of a median
+SPREAD = 1 << 9  # evenly spaced candidates of larger domains
+BETA = 20  # a stated rank error is exceeded in one of so many fits
 MEDIAN = Fraction(1, 2)
 
 
@@ -33,13 +33,16 @@ class BinnedMedians(CellPlan):
 
     @property
     def rate(self) -> Fraction:
-        """c of P[v] ∝ e^(−c·rank loss of v)."""
+        """Rate c of P[v] ∝ e^(−c·rank loss of v)."""
         return rate_of(self.epsilon.fraction, 1)
 
     @property
     def candidates(self) -> IntArray:
-        """int64[V]: the positions that a median may take, public: every label of 1,024; of more, evenly spaced ones and
-        such as lie dense on a logarithmic scale around 0, where a domain was declared too wide."""
+        """Positions that a median may take, public: int64[V].
+
+        Every label of up to 1,024; of more, evenly spaced ones and ones dense on a logarithmic scale around 0, for
+        domains declared too wide.
+        """
         k = self.domain.k
         if k <= LISTED:
             return np.arange(k)
@@ -48,17 +51,17 @@ class BinnedMedians(CellPlan):
 
     @property
     def rank_error(self) -> float:
-        """By how many labels the median of a cell misses half of them at most, in all cells of 19 fits of 20, beside
-        what lies between two candidates."""
+        """Bound, for all cells in 19 fits of 20, the number of labels by which a cell's median misses half of them,
+        apart from the labels between two candidates."""
         return math.log(self.candidates.size * self.count * BETA) / float(self.rate)
 
     def fit(self, x: AnyInts, y_positions: AnyInts, source: Uint64Source | None = None) -> MonotoneMap | MonotoneGrid:
-        """As `CellPlan.fit`.
+        """Fit as `CellPlan.fit`.
 
-        Guarantee. Of the m examples of a cell, a number that is public, replacing a label moves how many lie below a
-        candidate, or up to it, by 1 at most, hence its rank loss; the choice at rate (ε − SLACK)/2 is ε-DP with its
-        rounding (`choice.rate_of`). There is one choice a cell, whatever is in it; all else follows from what was
-        chosen, x and public numbers. Cells are disjoint, so they cost ε together (parallel composition).
+        Guarantee. Of the m examples of a cell, a public number, replacing a label moves how many lie below a candidate,
+        or up to it, by 1 at most, hence its rank loss; the choice at rate (ε − SLACK)/2 is ε-DP with its rounding
+        (`choice.rate_of`). There is one choice for every cell, empty or not; all else follows from the choices, x and
+        public numbers. Cells are disjoint, so they cost ε together (parallel composition).
         """
         below, upto, counts = self.ranks(x, y_positions)
         stream, rate = Keystream() if source is None else source, self.rate / MEDIAN.denominator
@@ -70,8 +73,11 @@ class BinnedMedians(CellPlan):
         return self._map(np.where(counts == 0, 0, found).astype(np.float64), counts)
 
     def ranks(self, x: AnyInts, y_positions: AnyInts) -> tuple[IntArray, IntArray, IntArray]:
-        """int64[M, V] twice and int64[M]: how many labels of each cell lie below each candidate, and up to it, which is
-        not private yet; and how many there are. Raises InvalidInput."""
+        """Count the labels of each cell below each candidate, and up to it, which is not private yet: int64[M, V] each;
+        and all of them, int64[M].
+
+        Raises InvalidInput.
+        """
         at, labels = self._placed(x, y_positions)
         candidates = self.candidates
         wide = candidates.size + 1

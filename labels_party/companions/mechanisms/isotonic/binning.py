@@ -1,13 +1,13 @@
-"""Calibration by public cells, isotonic afterwards: what Algorithms 1 and 3 are for, with far less noise.
+"""Calibration by public cells, then isotonic regression: the purpose of Algorithms 1 and 3 with far less noise.
 
-Of the squared loss it is by noisy sums (`binned_means.py`), of the absolute one by medians (`binned_medians.py`).
+The squared loss uses noisy sums (`binned_means.py`), the absolute one medians (`binned_medians.py`).
 
-The mean of a cell of m labels needs one noisy sum. It errs by range/(ε·m) or so, whatever the other cells are, because
-an example lies in one cell; isotonic regression of the noisy means is free (post-processing) and averages the noise out
-where they are flat. A median errs by some 3/ε ranks, of m. The algorithms choose cuts by the exponential mechanism
+The mean of a cell of m labels needs one noisy sum. It errs by about range/(ε·m), independently of the other cells,
+because an example lies in one cell; isotonic regression of the noisy means is free (post-processing) and averages the
+noise out in flat parts. A median errs by some 3/ε ranks, of m. The algorithms choose cuts by the exponential mechanism
 instead, level by level, each with a share of ε: their guarantees hold for any Lipschitz loss and for cuts anywhere, and
 cost log factors and worse constants (Ghazi, Kamath, Kumar & Manurangsi 2022; binning: Zadrozny & Elkan 2001; medians by
-ranks: McSherry & Talwar 2007; `make around ARGS="isotonic medians"` has all).
+ranks: McSherry & Talwar 2007; `make around ARGS="isotonic medians"` compares them).
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ MEDIANS_PER_ROOT, MEDIANS_PER_CUBIC_ROOT = 0.5, 0.6
 
 
 def default_bins(n: int, epsilon: Epsilon, axes: int = 1, loss: str = "squared") -> int:
-    """How many cells along each axis, at least 2: of means ¾·√(εn) along one, 0.8·∛(εn) along either of two; of medians
-    ½ and 0.6.
+    """Choose the number of cells along each axis, at least 2: of means ¾·√(εn) along one, 0.8·∛(εn) along either of
+    two; of medians ½ and 0.6.
 
-    What noise costs, 2(cells/(εn))² of the squared range, is then about what cells hide of a map that rises evenly, an
-    axis 1/(12·(cells along it)²), with a few more for maps that jump. Medians have fewer, so that a cell has labels
-    enough for the logarithm of how many values it may take.
+    The cost of noise, 2(cells/(εn))² of the squared range, is then about the rounding error of a map that rises evenly,
+    per axis 1/(12·(cells along it)²), with a few more for maps that jump. Medians have fewer, so that a cell has enough
+    labels for the logarithm of the number of values it may take.
     """
     scale, means = float(epsilon) * n, loss == "squared"
     root, cubic = (CELLS_PER_ROOT, CELLS_PER_CUBIC_ROOT) if means else (MEDIANS_PER_ROOT, MEDIANS_PER_CUBIC_ROOT)
@@ -52,7 +52,7 @@ def default_bins(n: int, epsilon: Epsilon, axes: int = 1, loss: str = "squared")
 
 @dataclass(frozen=True)
 class CellPlan(ABC):
-    """What a fit is before it sees a label: all of it public. `cells` along each of one or two axes.
+    """Public plan of a fit. `cells` along each of one or two axes.
 
     Raises InvalidEpsilon, InvalidInput, InvalidMechanism (too many cells).
     """
@@ -72,7 +72,7 @@ class CellPlan(ABC):
 
     @abstractmethod
     def fit(self, x: AnyInts, y_positions: AnyInts) -> MonotoneMap | MonotoneGrid:
-        """A monotone map x → label, ε-DP in the labels (replace-one; n, x and the cells are public).
+        """Fit a monotone map x → label, ε-DP in the labels (replace-one; n, x and the cells are public).
 
         `x` int[m], of two axes int[2, m], below the last edge of the cells; `y_positions` int[m] positions in the
         domain. Raises InvalidInput, RandomnessUnavailable.
@@ -87,7 +87,7 @@ class CellPlan(ABC):
         return math.prod(self.shape)
 
     def _placed(self, x: AnyInts, y_positions: AnyInts) -> tuple[IntArray, IntArray]:
-        """int64[m] each: the cell of every example, of all axes, and its label. Raises InvalidInput."""
+        """Return the cell of every example, of all axes, and its label: int64[m] each. Raises InvalidInput."""
         columns, labels = np.atleast_2d(np.asarray(x)), np.asarray(y_positions)
         at = np.zeros(labels.shape, np.int64)
         if len(columns) != len(self.cells):
@@ -98,9 +98,11 @@ class CellPlan(ABC):
         return at, labels.astype(np.int64)
 
     def _map(self, found: FloatArray, counts: IntArray) -> MonotoneMap | MonotoneGrid:
-        """Of what was found in each cell, in 1/UNITS of the domain's range, and how many examples each has: values that
-        fall nowhere, by least squares, in whole 1/UNITS: a quotient would show how many examples a cell has. One
-        without any, which the map is not to show, counts as one of the domain's middle."""
+        """Build the map from the value of each cell, in 1/UNITS of the domain's range, and its number of examples.
+
+        Values that fall nowhere, by least squares, in whole 1/UNITS: a quotient would show how many examples a cell
+        has. An empty cell, which the map must not reveal, counts as one example of the domain's middle.
+        """
         from labels_party.companions.mechanisms.isotonic.projection import rising  # numba takes a while to load
 
         weights = np.maximum(counts, 1).astype(np.float64).reshape(self.shape)

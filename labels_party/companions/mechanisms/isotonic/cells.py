@@ -1,8 +1,8 @@
 """Losses of examples in public cells of the domain of x, in whole numbers: all that constrained fits read of labels.
 
-The domain 0 … x_size − 1 is cut into M cells whose edges are public (x is). A function that is constant on each cell
-has a loss that is a sum over cells of one entry of a table, so a table of M × F whole numbers stands for the data set,
-and replacing one label changes one row of it.
+The domain 0 … x_size − 1 is cut into M cells whose edges are public (x is). The loss of a function that is constant on
+each cell is a sum over cells of one entry of a table, so a table of M × F whole numbers represents the data set, and
+replacing one label changes one row of it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_ENTRIES = 1 << 24  # of a table
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """`edges` int64[M + 1] rising from 0 to x_size; cell j is edges[j] ≤ x < edges[j + 1]."""
+    """Cells with `edges` int64[M + 1] rising from 0 to x_size; cell j is edges[j] ≤ x < edges[j + 1]."""
 
     edges: IntArray
 
@@ -46,24 +46,24 @@ class Cells:
 
     @classmethod
     def even(cls, x_size: int, count: int) -> Cells:
-        """`count` cells of equal width, to the whole number; as many as there are points if those are fewer."""
+        """Make `count` cells of equal width, to the whole number; as many as there are points if those are fewer."""
         count = _checked(count, x_size)
         return cls(np.array([-(-j * x_size // count) for j in range(count + 1)], np.int64))
 
     @classmethod
     def by_points(cls, examples: Examples, count: int) -> Cells:
-        """At most `count` cells that hold about equally many examples each; x, which is public, decides alone."""
+        """Make at most `count` cells of about equally many examples each; x, which is public, decides alone."""
         return cls.between(examples.xs, examples.ends, examples.x_size, count)
 
     @classmethod
     def holding(cls, numbers: AnyInts | IntArray, x_size: int, count: int) -> Cells:
-        """As `by_points`, of public numbers int[m] below x_size, m ≥ 1."""
+        """Make cells as `by_points`, from public numbers int[m] below x_size, m ≥ 1."""
         xs, rows = np.unique(numbers, return_counts=True)
         return cls.between(xs.astype(np.int64), np.append(0, np.cumsum(rows)), x_size, count)
 
     @classmethod
     def between(cls, xs: IntArray, ends: IntArray, x_size: int, count: int) -> Cells:
-        """As `by_points`, of distinct x int64[m], m ≥ 1, of which the examples end at `ends` int64[m + 1].
+        """Make cells as `by_points`, from distinct x int64[m], m ≥ 1, whose examples end at `ends` int64[m + 1].
 
         Edges lie midway between neighbouring distinct x. No more cells than distinct x, and then one for each.
         """
@@ -76,20 +76,20 @@ class Cells:
         return cls(np.concatenate([[0], inner, [x_size]]).astype(np.int64))
 
     def of(self, x: IntArray) -> IntArray:
-        """int64[n]: the number of the cell that x int64[n] in 0 … x_size − 1 lies in."""
+        """Return the number of the cell of x int64[n] in 0 … x_size − 1, int64[n]."""
         return np.searchsorted(self.edges[1:-1], x, side="right").astype(np.int64)
 
     def map_of(self, values: FloatArray) -> MonotoneMap:
-        """The step function with `values` float64[M], which never fall, on the cells."""
+        """Build the step function with `values` float64[M], which never fall, on the cells."""
         first = np.flatnonzero(np.append(True, np.diff(values) > 0))
         return MonotoneMap(int(self.edges[-1]), self.edges[first[1:]], values[first])
 
 
 def even_grid(domain: Domain, loss: str | Loss, size: int) -> LossGrid:
-    """As `loss_grid`, and the outputs are equally spaced for every loss, as slopes need them (one where k = 1).
+    """Build a grid as `loss_grid` with equally spaced outputs for every loss, as slopes need them (one if k = 1).
 
-    Of the Poisson loss they begin half a step above the first label. Raises InvalidLoss, also for a loss with candidate
-    outputs of its own.
+    For the Poisson loss they begin half a step above the first label. Raises InvalidLoss, also for a loss with
+    candidate outputs of its own.
     """
     ell = get_loss(loss)
     if ell.candidates is not None:
@@ -111,9 +111,9 @@ def even_grid(domain: Domain, loss: str | Loss, size: int) -> LossGrid:
 
 
 def cell_losses(examples: Examples, cells: Cells, grid: LossGrid) -> IntArray:
-    """int64[M, F]: the summed loss of each of the F outputs on the examples of each of the M cells.
+    """Sum the loss of each of the F outputs on the examples of each of the M cells: int64[M, F].
 
-    O(F·n) operations on no path that depends on a label. Raises InvalidMechanism (a table too large).
+    O(F·n) operations, independent of the labels. Raises InvalidMechanism (a table too large).
     """
     if cells.count * grid.size > MAX_ENTRIES:
         raise InvalidMechanism("Cells times output values are too many; take fewer of either.")

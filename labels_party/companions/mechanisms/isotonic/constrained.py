@@ -1,22 +1,22 @@
 """Monotone fits under one more constraint: the meta-algorithm of Ghazi, Kamath, Kumar & Manurangsi (2022), Appendix C.
 
-A *node* is a run of knots with a range of values and what its shape asks of the function there. One choice of the
-exponential mechanism decides where the function crosses the middle of the node's range, between which values and with
-which structure on either side; two nodes of at most half the range remain. V = 2^T values make T levels of choices.
+A *node* is a run of knots with a range of values and the constraints of its shape there. One choice of the exponential
+mechanism decides the crossing of the function with the middle of the node's range, the values on both sides and the
+structure on either side; two nodes of at most half the range remain. V = 2^T values make T levels of choices.
 
 Guarantee, for every shape: ε-DP in the labels (replace-one; n and x are public).
 - The score of an option is the least loss of the functions that it leaves possible on the node. All of them have values
   in the node's range, so by `LossGrid.sensitivity` one draw at `rate_of(share, sensitivity)` is share-DP, SLACK for its
-  rounding included. Which options there are depends on the node and the grid alone, never on a label.
-- The nodes of a level read disjoint examples: one label bears on one choice per level. What it bears on is settled by
-  earlier choices, and the shares of the levels add up to ε. A choice that settles its node for good may take the
+  rounding included. The set of options depends on the node and the grid alone, never on a label.
+- The nodes of a level read disjoint examples: one label affects one choice per level. Which one is determined by
+  earlier choices, and the shares of the levels add up to ε. A choice that completes its node may take the
   shares of the levels that the node no longer needs: along every sequence of choices a label still pays ε at most.
 - The function is a public one of the choices and the cells.
 
 Differences from the paper, none of which the guarantee needs: a choice crosses from values up to the middle to values
 above it, so that every function is reached in one way only; a function that does not cross has one option, not one for
-each value at its end; between knots functions are straight lines through several cells (`steps`), so that few knots do
-for smooth functions (steps = 1 is the paper's); levels at which few nodes can be active get less of ε.
+each value at its end; between knots functions are straight lines through several cells (`steps`), so that few knots
+suffice for smooth functions (steps = 1 is the paper's); levels at which few nodes can be active get less of ε.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ MAX_LEVELS = MAX_VALUES.bit_length() - 1
 class Node:
     """Knots `first` … `last` with values `low` … `high` (numbers of the values 0 … V − 1).
 
-    `starts` (`ends`): the function is `low` at the first (`high` at the last) knot. `pieces`: at most so many.
-    `least` … `most`: rises from one knot to the next that are allowed.
+    `starts` (`ends`): the function is `low` at the first (`high` at the last) knot. `pieces`: their largest number.
+    `least` … `most`: rises allowed from one knot to the next.
     """
 
     first: int
@@ -64,7 +64,7 @@ class Node:
 
     @property
     def middle(self) -> int:
-        """The largest value that counts as low."""
+        """Largest value that counts as low."""
         return (self.low + self.high) // 2
 
     @property
@@ -78,7 +78,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an option leaves: nodes still to be cut, and values that are settled, by knot."""
+    """Result of an option: nodes still to be cut, and fixed values, by knot."""
 
     nodes: Sequence[Node] = ()
     settled: Sequence[tuple[int, int]] = ()
@@ -86,7 +86,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The choice at a node: `scores` int64[m] and what each option means; `final` if every option settles the node."""
+    """Choice at a node: `scores` int64[m] and the meaning of each option; `final` if every option completes the
+    node."""
 
     scores: IntArray
     outcome: Callable[[int], Outcome]
@@ -94,7 +95,7 @@ class Options:
 
 
 class Shape(ABC):
-    """A constraint on monotone functions of `knots` knots with values 0 … V − 1; `steps` cells from knot to knot.
+    """Constraint on monotone functions of `knots` knots with values 0 … V − 1; `steps` cells from knot to knot.
 
     `losses` is int64[M, F] of `cell_losses`, M = (knots − 1)·steps + 1, F = (V − 1)·steps + 1 output values.
     """
@@ -108,21 +109,22 @@ class Shape(ABC):
 
     @abstractmethod
     def settle(self, node: Node) -> Sequence[tuple[int, int]] | None:
-        """The values of the one function that the node allows, by knot; None if there are more."""
+        """Return the values of the only function that the node allows, by knot; None if there are more."""
 
     @abstractmethod
     def options(self, node: Node) -> Options: ...
 
     def complexity(self) -> int:
-        """At most how many nodes of a level can have a choice of consequence: public."""
+        """Bound the number of nodes of a level with more than one option: public."""
         return self.knots
 
     def at_knots(self) -> IntArray:
-        """int64[K, V]: the losses of the values at the knots."""
+        """Return the losses of the values at the knots: int64[K, V]."""
         return self.losses[:: self.steps, :: self.steps]
 
     def between_knots(self, k: int) -> IntArray:
-        """int64[V, V]: the losses of straight lines from v at knot k to w at the next one on the cells in between."""
+        """Return the losses of straight lines from v at knot k to w at the next one on the cells in between: int64[V,
+        V]."""
         found = np.zeros((self.values, self.values), np.int64)
         v, w = np.indices(found.shape)
         for q in range(1, self.steps):
@@ -133,7 +135,7 @@ class Shape(ABC):
 def draw(
     shape: Shape, sensitivity: Callable[[int, int], int], epsilon: Epsilon, source: Uint64Source
 ) -> dict[int, int]:
-    """A function of the shape by its settled values, knot → value; between them it is straight, rounded down.
+    """Draw a function of the shape as its fixed values, knot → value; between them it is straight, rounded down.
 
     `sensitivity(low, high)`: `LossGrid.sensitivity` of functions with these values at the knots. ε-DP, see this module.
     Raises InvalidEpsilon (too small), InvalidMechanism (too many options), RandomnessUnavailable.
@@ -161,7 +163,8 @@ def draw(
 
 
 def on_cells(settled: dict[int, int], steps: int) -> IntArray:
-    """int64[M]: the output values 0 … F − 1 of the function through the settled knots, rounded down to whole ones."""
+    """Return the output values 0 … F − 1 of the function through the fixed knots, rounded down to whole ones:
+    int64[M]."""
     knots = np.array(sorted(settled), np.int64)
     values = np.array([settled[k] for k in knots.tolist()], np.int64)
     at = np.arange(knots[0] * steps, knots[-1] * steps + 1)
@@ -173,23 +176,23 @@ def on_cells(settled: dict[int, int], steps: int) -> IntArray:
 
 
 def levels_of(values: int) -> int:
-    """T, the choices in a row that V values take."""
+    """Return T, the number of levels of choices for V values."""
     return (values - 1).bit_length()
 
 
 def shares(epsilon: Fraction, levels: int, complexity: int) -> list[Fraction]:
-    """What each level may spend, ε in all, in proportion to the root of min(1, complexity/2^t) (level t from 0).
+    """Divide ε among the levels in proportion to the root of min(1, complexity/2^t) (level t from 0).
 
     The choices of level t err by a range of 2^−t each, so by about min(2^t, complexity)·2^−t/share together; these
-    shares make the sum over levels least. Equal shares up to the complexity, as in the paper.
+    shares minimise the sum over levels. Equal shares up to the complexity, as in the paper.
     """
     parts = [math.isqrt(min(1 << 40, (complexity << 40) >> t)) for t in range(levels)]
     return [epsilon * part / sum(parts) for part in parts]
 
 
 def default_values(n: int, epsilon: Epsilon, complexity: int, options: int, most: int = 6) -> int:
-    """V = 2^T from public facts: where the choices' error, as `depth.default_levels` has it, and the squared
-    error of rounding to V values are least together."""
+    """Choose V = 2^T from public facts, to minimise the sum of the choices' error, as in `depth.default_levels`, and
+    the squared error of rounding to V values."""
 
     def error(levels: int) -> float:
         roots = sum(math.sqrt(min(1.0, complexity / 2.0**t)) for t in range(levels))
@@ -200,5 +203,5 @@ def default_values(n: int, epsilon: Epsilon, complexity: int, options: int, most
 
 
 def feasible(scores: IntArray) -> IntArray:
-    """int64[m]: which of the options, flat, allow a function at all; the same ones whatever the labels."""
+    """Return the flat indices of the options that allow a function at all, int64[m]; the same ones for any labels."""
     return np.flatnonzero(scores.reshape(-1) < NEVER // 2)

@@ -17,11 +17,11 @@ from labels_party.mechanisms.choice import rate_of
 Cuts = Literal["points", "domain"]
 
 MOST_BY_DEFAULT, MOST_OF_TABLES = 12, 10
-SEEN = 8  # what T levels were seen to lose is T²·log(places)/(8·n·ε), far below the bound
+SEEN = 8  # the observed loss of T levels is T²·log(places)/(8·n·ε), far below the bound
 
 
 def middle(first: int, stop: int) -> int:
-    """The first of the output values `first` … `stop` − 1 that belongs to the upper half."""
+    """Return the first of the output values `first` … `stop` − 1 that belongs to the upper half."""
     return (first + stop + 1) // 2
 
 
@@ -36,10 +36,10 @@ def planned(
     levels: int | None = None,
     cuts: Cuts = "points",
 ) -> LossGrid:
-    """The losses that `isotonic` would work with, of n examples at so many distinct x: everything but the examples.
+    """Build the losses of `isotonic` for n examples at so many distinct x, without the examples.
 
     Raises whatever `isotonic` raises for other reasons than its columns (InvalidEpsilon, InvalidLoss,
-    InvalidMechanism), so that it can be asked before anything is charged.
+    InvalidMechanism), so that it can be called before anything is charged.
     """
     if cuts not in ("points", "domain"):
         raise InvalidMechanism('The cuts of an isotonic regression lie between "points" or anywhere in the "domain".')
@@ -56,18 +56,18 @@ def planned(
 
 
 def cut_places(distinct: int, x_size: int, cuts: Cuts) -> int:
-    """Among how many places the first cut is chosen."""
+    """Count the places among which the first cut is chosen."""
     return distinct + 1 if cuts == "points" else x_size + 1
 
 
 def default_levels(domain: Domain, n: int, places: int, epsilon: Epsilon, loss: str | Loss = "squared") -> int:
-    """T ≥ 1 of least expected excess: of the choices, T²·log(places)/(8·n·ε) of the range of the loss, and of outputs
-    spaced 1/(2^T − 1) of the labels' range apart, the square of it times 1/12 (squared) or 1/2 (absolute).
+    """Choose T ≥ 1 of least expected excess: of the choices, T²·log(places)/(8·n·ε) of the range of the loss, and of
+    outputs spaced 1/(2^T − 1) of the labels' range apart, the square of it times 1/12 (squared) or 1/2 (absolute).
 
-    Both as seen on data of several shapes. The paper's ⌈log(εn)⌉ balances a worst case in which every label is as far
-    from all outputs as can be; the choices of so many levels cost more than the finer outputs give. Never more levels
-    than it takes to tell all labels apart, if the loss is absolute; at least 2 otherwise: two outputs, the ends of the
-    domain, serve no mean. Of a loss that is tabulated, no more than its table holds.
+    Both as observed on data of several shapes. The paper's ⌈log(εn)⌉ balances a worst case in which every label is as
+    far from all outputs as possible; the choices of so many levels cost more than the finer outputs gain. Never more
+    levels than it takes to distinguish all labels, if the loss is absolute; at least 2 otherwise: two outputs, the ends
+    of the domain, suit no mean. For a tabulated loss, no more than its table holds.
     """
     ell = get_loss(loss)
     absolute = isinstance(ell, Absolute)
@@ -85,7 +85,7 @@ def default_levels(domain: Domain, n: int, places: int, epsilon: Epsilon, loss: 
 
 
 def nodes_of(size: int) -> list[list[tuple[int, int]]]:
-    """The nodes of each level that are cut, as (first, stop) of their output values."""
+    """List the nodes of each level that are cut, as (first, stop) of their output values."""
     levels, nodes = [], [(0, size)]
     while any(stop - first > 1 for first, stop in nodes):
         levels.append([(first, stop) for first, stop in nodes if stop - first > 1])
@@ -95,19 +95,20 @@ def nodes_of(size: int) -> list[list[tuple[int, int]]]:
 
 
 def shares(grid: LossGrid) -> list[Fraction]:
-    """One positive share of ε per level, 1 in all: in proportion to the root of the sum of its nodes' sensitivities,
-    by which `excess_bound` is least (Cauchy & Schwarz)."""
+    """Return one positive share of ε per level, 1 in all, in proportion to the root of the sum of its nodes'
+    sensitivities, which minimises `excess_bound` (Cauchy & Schwarz)."""
     roots = [math.isqrt(_sensitivities(grid, level) << 40) for level in nodes_of(grid.size)]
     return [Fraction(root, sum(roots)) for root in roots]
 
 
 def excess_bound(grid: LossGrid, places: int, epsilon: Epsilon) -> float:
-    """The most by which the expected loss of the private map, summed over all examples, exceeds that of the best
-    monotone function with the grid's outputs, in the loss's own scale. Raises InvalidEpsilon.
+    """Bound the excess of the private map's expected loss, summed over all examples, over that of the best monotone
+    function with the grid's outputs.
 
-    A choice among M points at rate c exceeds its least score by log(M)/c in expectation (Lemma 7 of the paper; the
-    uniform part of a choice adds 2⁻³² of the range), and the scores of a level's nodes are the least losses that are
-    left for the next level, so the excesses add up (the paper's proof of Theorem 3).
+    In the loss's own scale. A choice among M points at rate c exceeds its least score by log(M)/c in expectation (Lemma
+    7 of the paper; the uniform part of a choice adds 2⁻³² of the range), and the scores of a level's nodes are the
+    least losses that remain for the next level, so the excesses add up (the paper's proof of Theorem 3). Raises
+    InvalidEpsilon.
     """
     total = 0.0
     for share, level in zip(shares(grid), nodes_of(grid.size), strict=True):

@@ -39,19 +39,19 @@ from labels_party.mechanisms.one_bit import domain_ends
 
 IntArray = npt.NDArray[np.int64]
 
-MAX_ROWS = 1 << 24  # of them, the loss of no function is as large as what stands for one that is not allowed
+MAX_ROWS = 1 << 24  # with at most so many, no function's loss reaches NEVER
 MAX_WORK = 1 << 25
-MAX_LINES = 1 << 23  # losses that are kept of straight lines
+MAX_LINES = 1 << 23  # straight lines whose losses are stored
 TYPICAL_VALUES = 16
 FEW_RISES = 3
 
 
 @dataclass(frozen=True)
 class Design:
-    """A constrained fit before it sees a label: everything here is public.
+    """Public design of a constrained fit.
 
-    `cells`: of a step function, at most. `knots` with `steps` cells from each to the next: of the others. `values`: V,
-    at the knots. `most`: by how many of them a Lipschitz function may rise from knot to knot.
+    `cells`: their limit for a step function. `knots` with `steps` cells from each to the next: of the other shapes.
+    `values`: V, at the knots. `most`: the largest rise of a Lipschitz function from knot to knot, in values.
     """
 
     shape: str
@@ -74,8 +74,10 @@ class Design:
         *,
         places: AnyInts | IntArray | None = None,
     ) -> MonotoneMap:
-        """The private map. Guarantee: module `constrained`. `places`: as of `total_order.isotonic`. Raises
-        InvalidInput, RandomnessUnavailable."""
+        """Fit the private map. Guarantee: module `constrained`. `places`: as in `total_order.isotonic`.
+
+        Raises InvalidInput, RandomnessUnavailable.
+        """
         examples = Examples.checked(x, y_positions, self.domain, self.x_size, places)
         if examples.n > MAX_ROWS:
             raise InvalidInput(f"A constrained fit takes at most {MAX_ROWS} examples.")
@@ -93,7 +95,7 @@ class Design:
         return cells.map_of(self.grid.outputs[values])
 
     def form(self, losses: IntArray) -> Shape:
-        """The shape on a table of losses (int64[M, F])."""
+        """Build the shape on a table of losses (int64[M, F])."""
         if self.shape == "pieces":
             return Pieces(losses, self.pieces)
         if self.shape == "linear":
@@ -103,19 +105,21 @@ class Design:
         return Convex(losses, self.knots, self.steps)
 
     def sensitivity(self, low: int, high: int) -> int:
-        """Of choices among functions with values `low` … `high` at the knots (a concave shape: from the other end)."""
+        """Return the sensitivity of choices among functions with values `low` … `high` at the knots (a concave shape:
+        from the other end)."""
         first, stop = self.steps * low, self.steps * high + 1
         if self.shape == "concave":
             first, stop = self.grid.size - stop, self.grid.size - first
         return self.grid.sensitivity(first, stop)
 
     def excess_bound(self) -> float:
-        """The most by which the expected loss, summed over all examples, exceeds that of the best function of the shape
-        on this grid, in the loss's own scale.
+        """Bound the excess of the expected loss, summed over all examples, over that of the best function of the shape
+        on this grid.
 
-        A choice of m options at rate c exceeds its least score by log(m)/c in expectation (Lemma 7 of the paper), the
-        scores of a level's nodes are the least losses that are left for the next, so the excesses add up (the paper's
-        proof of Theorem 3), and level t has min(2^t, `Shape.complexity`) nodes of 2^−t of the range at most.
+        In the loss's own scale. A choice of m options at rate c exceeds its least score by log(m)/c in expectation
+        (Lemma 7 of the paper), the scores of a level's nodes are the least losses that remain for the next, so the
+        excesses add up (the paper's proof of Theorem 3), and level t has min(2^t, `Shape.complexity`) nodes of 2^−t of
+        the range at most.
         """
         complexity, total = _complexity(self.shape, self.pieces, self.knots), 0.0
         options = _most_options(self.shape, self.cells, self.knots, self.values, self.pieces)
@@ -135,10 +139,10 @@ def design(
     loss: str | Loss = "squared",
     options: ShapeOptions | None = None,
 ) -> Design:
-    """What `constrained` does for `n` examples, from public facts.
+    """Design `constrained` for `n` examples, from public facts.
 
-    Whatever is refused is refused here, before labels are read or ε is charged: InvalidMechanism (a shape, an option, a
-    grid too large), InvalidEpsilon, InvalidLoss, InvalidInput (n, x_size).
+    Every refusal comes here, before labels are read or ε is charged: InvalidMechanism (a shape, an option, a grid too
+    large), InvalidEpsilon, InvalidLoss, InvalidInput (n, x_size).
     """
     shape_options = options or ShapeOptions()
     shape_options.check(shape)
@@ -181,7 +185,7 @@ def design(
         min(values - 1, int(rise * (values - 1))),
     )
     for share in shares(epsilon.fraction, levels_of(values), _complexity(shape, pieces, knots)):
-        rate_of(share, 1)  # refuses what is too small
+        rate_of(share, 1)  # refuses an ε that is too small
     return found
 
 
@@ -197,8 +201,8 @@ def constrained(
     options: ShapeOptions | None = None,
     source: Uint64Source | None = None,
 ) -> MonotoneMap:
-    """A monotone map x → label of small empirical loss under one more constraint, ε-DP in the labels (replace-one; n
-    and x are public).
+    """Fit a monotone map x → label of small empirical loss under one more constraint, ε-DP in the labels (replace-one;
+    n and x are public).
 
     `x` int[n] in 0 … x_size − 1, `y_positions` int[n]: positions of the labels in `domain`. `shape`, of `SHAPES`:
     - "pieces": at most `pieces` values, on `cells` cells of about equally many examples each;
@@ -210,11 +214,11 @@ def constrained(
     `values` at the knots are equally spaced over the range of the labels; the straight pieces of "linear" are rounded
     down to 1/steps of that spacing.
 
-    More pieces than there are cells, or knots to bend at, are as good as all of them. Guarantee and proof: module
-    `constrained`. Expected excess loss O(log²V·log(options)·range/ε) beyond the best function of the grid (the paper's
-    Theorem 4), and beyond that what the grid cannot say: about (range/V)²·n/12 for the squared loss, and for a smooth
-    function the fourth power of the knots' distance. Work: O(F·n) for the table of losses, F = (V − 1)·steps + 1, then
-    what the shape says, on arrays whose sizes depend on the grid and on earlier choices, never on a label.
+    More pieces than cells, or than knots to bend at, count as all of them. Guarantee and proof: module `constrained`.
+    Expected excess loss O(log²V·log(options)·range/ε) beyond the best function of the grid (the paper's Theorem 4),
+    plus the grid's own error: about (range/V)²·n/12 for the squared loss, and for a smooth function the fourth power of
+    the knots' distance. Work: O(F·n) for the table of losses, F = (V − 1)·steps + 1, then that of the shape, on arrays
+    whose sizes depend on the grid and on earlier choices, never on a label.
 
     Raises InvalidInput (x or labels: shape, type, outside, none at all), InvalidEpsilon, InvalidLoss, InvalidMechanism
     (an option, a grid too large), RandomnessUnavailable.
@@ -225,7 +229,8 @@ def constrained(
 
 
 def _rise(asked: ShapeOptions, domain: Domain, x_size: int, knots: int, steps: int) -> Fraction:
-    """The share of the labels' range by which the function may rise from knot to knot, exact; 1 without limit."""
+    """Return the share of the labels' range by which the function may rise from knot to knot, exact; 1 without
+    limit."""
     if asked.lipschitz is None or domain.k == 1:
         return Fraction(1)
     low, high = (Fraction(end) for end in domain_ends(domain))
@@ -238,18 +243,20 @@ def _complexity(shape: str, pieces: int, knots: int) -> int:
 
 
 def _values(shape: str, n: int, epsilon: Epsilon, pieces: int, cells: int, knots: int, rise: Fraction) -> int:
-    """V by `default_values`; for a Lipschitz function near that, and such that it may rise by three values at once."""
+    """Choose V by `default_values`; for a Lipschitz function near that, and such that it may rise by three values at
+    once."""
     options = _most_options(shape, cells, knots, TYPICAL_VALUES, pieces)
     values = default_values(n, epsilon, _complexity(shape, pieces, knots), options)
     if rise == 1:
         return values
-    # so that whole rises come close to the one allowed
+    # so that whole rises come close to the allowed one
     whole = min(max(FEW_RISES, int(rise * (values - 1))), int(rise * ((1 << MAX_LEVELS) - 1)))
     return math.ceil(whole / rise) + 1 if whole else 1 << MAX_LEVELS
 
 
 def _most_options(shape: str, cells: int, knots: int, values: int, pieces: int) -> int:
-    """At most how many options a node has: where it is cut, between which values, with what on either side."""
+    """Bound the number of options of a node: the place of the cut, the values on both sides, the structure on either
+    side."""
     if shape == "pieces":
         return max(values, cells * pieces + 2)
     crossings = (values + 1) // 2 * (values // 2)
@@ -259,7 +266,7 @@ def _most_options(shape: str, cells: int, knots: int, values: int, pieces: int) 
 
 
 def _check_work(shape: str, cells: int, knots: int, steps: int, values: int, pieces: int) -> None:
-    """Raises InvalidMechanism where a fit would take more than seconds, or hundreds of megabytes."""
+    """Raise InvalidMechanism if a fit would take more than seconds, or hundreds of megabytes."""
     options = _most_options(shape, cells, knots, values, pieces)
     if shape == "pieces":
         table, work = cells * values, cells * values * pieces

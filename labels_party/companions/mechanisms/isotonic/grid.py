@@ -1,7 +1,7 @@
 """Losses of finitely many output values in whole numbers, so that a sensitivity is exact and no float decides.
 
 Everything here is a public function of the label domain, the loss and the number of output values: floats may be used
-to make a table, because both neighbours read the same one, and the sensitivity is then taken from its integers.
+to make a table, because both neighbours read the same one, and the sensitivity is then computed from its integers.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from label_dp.losses import Absolute, Loss, Poisson, Squared, get_loss
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-UNITS = 1 << 16  # about how many steps the range of the labels is measured in
+UNITS = 1 << 16  # about how many steps divide the range of the labels
 TABLE_UNITS = 1 << 32  # the largest entry of a table
 MAX_TABLE_CELLS = 1 << 22
 MAX_OUTPUTS = 1 << 16
-MAX_ROWS = 1 << 28  # of them, sums of losses of at most 2³⁴ each stay below 2⁶²
+MAX_ROWS = 1 << 28  # with at most so many, sums of losses of at most 2³⁴ each stay below 2⁶²
 
 
 @dataclass(frozen=True, eq=False)
 class LossGrid(ABC):
     """V public output values (`outputs` float64[V], increasing) and the loss of each at each label, in whole numbers.
 
-    `unit` is what one whole number is worth in the loss that was asked for (up to terms of the label alone).
+    `unit` is the value of one whole number in the requested loss (up to terms of the label alone).
     """
 
     outputs: FloatArray
@@ -43,29 +43,30 @@ class LossGrid(ABC):
 
     @abstractmethod
     def prepared(self, positions: IntArray) -> IntArray:
-        """int64[n]: what `costs` reads, from label positions int64[n] in 0 … k − 1."""
+        """Prepare the input of `costs`, int64[n], from label positions int64[n] in 0 … k − 1."""
 
     @abstractmethod
     def costs(self, v: int, labels: IntArray) -> IntArray:
-        """int64[n], |·| ≤ 2³⁴: the loss of output v for each of the prepared labels, less a term of the label alone."""
+        """Return the loss of output v for each of the prepared labels, less a term of the label alone: int64[n], |·| ≤
+        2³⁴."""
 
     @abstractmethod
     def swings(self) -> IntArray:
-        """int64[V − 1]: the most by which replacing one label y by y′ moves ℓ(v + 1, y) − ℓ(v, y)."""
+        """Return the largest moves of ℓ(v + 1, y) − ℓ(v, y) when one label y is replaced by y′: int64[V − 1]."""
 
     @cached_property
     def _swung(self) -> IntArray:
         return np.concatenate([[0], np.cumsum(self.swings())])
 
     def sensitivity(self, first: int, stop: int) -> int:
-        """The Δ of choices among functions with values `first` … `stop` − 1: half, rounded up, of the most by which
-        replacing one label moves the *difference* of two of their losses, and at least 1.
+        """Return the Δ of choices among functions with values `first` … `stop` − 1: half, rounded up, of the largest
+        move of the *difference* of two of their losses when one label is replaced, and at least 1.
 
-        Two such functions give the replaced example outputs u and v; the difference of their losses moves by
-        (ℓ(u, y′) − ℓ(u, y)) − (ℓ(v, y′) − ℓ(v, y)), at most the sum of the swings between u and v. The same bound
-        holds for scores that are least losses over sets of such functions: with h(u) = ℓ(u, y′) − ℓ(u, y), the best
-        function of one data set bounds the least loss of the other, so each score moves by between min h and max h.
-        Scores less a constant, which no choice sees, then move by at most Δ.
+        Two such functions give the replaced example outputs u and v; the difference of their losses moves by (ℓ(u, y′)
+        − ℓ(u, y)) − (ℓ(v, y′) − ℓ(v, y)), at most the sum of the swings between u and v. The same bound holds for
+        scores that are least losses over sets of such functions: with h(u) = ℓ(u, y′) − ℓ(u, y), the best function of
+        one data set bounds the least loss of the other, so each score moves by between min h and max h. Scores less a
+        constant, which does not affect a choice, then move by at most Δ.
         """
         return max(1, -(-int(self._swung[stop - 1] - self._swung[first]) // 2))
 
@@ -124,12 +125,12 @@ class TableGrid(LossGrid):
 
 
 def loss_grid(domain: Domain, loss: str | Loss, size: int) -> LossGrid:
-    """A grid of `size` ≥ 1 outputs, equally spaced from the first to the last label, both included; of the Poisson loss
-    equally spaced in their square roots and above the first label, as it has no bound near v = 0.
+    """Build a grid of `size` ≥ 1 outputs, equally spaced from the first to the last label, both included; for the
+    Poisson loss equally spaced in their square roots and above the first label, as it is unbounded near v = 0.
 
-    Of the absolute loss with no more labels than `size`, the labels themselves: its best outputs are labels. Of a loss
-    with candidate outputs, those of them that lie in the range of the labels. Raises InvalidLoss (a loss that the
-    domain or the size does not suit).
+    For the absolute loss with no more labels than `size`, the labels themselves: its best outputs are labels. For a
+    loss with candidate outputs, those of them in the range of the labels. Raises InvalidLoss (a loss that does not suit
+    the domain or the size).
     """
     ell = get_loss(loss)
     labels = domain.values
@@ -177,7 +178,7 @@ def _scaled_grid(domain: Domain, ell: Loss, size: int) -> LossGrid:
 
 
 def in_units(domain: Domain, positions: IntArray, units: int) -> IntArray:
-    """int64[n]: the labels at `positions` in whole 1/`units` of the domain's range, to the nearest, halves up."""
+    """Round the labels at `positions` to whole 1/`units` of the domain's range, to the nearest, halves up: int64[n]."""
     if domain.k == 1 or units == 0:
         return np.zeros(positions.shape, np.int64)
     if not domain.listed:

@@ -1,4 +1,4 @@
-"""Finite partial orders and their down-sets, which are what an antichain bounds from above.
+"""Finite partial orders and their down-sets, each of which is the part below an antichain.
 
 Everything here is public: it depends on the order alone.
 """
@@ -24,9 +24,9 @@ MAX_ELEMENTS = 1 << 10
 
 @dataclass(frozen=True, eq=False)
 class Poset:
-    """Elements 0 … m − 1; `below` bool[m, m]: below[a, b] where a < b, transitive and without circles.
+    """Elements 0 … m − 1; `below` bool[m, m]: below[a, b] if a < b, transitive and without cycles.
 
-    `counted`: how many down-sets there are, where that is known without listing them.
+    `counted`: the number of down-sets, if known without listing them.
     """
 
     below: BoolArray
@@ -38,14 +38,15 @@ class Poset:
 
     @classmethod
     def of_pairs(cls, size: int, pairs: Iterable[tuple[int, int]]) -> Poset:
-        """The least partial order with a < b for every pair (a, b). Raises InvalidInput (a circle, no such element)."""
+        """Build the least partial order with a < b for every pair (a, b). Raises InvalidInput (a cycle, no such
+        element)."""
         _check_size(size)
         below = np.zeros((size, size), np.bool_)
         for a, b in pairs:
             if not (0 <= a < size and 0 <= b < size):
                 raise InvalidInput(f"A pair of this partial order names an element outside 0 … {size - 1}.")
             below[a, b] = True
-        for c in range(size):  # what is below c is below all that is above c
+        for c in range(size):  # everything below c is below everything above c
             below |= below[:, c, None] & below[c]
         if np.any(np.diagonal(below)):
             raise InvalidInput("The pairs of a partial order must not go in a circle.")
@@ -53,15 +54,15 @@ class Poset:
 
     @classmethod
     def chain(cls, size: int) -> Poset:
-        """0 < 1 < … < size − 1."""
+        """Build 0 < 1 < … < size − 1."""
         _check_size(size)
         return cls(np.triu(np.ones((size, size), np.bool_), 1))
 
     @classmethod
     def grid(cls, width: int, height: int) -> Poset:
-        """Pairs (i, j), 0 ≤ i < width, 0 ≤ j < height, as elements i·height + j; ordered in both coordinates.
+        """Build pairs (i, j), 0 ≤ i < width, 0 ≤ j < height, as elements i·height + j; ordered in both coordinates.
 
-        C(width + height, width) down-sets: 3 × 70, 4 × 32, 5 × 19, 7 × 12 or 9 × 9 are about the largest taken.
+        C(width + height, width) down-sets: 3 × 70, 4 × 32, 5 × 19, 7 × 12 or 9 × 9 are about the largest accepted.
         """
         if width < 1 or height < 1:
             raise InvalidInput("A grid has at least one column and one row.")
@@ -73,12 +74,12 @@ class Poset:
 
     @cached_property
     def sequence(self) -> IntArray:
-        """int64[m]: the elements so that none comes before one that is below it."""
+        """Topological order of the elements, int64[m]: none comes before one that is below it."""
         return np.lexsort((np.arange(self.size), self.below.sum(axis=0))).astype(np.int64)
 
     @property
     def down_set_count(self) -> int:
-        """How many down-sets there are. Raises InvalidInput (more than 2¹⁶)."""
+        """Count the down-sets. Raises InvalidInput (more than 2¹⁶)."""
         if self.counted is None:
             return self.down_sets.count
         _check_down_sets(self.counted)
@@ -86,14 +87,14 @@ class Poset:
 
     @cached_property
     def down_sets(self) -> DownSets:
-        """All of them. Raises InvalidInput (more than 2¹⁶)."""
+        """All down-sets. Raises InvalidInput (more than 2¹⁶)."""
         _check_down_sets(self.counted or 0)
         return DownSets.of(self)
 
 
 @dataclass(frozen=True, eq=False)
 class DownSets:
-    """Every set of elements that holds all that is below its members, the empty set first and the whole order last.
+    """Every set of elements that contains all elements below its members, the empty set first and the whole order last.
 
     `members` bool[N, m]. `moves[x]`: int64 arrays (into, of): set number into[i] is set number of[i] and x besides.
     """
@@ -107,7 +108,7 @@ class DownSets:
 
     @classmethod
     def of(cls, poset: Poset) -> DownSets:
-        """Raises InvalidInput (more than 2¹⁶)."""
+        """List the down-sets. Raises InvalidInput (more than 2¹⁶)."""
         needs = [_mask(poset.below[:, x]) for x in range(poset.size)]
         bars = [_mask(poset.below[x]) for x in range(poset.size)]
         sets = [0]
@@ -144,5 +145,5 @@ def _check_size(size: int) -> None:
 
 
 def functions_bits(elements: int, values: int) -> int:
-    """Bits that the number of functions fits into."""
+    """Bound the bits of the number of functions."""
     return elements * max(1, math.ceil(math.log2(values + 1)))

@@ -15,21 +15,21 @@ from labels_party.companions.mechanisms.isotonic.grid import AbsoluteGrid, LossG
 
 IntArray = npt.NDArray[np.int64]
 
-COMPILED_CELLS = 1 << 23  # rows times values: less, about a tenth of a second, is not worth importing a compiler
-MANY_SQUARED, MANY_ABSOLUTE = 8, 64  # values from which the compiled form is faster
+COMPILED_CELLS = 1 << 23  # rows times values: fewer, about a tenth of a second, do not justify importing a compiler
+MANY_SQUARED, MANY_ABSOLUTE = 8, 64  # numbers of values from which the compiled form is faster
 
 
 def worth_compiling(n: int, size: int) -> bool:
-    """Whether n examples and so many output values are many."""
+    """Check whether n examples and so many output values are many."""
     return n * size >= COMPILED_CELLS
 
 
 def least_prefixes(grid: LossGrid, labels: IntArray, ends: IntArray, values: range, fast: bool) -> IntArray:
-    """int64[m + 1]: the least loss of the first j of m groups, over functions that go from group to group through the
-    output values `values`, in that order (a range of step 1, or −1 for functions that fall).
+    """Compute the least loss of the first j of m groups, over functions that go from group to group through the output
+    values `values`, in that order (a range of step 1, or −1 for functions that fall): int64[m + 1].
 
-    `labels` int64[n] as prepared by the grid; group j ends before row `ends`[j], and may be empty. `fast`: compiled
-    where that helps.
+    `labels` int64[n] as prepared by the grid; group j ends before row `ends`[j], and may be empty. `fast`: compiled if
+    that helps.
     """
     full = np.concatenate((ends[:1] > 0, ends[1:] > ends[:-1]))
     if not full.all():  # an empty group changes nothing
@@ -45,8 +45,8 @@ def least_prefixes(grid: LossGrid, labels: IntArray, ends: IntArray, values: ran
 
 
 def recursive(grid: LossGrid, labels: IntArray, ends: IntArray, values: range) -> IntArray:
-    """`least_prefixes` of any loss: the first j with values up to v are the first s with values before v, and v from
-    there to j, for the best s ≤ j. O(n·len(values))."""
+    """Compute `least_prefixes` for any loss: the first j with values up to v are the first s with values before v, and
+    v from there to j, for the best s ≤ j. O(n·len(values))."""
     least = np.zeros(0, np.int64)
     for v in values:
         here = np.zeros(ends.size + 1, np.int64)

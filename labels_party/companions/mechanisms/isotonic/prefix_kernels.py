@@ -1,7 +1,7 @@
 """Compiled prefix isotonic regression in a fixed number of steps, the same operations in every one. Imports numba.
 
-Which of two things a step does is decided by multiplying with 0 or 1: no branch, no number of rounds and no amount of
-work depends on a label, only which of a few neighbouring numbers are read.
+A step selects between two operations by multiplying with 0 or 1: no branch, no number of rounds and no amount of work
+depends on a label, only which of a few neighbouring numbers are read.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ IntArray = npt.NDArray[np.int64]
 
 @compiled()
 def squared_prefixes(counts: IntArray, sums: IntArray, start: int, step: int, width: int) -> IntArray:
-    """int64[m + 1]: the least Σ p·(p − 2y) of the first j of m ≥ 1 groups of labels (`counts`, `sums` int64[m]) over
-    functions that never fall, with values p = start + step·v, v = 0 … width − 1.
+    """Compute the least Σ p·(p − 2y) of the first j of m ≥ 1 groups of labels (`counts`, `sums` int64[m]) over
+    functions that never fall, with values p = start + step·v, v = 0 … width − 1: int64[m + 1].
 
-    Adjacent violators are pooled (Ayer et al. 1955) as groups come in, blocks standing for the nearest value of their
-    mean. A step either pools the last two blocks or takes in a group; m groups need at most 2m steps, and 2m are done:
-    past the last group the same padding is taken in and pooled.
+    Adjacent violators are pooled (Ayer et al. 1955) as groups come in, with the nearest value of its mean for each
+    block. A step either pools the last two blocks or adds a group; m groups need at most 2m steps, and 2m are done:
+    past the last group the same padding is added and pooled.
     """
     m = counts.size
     out = np.zeros(m + 2, np.int64)
@@ -50,13 +50,13 @@ def squared_prefixes(counts: IntArray, sums: IntArray, start: int, step: int, wi
 def absolute_prefixes(
     at: IntArray, rest: IntArray, ends: IntArray, points: IntArray, unit: int, levels: int
 ) -> IntArray:
-    """int64[m]: by how much the least Σ |p − y| of the first j of m groups, over functions that never fall with values
-    in `points` int64[w], is below that of the constant points[0].
+    """Compute by how much the least Σ |p − y| of the first j of m groups, over functions that never fall with values in
+    `points` int64[w], is below that of the constant points[0]: int64[m].
 
-    Label i lies `rest`[i] beyond points[at[i]] (both int64[n]; `unit` is the spacing of the points, or 1 where every
-    rest is 0), group j ends before row `ends`[j]. The slopes of the least loss as a function of its last value form a
-    pile of weights: a label adds 2·unit at its place, split between two points, and every label takes `unit` off the
-    top. The pile is a tree of 2^levels ≥ w leaves, descended along one path for each addition and each removal.
+    Label i is `rest`[i] beyond points[at[i]] (both int64[n]; `unit` is the spacing of the points, or 1 if every rest is
+    0), group j ends before row `ends`[j]. The slopes of the least loss as a function of its last value form a pile of
+    weights: a label adds 2·unit at its place, split between two points, and every label removes `unit` from the top.
+    The pile is a tree of 2^levels ≥ w leaves, descended along one path for each addition and each removal.
     """
     leaves = 1 << levels
     mass, moment, gone = np.zeros(2 * leaves, np.int64), np.zeros(2 * leaves, np.int64), np.zeros(2 * leaves, np.int64)
@@ -100,7 +100,7 @@ def absolute_prefixes(
 
 @compiled()
 def _pass_on(mass: IntArray, moment: IntArray, gone: IntArray, node: int) -> None:
-    """What was taken off the whole of a node is taken off its halves."""
+    """Pass removals from a whole node on to its halves."""
     stays = 1 - gone[node]
     for child in (2 * node, 2 * node + 1):
         mass[child] *= stays

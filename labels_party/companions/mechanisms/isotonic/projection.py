@@ -1,4 +1,4 @@
-"""Isotonic regression by least squares, without privacy: what is done to means that are private already."""
+"""Isotonic regression by least squares, without privacy: applied to means that are private already."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ CLOSE = 1e-7  # of the values' range
 
 
 def rising(values: FloatArray, weights: FloatArray) -> FloatArray:
-    """float64[M] or float64[a, b]: the nearest to `values`, in squares weighted by positive `weights` of their shape,
-    among those that fall along no axis.
+    """Project `values` onto arrays that fall along no axis, in squares weighted by positive `weights` of their shape:
+    float64[M] or float64[a, b].
 
-    Of two axes by Dykstra's alternating projections (Boyle & Dykstra 1986), until both agree to 10⁻⁷ of the range or
-    for 1,000 rounds; what is left is raised to the largest value before it.
+    For two axes by Dykstra's alternating projections (Boyle & Dykstra 1986), until both agree to 10⁻⁷ of the range or
+    for 1,000 rounds; remaining violations are raised to the largest value before them.
     """
     if values.ndim == 1:
         line = _pooled(values.astype(np.float64)[None], weights.astype(np.float64)[None])
@@ -37,14 +37,14 @@ def rising(values: FloatArray, weights: FloatArray) -> FloatArray:
 
 
 def _along(axis: int, values: FloatArray, weights: FloatArray) -> FloatArray:
-    """Every line along `axis` by itself."""
+    """Project every line along `axis` separately."""
     lines = (np.ascontiguousarray(np.moveaxis(each, axis, -1)) for each in (values, weights))
     return np.moveaxis(_pooled(*lines), -1, axis)
 
 
 @compiled()
 def _pooled(values: FloatArray, weights: FloatArray) -> FloatArray:
-    """The nearest line that never falls, for each line: adjacent violators are pooled (Ayer et al. 1955)."""
+    """Project each line to the nearest one that never falls: adjacent violators are pooled (Ayer et al. 1955)."""
     out = np.empty(values.shape, np.float64)
     mean, weight = np.empty(values.shape[1]), np.empty(values.shape[1])
     end = np.empty(values.shape[1], np.int64)

@@ -1,4 +1,4 @@
-"""The shapes of constrained fits, and what may be asked of each: checked before any label is read."""
+"""The shapes of constrained fits, and the options of each: checked before any label is read."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ CELLS, KNOTS, STEPS = 64, 9, 8
 
 @dataclass(frozen=True)
 class ShapeOptions:
-    """What a shape takes besides its name; None where it does not apply or a public rule decides.
+    """Options of a shape; None if one does not apply or a public rule decides.
 
-    `pieces`: at most so many. `lipschitz`: label per point of x, a decimal. `cells` of a step function. `knots` with
-    `steps` cells from each to the next, of the other shapes. `values` at the knots (or of the steps): 2^T.
+    `pieces`: their largest number. `lipschitz`: label per point of x, a decimal. `cells` of a step function. `knots`
+    with `steps` cells from each to the next, of the other shapes. `values` at the knots (or of the steps): 2^T.
     """
 
     pieces: int | None = None
@@ -36,7 +36,7 @@ class ShapeOptions:
     values: int | None = None
 
     def check(self, shape: str) -> None:
-        """Raises InvalidMechanism: an unknown shape, an option that it lacks or does not take, or one out of range."""
+        """Raise InvalidMechanism for an unknown shape, a missing or inapplicable option, or one out of range."""
         if shape not in SHAPES:
             raise InvalidMechanism(f"There is no shape of that name; there are {', '.join(SHAPES)}.")
         given = {name for name, value in asdict(self).items() if value is not None}
@@ -53,7 +53,7 @@ class ShapeOptions:
             self.constant()
 
     def constant(self) -> Fraction:
-        """The Lipschitz constant, exact. Raises InvalidMechanism."""
+        """Return the Lipschitz constant, exact. Raises InvalidMechanism."""
         refusal = InvalidMechanism("'lipschitz' is a decimal number greater than zero, such as 0.05.")
         if not isinstance(self.lipschitz, str) or len(self.lipschitz) > MAX_DIGITS:
             raise refusal

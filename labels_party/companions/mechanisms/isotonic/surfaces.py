@@ -23,10 +23,10 @@ TwoCells = tuple[Cells, Cells]
 
 
 def axis_cells(numbers: IntArray, size: int, most: int) -> Cells:
-    """At most `most` cells of 0 … size − 1, from public numbers int64[m], m ≥ 1, alone.
+    """Make at most `most` cells of 0 … size − 1, from public numbers int64[m], m ≥ 1, alone.
 
-    A cell for each of the numbers there can be, if they are no more than that; else about equally many of `numbers` in
-    each, and no more cells than there are different ones among them.
+    One cell for each possible number, if those are no more than `most`; else about equally many of `numbers` in each,
+    and no more cells than there are different ones among them.
     """
     if size <= most:
         return Cells.even(size, size)
@@ -35,7 +35,7 @@ def axis_cells(numbers: IntArray, size: int, most: int) -> Cells:
 
 @dataclass(frozen=True)
 class SurfacePlan:
-    """What a fit is before it sees a label: all of it public. Raises what `poset_grid` raises, when it is made."""
+    """Public plan of a fit. Its construction raises what `poset_grid` raises."""
 
     domain: Domain
     cells: TwoCells
@@ -62,10 +62,10 @@ class SurfacePlan:
         return default_values(self.n, self.epsilon, self.poset.size, self.poset.down_set_count)
 
     def fit(self, x: IntArray, y_positions: AnyInts, source: Uint64Source | None = None) -> MonotoneGrid:
-        """A map of two numbers, monotone in both, of small empirical loss; ε-DP in the labels (replace-one; n, both
-        numbers and the cells are public), as `isotonic_poset`, of which it is a picture.
+        """Fit a map of two numbers, monotone in both, of small empirical loss.
 
-        `x` int64[2, m] below the ends of the cells, `y_positions` int64[m], m ≥ 0. Raises InvalidInput,
+        ε-DP in the labels (replace-one; n, both numbers and the cells are public), as `isotonic_poset`, whose output it
+        represents. `x` int64[2, m] below the ends of the cells, `y_positions` int64[m], m ≥ 0. Raises InvalidInput,
         RandomnessUnavailable.
         """
         a, b = self.shape
@@ -85,7 +85,7 @@ class SurfacePlan:
         return self.map_of(found.reshape(a, b))
 
     def map_of(self, values: FloatArray) -> MonotoneGrid:
-        """The step function with `values` float64[a, b] on the cells."""
+        """Build the step function with `values` float64[a, b] on the cells."""
         first, second = self.cells
         sizes = int(first.edges[-1]), int(second.edges[-1])
         return MonotoneGrid(sizes, (first.edges[1:-1], second.edges[1:-1]), values)

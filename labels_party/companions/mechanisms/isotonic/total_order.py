@@ -36,23 +36,24 @@ def isotonic(
     places: AnyInts | IntArray | None = None,
     source: Uint64Source | None = None,
 ) -> MonotoneMap:
-    """A monotone map x → label of small empirical loss, ε-DP in the labels (replace-one; n and x are public).
+    """Fit a monotone map x → label of small empirical loss, ε-DP in the labels (replace-one; n and x are public).
 
     `x` int[n] in 0 … x_size − 1 (x_size ≤ 2³²), `y_positions` int[n]: positions of the labels in `domain`. Examples of
     one x stay together. `levels`: T, for 2^T output values (None: `depth.default_levels`, from public facts; a loss
     with candidate outputs has those, and as many levels as they need).
 
-    `cuts`: where a cut may fall. "points": in any gap between neighbouring distinct x, each as likely at the same loss,
-    and in its middle. "domain": at any point of the domain, as in the paper; where x is public that guards nothing
-    more, and it costs log x_size instead of log n. `places` int[s]: between which x cuts fall, where those of the
-    examples (None) would tell which of many x have one; then there may be no example at all.
+    `cuts`: the possible places of a cut. "points": in any gap between neighbouring distinct x, each with equal
+    probability at the same loss, and in its middle. "domain": at any point of the domain, as in the paper; with public
+    x that protects nothing more, and it costs log x_size instead of log n. `places` int[s]: the x between which cuts
+    may fall, if those of the examples (None) would reveal which of many x have one; then there may be no example at
+    all.
 
     Guarantee. Level t cuts each of its nodes by one choice of `labels_party.mechanisms.choice` among the node's cuts,
     at the rate that makes it ε_t-DP for the node's sensitivity (`LossGrid.sensitivity`), its rounding (SLACK) included,
-    with Σ ε_t = ε (`depth.shares`). The nodes of a level read disjoint examples, and what a node draws is a function of
-    its own examples and fresh randomness, rounding and all: replacing one label changes the odds of one node of the
-    level only, by e^(ε_t) at most, whatever was drawn before. The levels in a row give ε. The map is a function of the
-    cuts and of x. Expected excess loss: at most `depth.excess_bound`.
+    with Σ ε_t = ε (`depth.shares`). The nodes of a level read disjoint examples, and a node's draw is a function of its
+    own examples and fresh randomness, rounding and all: replacing one label changes the odds of one node of the level
+    only, by e^(ε_t) at most, for any earlier draws. The levels in sequence give ε. The map is a function of the cuts
+    and of x. Expected excess loss: at most `depth.excess_bound`.
 
     Work. Squared loss O(T·n), absolute O(T²·n), others O(2^T·n) operations on whole numbers (`prefix`), sorting x, and
     O(T·n) evaluations of e^−s. Which are done, on which rows, depends on x and on earlier draws, never on a label.
@@ -69,10 +70,11 @@ def isotonic(
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Examples in the order of x: `xs` int64[m] the distinct ones, `ends` int64[m + 1] where their examples end.
+    """Examples in the order of x: `xs` int64[m] the distinct ones, `ends` int64[m + 1] the row after the examples of
+    each.
 
-    There may be none at an x. Those at xs[j] are rows ends[j] … ends[j + 1] − 1 of `labels` int64[n] (positions). x
-    alone decides the order.
+    An x may have none. Those at xs[j] are rows ends[j] … ends[j + 1] − 1 of `labels` int64[n] (positions). x alone
+    decides the order.
     """
 
     x_size: int
@@ -88,7 +90,8 @@ class Examples:
     def checked(
         cls, x: AnyInts, y_positions: AnyInts, domain: Domain, x_size: int, places: AnyInts | IntArray | None = None
     ) -> Examples:
-        """`places`: as many x more, with or without examples. Raises InvalidInput, quoting no label."""
+        """Check and sort the examples. `places`: further x, with or without examples. Raises InvalidInput, quoting no
+        label."""
         x, labels = np.asarray(x), np.asarray(y_positions)
         every = x if places is None else np.concatenate([x, np.asarray(places)])
         check_columns(x, labels, domain, x_size)
@@ -103,8 +106,10 @@ class Examples:
 
 
 def check_columns(x: AnyInts, labels: AnyInts, domain: Domain, x_size: int) -> None:
-    """One x below `x_size` and one position of the domain for each of any number of examples. Raises InvalidInput,
-    quoting no label."""
+    """Check for one x below `x_size` and one position of the domain for each of any number of examples.
+
+    Raises InvalidInput, quoting no label.
+    """
     if type(x_size) is not int or not 1 <= x_size <= MAX_X_SIZE:
         raise InvalidInput("The domain of x has between 1 and 2³² points.")
     if x.ndim != 1 or x.shape != labels.shape:
@@ -138,7 +143,7 @@ class Node:
 
 
 def _cut(data: Examples, grid: LossGrid, epsilon: Epsilon, cuts: Cuts, source: Uint64Source) -> IntArray:
-    """int64[V + 1]: the points of the domain where each output value begins, and x_size."""
+    """Draw the points of the domain at which each output value begins, and x_size: int64[V + 1]."""
     prepared = grid.prepared(data.labels)
     nodes = [Node(0, data.x_size, 0, data.xs.size, 0, grid.size)]
     for share in shares(grid):
@@ -164,8 +169,8 @@ def _draw(
     cuts: Cuts,
     source: Uint64Source,
 ) -> int:
-    """Where the upper half of a node's values begins: a point of the domain, or the node's end."""
-    if node.left == node.right:  # no example, so that every cut is as good
+    """Draw the beginning of the upper half of a node's values: a point of the domain, or the node's end."""
+    if node.left == node.right:  # no example, so that every cut is equally good
         return node.low + (uniform_below(node.high - node.low + 1, source) if cuts == "domain" else 0)
     scores = cut_scores(data, prepared, grid, node)
     rate = rate_of(epsilon, grid.sensitivity(node.first, node.stop))
@@ -175,8 +180,8 @@ def _draw(
 
 
 def cut_scores(data: Examples, prepared: IntArray, grid: LossGrid, node: Node) -> IntArray:
-    """int64[m + 1] for the m distinct x of a node: the least loss of monotone functions on the node of which the first
-    j distinct x have output values below `node.middle`, the others from there on.
+    """Compute for the m distinct x of a node the least loss of monotone functions on the node of which the first j
+    distinct x have output values below `node.middle`, the others from there on: int64[m + 1].
 
     Exact, see `prefix`; the upper half is fitted from its end, downwards.
     """
@@ -190,14 +195,14 @@ def cut_scores(data: Examples, prepared: IntArray, grid: LossGrid, node: Node) -
 
 
 def gaps(data: Examples, node: Node) -> tuple[list[int], list[int]]:
-    """Starts and sizes of the m + 1 sets of points of the domain that cut a node's distinct x alike."""
+    """Return starts and sizes of the m + 1 sets of points of the domain that cut a node's distinct x alike."""
     xs = data.xs[node.left : node.right]
     starts = np.concatenate([[node.low], xs + 1])
     return starts.tolist(), (np.append(xs, node.high) - starts + 1).tolist()
 
 
 def _between(data: Examples, node: Node, at: int) -> int:
-    """The middle of the gap before distinct x number `at`; the node's own ends where no x lies beyond."""
+    """Return the middle of the gap before distinct x number `at`; the node's own ends if no x lies beyond."""
     if at == node.left:
         return node.low
     if at == node.right:

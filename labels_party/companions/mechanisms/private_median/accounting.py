@@ -24,14 +24,14 @@ STEPS = 30  # of a bisection
 
 @lru_cache(maxsize=256)
 def noisy_slices(step: Step, k: int, noise: SliceNoise, delta: Fraction, n: int) -> Cost | None:
-    """`noisy_bound` by the ρ of `noisy_path`; None where there are none, or the bound says nothing."""
+    """Compute `noisy_bound` by the ρ of `noisy_path`; None if there are none, or the bound is vacuous."""
     rho = noisy_path(step, k, noise, delta)
     return noisy_bound(step, k, noise, delta, n, rho) if rho else None
 
 
 @lru_cache(maxsize=256)
 def noisy_path(step: Step, k: int, noise: SliceNoise, delta: Fraction) -> tuple[int, ...]:
-    """About the best ρ for `noisy_bound`, in units of 2⁻⁴⁰; none where composition is cheaper."""
+    """Search for nearly the best ρ for `noisy_bound`, in units of 2⁻⁴⁰; none if composition is cheaper."""
     added = step.epsilon if step.added is None else step.added
     most = float(alike(step, k).epsilon)
     path = _search(float(step.epsilon), float(added), float(noise.alpha), 0.9 * float(delta), most)
@@ -39,7 +39,7 @@ def noisy_path(step: Step, k: int, noise: SliceNoise, delta: Fraction) -> tuple[
 
 
 def largest_epsilon(cost_of: Callable[[Fraction], Cost], total: Fraction) -> Fraction:
-    """About the largest ε of a step, in whole nano-ε, for which `cost_of` is at most `total`, by bisection.
+    """Find nearly the largest ε of a step, in whole nano-ε, for which `cost_of` is at most `total`, by bisection.
 
     Raises InvalidEpsilon.
     """
@@ -57,9 +57,10 @@ def largest_epsilon(cost_of: Callable[[Fraction], Cost], total: Fraction) -> Fra
 
 
 def _search(epsilon: float, added: float, alpha: float, delta: float, most: float) -> list[float] | None:
-    """Logarithms of a rising path ρ_0, …, ρ_h whose γ multiply to at most δ, for about the least ρ_h; floats.
+    """Search, in floats, logarithms of a rising path ρ_0, …, ρ_h whose γ multiply to at most δ, for nearly the least
+    ρ_h.
 
-    None where none is below `most`, what composition costs.
+    Returns None if none is below `most`, the cost of composition.
     """
     start, end = max(0.0, added + math.log(alpha)), most - added + math.log(alpha)
     if delta <= 0 or end <= start:

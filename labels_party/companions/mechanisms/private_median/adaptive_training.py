@@ -1,11 +1,11 @@
-"""Private training with examples chosen by the state of the model: each rule reorders the examples that are left, each
+"""Private training with examples chosen by the state of the model: each rule reorders the remaining examples; each
 minibatch is a slice with a noisy gradient, and is not used again (Cohen, Lyu, Nelson, Sarlós & Stemmer 2023).
 
-A linear model w·x of y for the Huber loss, all in whole numbers, so that what an example contributes is a function of
-that example and the weights, bit for bit, wherever in a minibatch it stands. Features and labels are in units of
-1/`UNIT`, weights in 1/`WEIGHT`. An example's gradient is clip(w·x − y, ±R)·x, cut down to L1 norm C in whole lattice
-steps; a minibatch shows the sum of its gradients plus discrete Laplace noise of scale s on every coordinate. Replacing
-an example moves the sum by at most 2C in L1, adding one by C: a step costs 2C/s, or C/s where one is added.
+A linear model w·x of y for the Huber loss, all in whole numbers, so that an example's contribution is a function of
+that example and the weights, bit for bit, at any place in a minibatch. Features and labels are in units of 1/`UNIT`,
+weights in 1/`WEIGHT`. An example's gradient is clip(w·x − y, ±R)·x, cut down to L1 norm C in whole lattice steps; a
+minibatch shows the sum of its gradients plus discrete Laplace noise of scale s on every coordinate. Replacing an
+example moves the sum by at most 2C in L1, adding one by C: a step costs 2C/s, or C/s if one is added.
 
 The whole example, features and label, is protected (replace-one; n is public). The cost of all steps is the cheapest
 bound of `label_dp.companions.costs.slices`: with noisy slice sizes it hardly grows with their number, and minibatches
@@ -41,12 +41,12 @@ RESIDUAL_BITS = WEIGHT_BITS  # from w·x in 1/(UNIT·WEIGHT) to units
 
 
 def errors(rows: Rows, weights: IntArray) -> IntArray:
-    """int64[m]: w·x − y of every example, in 1/(UNIT·WEIGHT); exact."""
+    """Compute w·x − y of every example, in 1/(UNIT·WEIGHT), exact: int64[m]."""
     return rows[:, :-1] @ weights - (rows[:, -1] << WEIGHT_BITS)
 
 
 def easiest(rows: Rows, weights: IntArray) -> Keys:
-    """Self-paced: the examples that the model fits best come first."""
+    """Order examples by self-paced learning: those that the model fits best come first."""
     return np.abs(errors(rows, weights))
 
 
@@ -68,7 +68,7 @@ RULES: Mapping[str, Callable[[Rows, IntArray], Keys] | None] = {
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """`steps` minibatches of about `minibatch` of n examples with `features` features, from public facts.
+    """Plan of `steps` minibatches of about `minibatch` of n examples with `features` features, from public facts.
 
     `epsilon` is that of one step when an example is replaced. `clip` is C and `huber` R, in units of features. Raises
     InvalidInput, InvalidEpsilon.
@@ -95,17 +95,17 @@ class TrainingPlan:
             raise InvalidInput("There are too few examples: each is used in one minibatch at most.")
         if not 1 <= self.clip <= 64 or not 1 <= self.huber <= 64 or self.epsilon <= 0 or not 0 < self.rate <= 16:
             raise InvalidInput("Clipping and Huber's bound are 1 to 64, ε and the learning rate greater than zero.")
-        self.session.cost  # noqa: B018 - refuses what cannot be paid for before anything is charged
+        self.session.cost  # noqa: B018 - refuses an unpayable plan before anything is charged
 
     @classmethod
     def within(cls, total: Fraction, **rest: Any) -> TrainingPlan:
-        """The plan whose steps together cost about `total`, at most. Raises InvalidInput, InvalidEpsilon."""
+        """Return the plan whose steps together cost nearly `total`, at most. Raises InvalidInput, InvalidEpsilon."""
         return cls(epsilon=largest_epsilon(lambda each: cls(epsilon=each, **rest).cost, total), **rest)
 
     @classmethod
     def cheapest(cls, total: Cost, **rest: Any) -> TrainingPlan:
-        """Of all bounds that are proved, with as much noise in sizes as the examples suffice for, the plan at a cost of
-        at most `total` with the largest ε of a step. Raises InvalidInput, InvalidEpsilon."""
+        """Return, over all proved bounds and noise in sizes as large as the examples allow, the plan of cost at most
+        `total` with the largest ε of a step. Raises InvalidInput, InvalidEpsilon."""
         plans = [cls.within(total.epsilon, **rest)]
         n, steps, minibatch = (rest[name] for name in ("n", "steps", "minibatch"))
         if total.delta and steps > 1 and RULES[plans[0].rule] is not None:
@@ -116,12 +116,12 @@ class TrainingPlan:
 
     @property
     def gradient_noise(self) -> LaplaceNoise:
-        """Of all coordinates together, in lattice steps of 1/UNIT: one clipped gradient takes another's place."""
+        """Noise of all coordinates together, in lattice steps of 1/UNIT, for replacing one clipped gradient."""
         return LaplaceNoise(2 * self.clip * UNIT, self.epsilon)
 
     @property
     def scale(self) -> Fraction:
-        """Of the noise of a coordinate, in lattice steps of 1/UNIT."""
+        """Scale of the noise of a coordinate, in lattice steps of 1/UNIT."""
         return self.gradient_noise.scale
 
     @property
@@ -144,7 +144,8 @@ def train(
     source: Uint64Source | None = None,
     noise: Noise = discrete_laplace,
 ) -> npt.NDArray[np.float64]:
-    """float64[features]: weights, `plan.cost`-DP under replacing one example of x float64[n, features], y float64[n].
+    """Train weights float64[features], `plan.cost`-DP under replacing one example of x float64[n, features], y
+    float64[n].
 
     Values are rounded to 1/1024 and clipped to ±16. Raises InvalidInput (NaN, shapes), RandomnessUnavailable.
     """
@@ -171,7 +172,7 @@ def _ordered(rule: Callable[[Rows, IntArray], Keys], weights: IntArray) -> Order
 
 
 def _moved(weights: IntArray, gradient: IntArray, plan: TrainingPlan) -> IntArray:
-    """A step against the mean gradient, whole-number arithmetic on what was shown."""
+    """Step against the mean gradient, in whole-number arithmetic on released values."""
     factor = plan.rate * WEIGHT / (UNIT * plan.minibatch)
     moved = [
         w - g * factor.numerator // factor.denominator for w, g in zip(weights.tolist(), gradient.tolist(), strict=True)
@@ -181,7 +182,7 @@ def _moved(weights: IntArray, gradient: IntArray, plan: TrainingPlan) -> IntArra
 
 @dataclass(frozen=True)
 class NoisyGradient:
-    """The sum of clipped gradients plus noise; the noise has as many draws as there are features."""
+    """Sum of clipped gradients plus noise; the noise has as many draws as there are features."""
 
     plan: TrainingPlan
     weights: IntArray
@@ -197,7 +198,8 @@ class NoisyGradient:
 
 
 def gradients(rows: Rows, weights: IntArray, plan: TrainingPlan) -> IntArray:
-    """int64[m, features] in lattice steps of 1/UNIT, each of L1 norm at most `clip`·UNIT, in whole numbers."""
+    """Compute gradients int64[m, features] in lattice steps of 1/UNIT, each of L1 norm at most `clip`·UNIT, in whole
+    numbers."""
     bound = plan.huber * UNIT
     residual = np.clip(errors(rows, weights) >> RESIDUAL_BITS, -bound, bound)
     whole = residual[:, None] * rows[:, :-1]  # in 1/UNIT²

@@ -1,30 +1,29 @@
-"""A private point between the smallest and the largest of n points of a domain up to 2⁶⁴: every step maps the domain
-to the logarithm of its size, so that it needs log* of it many (Cohen, Lyu, Nelson, Sarlós & Stemmer 2023, who improve
-on Kaplan, Ligett, Mansour, Naor & Stemmer 2020; the recursion is that of Beimel, Nissim & Stemmer 2013).
+"""A private point between the smallest and the largest of n points of a domain up to 2⁶⁴: every step maps the domain to
+the logarithm of its size, so that it needs log* of it many (Cohen, Lyu, Nelson, Sarlós & Stemmer 2023, who improve on
+Kaplan, Ligett, Mansour, Naor & Stemmer 2020; the recursion is that of Beimel, Nissim & Stemmer 2013).
 
 A step on points of b bits, in the paradigm of `rsc`:
 
 1. A uniform slice, `PAIRED` of the points, is paired up, and each pair becomes the length 0 … b of its common prefix:
    points of a domain of b + 1 values. Their smallest and largest third are dropped, and an interval point L of the rest
-   is found by the same recursion, or by the exponential mechanism where the domain has at most `base` points. So at
+   is found by the same recursion, or by the exponential mechanism if the domain has at most `base` points. So at
    least a third of the pairs share L bits or more, hence some prefix of L bits is that of about a third of the points;
    and at least a third share L bits or fewer, so no prefix of L + 1 bits is that of nearly all.
-2. On the points that are left: the prefix of L bits that most have, by a noisy histogram with a threshold (ε·`FIND`,
+2. On the remaining points: the most common prefix of L bits, by a noisy histogram with a threshold (ε·`FIND`,
    δ); then one of three points, the first and the last with that prefix and the middle one, by the exponential
    mechanism with the loss −min(#{y ≤ v}, #{y ≥ v}) (the rest of ε). One of them has many points on either side.
 
 **Guarantee** (replace-one, n public): (ε, δ) for the whole recursion. 1 and 2 are the two slices of a session in
 uniform order, so a replaced point is in one of them (`costs.slices.in_order`: the larger cost, not the sum). A replaced
-point replaces at most one pair, dropping shows nothing, so 1 costs what the recursion costs. In 2, a replaced point
-moves two counts by one each. A count c ≥ 1 is shown as c + X where that reaches T, X discrete Laplace of scale
-s ≥ 2/(ε·FIND), and a count of 0 never is: between counts that differ by one, both ≥ 1, that is (1/s, 0)-DP; between 0
-and 1 it is (0, δ/2)-DP as P[1 + X ≥ T] ≤ e^(−(T−1)/s) ≤ δ/2 (from X's exact tail). Two counts make (2/s, δ) by
-composition, and the prefix of the largest shown count is post-processing. The loss of the choice in 2 moves by one at
-most: `choice.rate_of`.
-δ = 0 is refused where the domain has more than `base` points: no threshold would be high enough.
+point replaces at most one pair, dropping shows nothing, so 1 has the cost of the recursion. In 2, a replaced point
+moves two counts by one each. A count c ≥ 1 is shown as c + X if that reaches T, X discrete Laplace of scale s ≥
+2/(ε·FIND), and a count of 0 never is: between counts that differ by one, both ≥ 1, that is (1/s, 0)-DP; between 0 and 1
+it is (0, δ/2)-DP as P[1 + X ≥ T] ≤ e^(−(T−1)/s) ≤ δ/2 (from X's exact tail). Two counts make (2/s, δ) by composition,
+and the prefix of the largest shown count is post-processing. The loss of the choice in 2 moves by one at most:
+`choice.rate_of`. δ = 0 is refused if the domain has more than `base` points: no threshold would be high enough.
 
 No sample size is proved: `tests/benchmarks/around/rsc.py` finds it. The result may be None (no prefix reached T), and
-may miss the interval where there are too few points; both are answers, and paid for.
+may miss the interval if there are too few points; both are answers, and paid for.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ LARGEST_BITS = 64
 
 @dataclass(frozen=True)
 class IntervalPlan:
-    """What an interval point of a domain of 2^`bits` points costs, from public facts. Raises InvalidInput,
+    """Cost of an interval point of a domain of 2^`bits` points, from public facts. Raises InvalidInput,
     InvalidEpsilon."""
 
     bits: int
@@ -85,12 +84,12 @@ class IntervalPlan:
 
     @property
     def depth(self) -> int:
-        """How many times the domain is mapped to the logarithm of its size."""
+        """Count the mappings of the domain to the logarithm of its size."""
         return 1 + self.lengths.depth if self.recursive else 0
 
     @property
     def lengths(self) -> IntervalPlan:
-        """For the lengths of common prefixes, 0 … bits."""
+        """Plan for the lengths of common prefixes, 0 … bits."""
         return IntervalPlan(self.bits.bit_length(), self.epsilon, self.delta, self.base)
 
     @property
@@ -99,20 +98,20 @@ class IntervalPlan:
 
     @cached_property
     def counting(self) -> LaplaceNoise:
-        """The noise of prefixes' counts, of which a replaced point moves two by one each."""
+        """Noise of prefixes' counts, of which a replaced point moves two by one each."""
         return LaplaceNoise(2, self.epsilon * FIND)
 
     @cached_property
     def threshold(self) -> int:
-        """T."""
+        """Threshold T."""
         return 1 + math.ceil(self.counting.scale * log_upper(2 / self.delta).fraction)
 
     def session(self, n: int) -> Plan:
-        """The session of one step on n points."""
+        """Return the session of one step on n points."""
         return Plan((Step(self.lengths_cost(n).epsilon, self.lengths_cost(n).delta, shuffled=True), self.choosing), n)
 
     def trimmed(self, pairs: int) -> Plan:
-        """The session on the lengths of so many pairs: both ends dropped, the rest used."""
+        """Return the session on the lengths of so many pairs: both ends dropped, the rest used."""
         cost = self.lengths.cost(pairs - 2 * math.floor(TRIMMED * pairs))
         nothing = Step(Fraction(0))
         return Plan((nothing, nothing, Step(cost.epsilon, cost.delta, shuffled=True)), pairs)
@@ -121,11 +120,13 @@ class IntervalPlan:
         return self.trimmed(self.paired(n) // 2).cost
 
     def prefix(self, n: int) -> tuple[int, int]:
-        """(T, how many of n points may share a prefix): where T is larger, none is ever found. Recursive plans only."""
+        """Return (T, how many of n points may share a prefix): if T is larger, none is ever found. Recursive plans
+        only."""
         return self.threshold, n - self.paired(n)
 
     def enough(self, tries: int) -> int:
-        """So many points that, of `tries` interval points of as many different ones, all are found 19 times in 20.
+        """Return a number of points for which, of `tries` interval points of as many different ones, all are found 19
+        times in 20.
 
         By ranks from the exponential mechanism's tail: points beyond the ends have loss 0, one in the middle −n/2. By
         recursion twice T on either half, as `tests/benchmarks/around/rsc.py` finds, which is no proof.
@@ -136,11 +137,12 @@ class IntervalPlan:
 
     @staticmethod
     def paired(n: int) -> int:
-        """How many of n points are paired up; the others look for the prefix."""
+        """Return how many of n points are paired up; the others look for the prefix."""
         return math.floor(PAIRED * n)
 
     def cost(self, n: int) -> Cost:
-        """(ε, δ) of an interval point of n points. Raises InvalidInput where there are too few for the recursion."""
+        """Return (ε, δ) of an interval point of n points. Raises InvalidInput if there are too few for the
+        recursion."""
         if n < 1:
             raise InvalidInput("There are too few points for slices: take more, or ranks.")
         return self.session(n).cost if self.recursive else Cost(self.epsilon)
@@ -148,7 +150,7 @@ class IntervalPlan:
 
 @dataclass(frozen=True)
 class IntervalPoint:
-    """The algorithm for a step of `rsc.Session`: rows uint64[m] → a point, or None. As many points as `m`, always."""
+    """Algorithm for a step of `rsc.Session`: rows uint64[m] → a point, or None. Always exactly `m` points."""
 
     plan: IntervalPlan
     m: int
@@ -170,10 +172,10 @@ class IntervalPoint:
 def interval_point(
     points: Points, plan: IntervalPlan, source: Uint64Source | None = None, noise: Noise = discrete_laplace
 ) -> int | None:
-    """A point of 0 … 2^bits − 1 that lies between the smallest and the largest of `points` uint64[n], or None.
+    """Draw a point of 0 … 2^bits − 1 that lies between the smallest and the largest of `points` uint64[n], or None.
 
-    (ε, δ)-DP as `plan.cost(n)`, under replacing one point; exact but for the bits. O(n log n). Raises InvalidInput,
-    RandomnessUnavailable.
+    (ε, δ)-DP as `plan.cost(n)`, under replacing one point; exact up to the quality of the random bits. O(n log n).
+    Raises InvalidInput, RandomnessUnavailable.
     """
     if points.ndim != 1 or points.dtype != np.uint64 or not points.size:
         raise InvalidInput("Points are a column of at least one unsigned 64-bit number.")
@@ -192,9 +194,9 @@ def _find(points: Points, plan: IntervalPlan, source: Uint64Source, noise: Noise
 
 
 def by_ranks(points: Points, plan: IntervalPlan, source: Uint64Source) -> int:
-    """The exponential mechanism with loss −min(#{y ≤ v}, #{y ≥ v}), from intervals of points of one loss; ε-DP.
+    """Draw by the exponential mechanism with loss −min(#{y ≤ v}, #{y ≥ v}), from intervals of points of one loss; ε-DP.
 
-    As many intervals as there are points, equal ones or not, so that the work tells nothing.
+    As many intervals as there are points, equal ones or not, so that the work reveals nothing.
     """
     ordered, n = np.sort(points), len(points)
     last = np.append(ordered[1:] != ordered[:-1], True)
@@ -237,7 +239,7 @@ class _Lengths:
 
 
 def common_prefix(a: Points, b: Points, bits: int) -> Points:
-    """uint64[m]: how many of the first of `bits` bits are equal."""
+    """Count the equal leading bits of `bits` bits: uint64[m]."""
     different, length = a ^ b, np.full(a.shape, bits, np.uint64)
     for bit in range(bits):
         length -= ((different >> np.uint64(bit)) > 0).astype(np.uint64)
@@ -246,7 +248,7 @@ def common_prefix(a: Points, b: Points, bits: int) -> Points:
 
 @dataclass(frozen=True)
 class _Prefix:
-    """Step 2, for prefixes of `length` bits; None where step 1 found none."""
+    """Step 2, for prefixes of `length` bits; None if step 1 found none."""
 
     plan: IntervalPlan
     length: int | None
@@ -259,7 +261,7 @@ class _Prefix:
 
     def __call__(self, rows: Rows) -> int | None:
         threshold = self.plan.threshold
-        drawn = self.noise(self.plan.counting, len(rows))  # one each, so that their number tells nothing
+        drawn = self.noise(self.plan.counting, len(rows))  # one each, so that their number reveals nothing
         if self.length is None:
             return None
         rest = self.plan.bits - self.length

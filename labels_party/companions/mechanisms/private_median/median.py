@@ -1,9 +1,9 @@
 """An approximate median: a private point with about a third of the points on either side of it, or more.
 
 Two ways. By Reorder–Slice–Compute (`private_median`): the smallest and the largest third are sliced off, which shows
-nothing and costs nothing, and an interval point of the rest is one of all (Cohen, Lyu, Nelson, Sarlós & Stemmer 2023).
-(ε, δ)-DP, for domains up to 2⁶⁴. By the exponential mechanism on ranks (`quantiles.quantiles` at ½): pure ε, and fewer
-labels on every domain that fits into 64 bits, see `tests/benchmarks/around/rsc.py`; log* is a matter of larger ones.
+nothing and costs nothing, and an interval point of the rest is drawn (Cohen, Lyu, Nelson, Sarlós & Stemmer 2023). (ε,
+δ)-DP, for domains up to 2⁶⁴. By the exponential mechanism on ranks (`quantiles.quantiles` at ½): pure ε, and fewer
+labels on every domain that fits into 64 bits, see `tests/benchmarks/around/rsc.py`; log* pays off on larger ones.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SIGN = np.int64(-(1 << 63))
 
 @dataclass(frozen=True)
 class MedianPlan:
-    """An approximate median of n points 0 … size − 1 at (ε, δ), from public facts. Raises InvalidInput,
+    """Plan of an approximate median of n points 0 … size − 1 at (ε, δ), from public facts. Raises InvalidInput,
     InvalidEpsilon."""
 
     n: int
@@ -41,7 +41,7 @@ class MedianPlan:
             raise InvalidInput("There are no labels to take a median of.")
         if not 1 <= self.size <= 1 << 64:
             raise InvalidInput("A domain has 1 to 2⁶⁴ points.")
-        self.session.cost  # noqa: B018 - refuses what cannot be paid for before anything is charged
+        self.session.cost  # noqa: B018 - refuses an unpayable plan before anything is charged
 
     @property
     def interval(self) -> IntervalPlan:
@@ -49,7 +49,7 @@ class MedianPlan:
 
     @property
     def sliced(self) -> int:
-        """Points that are sliced off on either side."""
+        """Number of points that are sliced off on either side."""
         return math.floor(SHARE * self.n) if self.n > 2 else 0
 
     @property
@@ -66,7 +66,7 @@ class MedianPlan:
 def private_median(
     points: Points, plan: MedianPlan, source: Uint64Source | None = None, noise: Noise = discrete_laplace
 ) -> int | None:
-    """A point 0 … size − 1 between the ⅓ and the ⅔ quantile of `points` uint64[n], where there are enough; or None.
+    """Draw a point 0 … size − 1 between the ⅓ and the ⅔ quantile of `points` uint64[n], if there are enough; or None.
 
     `plan.cost`-DP under replacing one point. Raises InvalidInput, RandomnessUnavailable.
     """
@@ -84,5 +84,5 @@ def private_median(
 
 
 def rising(points: Points) -> Keys:
-    """int64[n] in the order of uint64[n]."""
+    """Return int64[n] in the order of uint64[n]."""
     return points.view(np.int64) ^ SIGN

@@ -1,12 +1,14 @@
 """Private learning of an axis-aligned rectangle in d dimensions from labelled examples (Cohen, Lyu, Nelson, Sarlós &
-Stemmer 2023): for each axis, the `slice` positive examples of smallest coordinate are sliced off and an interval point
-of their coordinates is the lower side; then those of largest coordinate, for the upper side. Where every side lies
-within its slice, at most 2·d·slice positive examples end outside, and no negative one inside if a rectangle separates
-the examples.
+Stemmer 2023).
+
+For each axis, the `slice` positive examples of smallest coordinate are sliced off and an interval point of their
+coordinates is the lower side; then those of largest coordinate, for the upper side. If every side lies within its
+slice, at most 2·d·slice positive examples end outside, and no negative one inside if a rectangle separates the
+examples.
 
 An example is replaced as a whole, coordinates and label; n is public. Negative examples come last in every order and
-count as points at the domain's far end, so that how many there are need not be public. The 2d slices are ordered by the
-data, so their costs add up, or go by `costs.slices.noisy_bound` where `noise` is given and that is cheaper.
+count as points at the domain's far end, so that their number need not be public. The 2d slices are ordered by the data,
+so their costs add up, or go by `costs.slices.noisy_bound` if `noise` is given and that is cheaper.
 """
 
 from __future__ import annotations
@@ -29,13 +31,13 @@ from labels_party.companions.mechanisms.private_median.interval_point import Int
 from labels_party.companions.mechanisms.private_median.rsc import Keys, Plan, Rows, Session
 from labels_party.mechanisms.entropy import Keystream, Uint64Source, discrete_laplace
 
-LARGEST_BITS = 62  # coordinates are signed, and one value more stands for negative examples
+LARGEST_BITS = 62  # coordinates are signed, and one more value represents negative examples
 NOISES = (50, 200, 800)  # mean noises of a slice's size that a search tries
 
 
 @dataclass(frozen=True)
 class RectanglePlan:
-    """A rectangle from n examples with coordinates of `bits` bits in `axes` dimensions, from public facts.
+    """Plan of a rectangle from n examples with coordinates of `bits` bits in `axes` dimensions, from public facts.
 
     `epsilon` and `delta` are those of each of the 2·axes interval points; `cost` is of all. Raises InvalidInput,
     InvalidEpsilon.
@@ -56,16 +58,16 @@ class RectanglePlan:
             raise InvalidInput(f"A rectangle has at least one axis, and coordinates of 1 to {LARGEST_BITS} bits.")
         if self.slice < 1 or self.n < 2 * self.axes * self.slice:
             raise InvalidInput("A rectangle needs at least as many examples as its slices have together.")
-        self.session.cost  # noqa: B018 - refuses what cannot be paid for before anything is charged
+        self.session.cost  # noqa: B018 - refuses an unpayable plan before anything is charged
 
     @classmethod
     def within(
         cls, total: Cost, *, n: int, axes: int, bits: int, slice: int | None = None, base: int = BASE
     ) -> RectanglePlan:
-        """Of all bounds that are proved, the plan at a cost of at most `total` whose slices take the fewest examples.
+        """Return, over all proved bounds, the plan at a cost of at most `total` whose slices take the fewest examples.
 
-        `slice` None: as large as `IntervalPlan.enough` says, so that no side is missed in most runs. Where it is given,
-        the plan with the largest ε of a step. Raises InvalidInput (too few examples), InvalidEpsilon.
+        `slice` None: as large as `IntervalPlan.enough` says, so that no side is missed in most runs. Otherwise the plan
+        has the largest ε of a step. Raises InvalidInput (too few examples), InvalidEpsilon.
         """
         if axes < 1:
             raise InvalidInput("A rectangle has at least one axis.")
@@ -96,7 +98,7 @@ class RectanglePlan:
 
     @property
     def taken(self) -> int:
-        """How many examples the slices take on average."""
+        """Mean number of examples that the slices take."""
         return 2 * self.axes * (self.slice + (0 if self.noise is None else self.noise.mean))
 
     @property
@@ -115,13 +117,13 @@ class RectanglePlan:
 
 @dataclass(frozen=True)
 class Rectangle:
-    """Sides int | None[axes]: None where no interval point was found, and nothing is inside of it."""
+    """Sides int | None[axes]: None if no interval point was found, and then nothing is inside."""
 
     low: tuple[int | None, ...]
     high: tuple[int | None, ...]
 
     def contains(self, points: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """bool[m]: which of int64[m, axes] are labelled positive."""
+        """Label int64[m, axes] as positive or not: bool[m]."""
         inside = np.ones(len(points), np.bool_)
         for axis, (low, high) in enumerate(zip(self.low, self.high, strict=True)):
             if low is None or high is None:
@@ -137,8 +139,10 @@ def private_rectangle(
     source: Uint64Source | None = None,
     noise: Noise = discrete_laplace,
 ) -> Rectangle:
-    """The rectangle of `points` int64[n, axes] (0 … 2^bits − 1) labelled by `positive` bool[n]; `plan.cost`-DP under
-    replacing one example. Raises InvalidInput, RandomnessUnavailable."""
+    """Learn the rectangle of `points` int64[n, axes] (0 … 2^bits − 1) labelled by `positive` bool[n].
+
+    `plan.cost`-DP under replacing one example. Raises InvalidInput, RandomnessUnavailable.
+    """
     if points.shape != (plan.n, plan.axes) or positive.shape != (plan.n,) or points.dtype != np.int64:
         raise InvalidInput("Points are as many rows of whole numbers as planned, one for each axis, with a label each.")
     if int(points.min()) < 0 or int(points.max()) >> plan.bits:
@@ -162,7 +166,7 @@ def _sides_cost(
 
 
 def _keys(rows: Rows, axis: int, down: bool, bits: int) -> Keys:
-    """Positive examples by their coordinate, negative ones after all of them."""
+    """Order positive examples by their coordinate, negative ones after all of them."""
     far = np.int64(1 << bits)
     coordinate = far - 1 - rows[:, axis] if down else rows[:, axis]
     return np.asarray(np.where(rows[:, -1] == 1, coordinate, far), np.int64)

@@ -1,15 +1,15 @@
 """Reorder–Slice–Compute: a data set that private algorithms use up slice by slice (Cohen, Lyu, Nelson, Sarlós & Stemmer
 2023; "Differentially private median and more").
 
-A step chooses an ordering of what is left, a size and an algorithm, all of which may depend on what earlier steps
-showed and on nothing else; takes the first elements, shows what the algorithm makes of them, and drops them. What all
-steps cost together is decided beforehand by a `Plan`, from public facts; `label_dp.companions.costs.slices` proves it.
-A session that leaves its plan is refused before it reads another element.
+A step chooses an ordering of the remaining elements, a size and an algorithm, all of which may depend on earlier
+outputs and on nothing else; takes the first elements, shows the algorithm's output on them, and drops them. The total
+cost of all steps is fixed beforehand by a `Plan`, from public facts; `label_dp.companions.costs.slices` proves it. A
+session that departs from its plan is refused before it reads another element.
 
-Neighbours differ in one element replaced, and n is public. Two things the proof needs are done here, not left to
+Neighbours differ in one element replaced, and n is public. Two requirements of the proof are met here, not left to
 algorithms: they get the elements of a slice in a fresh uniform order, so that neighbouring slices differ in one place;
-and where sizes are noisy, an algorithm that is private for a fixed number of elements gets exactly that many, a uniform
-subset of its slice, filled up with `blank` where the data run out.
+and if sizes are noisy, an algorithm that is private for a fixed number of elements gets exactly that many, a uniform
+subset of its slice, padded with `blank` if the data run out.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ FREE = Step(Fraction(0))
 
 
 class Algorithm(Protocol[T_co]):
-    """`step` is what it costs; it is a promise of whoever wrote it, proved in its docstring."""
+    """Algorithm; `step` is its cost, which its author promises and proves in its docstring."""
 
     @property
     def step(self) -> Step: ...
@@ -58,9 +58,9 @@ class Algorithm(Protocol[T_co]):
 
 @dataclass(frozen=True)
 class Plan:
-    """The steps of a session in order, none of which may cost more than planned, and what they cost together.
+    """Steps of a session in order, none of which may cost more than planned, and their total cost.
 
-    `noise` None: slices of exactly the size asked for. With noise, `delta` is what the bound of `noisy_slices` and of
+    `noise` None: slices of exactly the requested size. With noise, `delta` is the δ that the bounds `noisy_slices` and
     `advanced` may spend beyond the steps' own. The cheapest bound that holds is charged; `rule` is its name.
     """
 
@@ -94,7 +94,7 @@ class Plan:
 
     @property
     def rho(self) -> tuple[int, ...]:
-        """The numbers that prove what is charged, where it is the bound of noisy slices."""
+        """Numbers ρ that prove the charge, if it is the bound of noisy slices."""
         if self.noise is None or self.rule != NOISY:
             return ()
         return noisy_path(self._worst, len(self.steps), self.noise, self.delta)
@@ -110,27 +110,27 @@ class Plan:
 
     @property
     def most_noise(self) -> int:
-        """The most that a slice may exceed its size by."""
+        """Largest excess of a slice over its size."""
         return 0 if self.noise is None else cut_off(self.noise, self.delta, len(self.steps), self.n)
 
 
 class Session:
-    """The elements that are left, and the steps that are. Not for several threads."""
+    """Remaining elements and remaining steps. Not for several threads."""
 
     def __init__(
         self, rows: Rows, plan: Plan, *, blank: Sequence[int] | int = 0, source: Uint64Source | None = None
     ) -> None:
-        """`rows`: n elements, [n] or [n, width] of whole numbers. Raises InvalidInput."""
+        """Start with `rows`: n elements, [n] or [n, width] of whole numbers. Raises InvalidInput."""
         if len(rows) != plan.n or not np.issubdtype(rows.dtype, np.integer):
             raise InvalidInput("A session takes as many elements as planned, in whole numbers.")
         self.plan, self.source = plan, Keystream() if source is None else source
         self._rows, self._blank, self._taken = rows, np.asarray(blank, rows.dtype), 0
 
     def step(self, algorithm: Algorithm[T], size: int, order: Order | None = None) -> T:
-        """What `algorithm` makes of the first about `size` elements by `order` (smallest key first; None: uniform).
+        """Run `algorithm` on the first about `size` elements by `order` (smallest key first; None: uniform).
 
-        `order` gives every element a key that depends on that element and on public things alone; of equal keys the
-        element that came earlier goes first. Raises InvalidMechanism where the step is not the planned one.
+        `order` gives every element a key that depends on that element and on public values alone; of equal keys the
+        element that came earlier goes first. Raises InvalidMechanism if the step is not the planned one.
         """
         if self._taken >= len(self.plan.steps):
             raise InvalidMechanism("All steps that were planned and paid for have been taken.")
@@ -159,7 +159,7 @@ class Session:
         return algorithm(inside)
 
     def _exactly(self, rows: Rows, size: int) -> Rows:
-        """The first `size` of rows in uniform order, blanks where there are fewer."""
+        """Return the first `size` of rows in uniform order, padded with blanks."""
         missing = max(size - len(rows), 0)
         if not missing:
             return rows[:size]
@@ -170,7 +170,7 @@ class Session:
 
 @dataclass(frozen=True)
 class Drop:
-    """Shows nothing: costs nothing. For elements that the next steps shall not see."""
+    """Algorithm that shows nothing and costs nothing, for elements that the next steps must not see."""
 
     step: Step = FREE
 
@@ -179,7 +179,7 @@ class Drop:
 
 
 def permutation(n: int, source: Uint64Source) -> npt.NDArray[np.int64]:
-    """int64[n]: a uniform order of 0 … n − 1, exact for ideal bits: drawn again where two of its keys are equal."""
+    """Draw a uniform order of 0 … n − 1, exact for ideal bits: redrawn if two of its keys are equal. int64[n]."""
     while True:
         keys = source.uint64(n)
         order = np.argsort(keys, kind="stable").astype(np.int64)
@@ -188,7 +188,7 @@ def permutation(n: int, source: Uint64Source) -> npt.NDArray[np.int64]:
 
 
 def geometric(noise: SliceNoise, most: int, source: Uint64Source) -> int:
-    """J with P[J ≥ j] = αʲ for j ≤ `most`, where it is cut off. Always takes `most` words, whatever J is."""
+    """Draw J with P[J ≥ j] = αʲ for j ≤ `most`, its maximum. Always takes `most` words, whatever J is."""
     found = most
     for start in reversed(range(0, most, BLOCK)):
         words = source.uint64(min(BLOCK, most - start))

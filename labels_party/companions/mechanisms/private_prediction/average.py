@@ -1,4 +1,4 @@
-"""The average of what models of disjoint parts predict, with noise."""
+"""The average of the predictions of disjoint parts' models, with noise."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ SENSITIVITY = GRID  # of the sum: one example is in one part, whose prediction m
 
 
 def parts_for(alpha: Fraction, epsilon: Fraction) -> int:
-    """⌈1/(αε)⌉ parts: the noise is then α of the range on average (Lemma 4.5; Corollary 4.7 takes as many)."""
+    """Return ⌈1/(αε)⌉ parts: the noise is then α of the range on average (Lemma 4.5; Corollary 4.7 takes as many)."""
     return math.ceil(1 / (alpha * epsilon))
 
 
 def clipped_sum(predictions: npt.NDArray[np.float64]) -> int:
-    """Σ of the predictions float64[m], each a share of the label range, clipped to [0, 1] and rounded to the grid.
+    """Sum the predictions float64[m], each a share of the label range, clipped to [0, 1] and rounded to the grid.
 
-    Each is a whole number of 0 … GRID by itself, so however it was computed, another model of one part moves the sum
-    by at most GRID. What is no number counts as 0.
+    Each is a whole number of 0 … GRID by itself, so for any computation another model of one part moves the sum by at
+    most GRID. NaN counts as 0.
     """
     share = np.clip(np.nan_to_num(predictions, nan=0.0, posinf=1.0, neginf=0.0), 0.0, 1.0)
     return int(np.rint(share * GRID).astype(np.int64).sum())
 
 
 def noisy_average(total: int, parts: int, epsilon: Fraction, noise: Noise = laplace_noise) -> int:
-    """The `total` of `clipped_sum` over `parts` models, with noise: 0 … parts·GRID, to be divided by parts·GRID.
+    """Add noise to the `total` of `clipped_sum` over `parts` models: 0 … parts·GRID, to be divided by parts·GRID.
 
-    ε-DP where replacing one example, label and features, changes one model: noise of scale GRID/ε, so range/(parts·ε)
-    of the average. Source: Dwork & Feldman 2018, Lemmas 4.5 and 4.6. Raises InvalidMechanism, RandomnessUnavailable.
+    ε-DP if replacing one example, label and features, changes one model: noise of scale GRID/ε, so range/(parts·ε) of
+    the average. Source: Dwork & Feldman 2018, Lemmas 4.5 and 4.6. Raises InvalidMechanism, RandomnessUnavailable.
     """
     return noisy(total, SENSITIVITY, epsilon, (0, parts * GRID), noise)

@@ -1,4 +1,4 @@
-"""Noise at the prediction: a whole number, what one label may move it by, and exact discrete Laplace noise."""
+"""Noise at the prediction: a whole number, its largest move by one label, and exact discrete Laplace noise."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ Noise = Callable[[LaplaceNoise], int]
 
 
 def laplace_noise(noise: LaplaceNoise) -> int:
-    """One draw with P[t] ∝ e^(−|t|/scale). Raises RandomnessUnavailable, EpsilonNotProved."""
+    """Draw one value with P[t] ∝ e^(−|t|/scale). Raises RandomnessUnavailable, EpsilonNotProved."""
     return int(discrete_laplace(noise, 1)[0])
 
 
 def noisy(position: int, sensitivity: int, epsilon: Fraction, ends: tuple[int, int], noise: Noise) -> int:
-    """`position` and noise, clipped to `ends`, which are public: ε-DP where one label moves it by ≤ `sensitivity`.
+    """Add noise to `position` and clip to `ends`, which are public: ε-DP if one label moves it by ≤ `sensitivity`.
 
     Precondition: `position` is a whole number by exact arithmetic or by rounding whose effect `sensitivity` counts.
     Source: Dwork & Feldman 2018, Lemma 4.5, with discrete Laplace noise (Ghosh, Roughgarden & Sundararajan 2012);

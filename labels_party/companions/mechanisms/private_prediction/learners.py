@@ -1,7 +1,7 @@
-"""Learners for disjoint parts: nothing is promised of them but that a part's model depends on its examples alone.
+"""Learners for disjoint parts: the only requirement is that a part's model depends on its examples alone.
 
-All give numbers: a share of the label range, or, of thresholded labels, something that is at least ½ where the model
-would say 1. How long fitting and predicting take and how much room a model has depends on sizes, not on labels.
+All return numbers: a share of the label range, or, for thresholded labels, at least ½ if the model predicts 1. The time
+of fitting and predicting and the size of a model depend on sizes, not on labels.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ ROUNDS, DEPTH, CELLS, RATE = 24, 3, 16, 0.3
 
 @dataclass(frozen=True)
 class Learner:
-    """`fit` makes the state of one part from x int64[n, D] and y float64[n] in [0, 1], n ≥ 0; all parts' states are
-    stacked. `predict` gives float64[m] for x int64[D] and the stacked state of m parts."""
+    """Learner: `fit` makes the state of one part from x int64[n, D] and y float64[n] in [0, 1], n ≥ 0; all parts'
+    states are stacked. `predict` returns float64[m] for x int64[D] and the stacked state of m parts."""
 
     name: str
     fit: Callable[[IntArray, FloatArray], dict[str, npt.NDArray[Any]]]
@@ -36,7 +36,8 @@ class Learner:
 
 
 def stacked(learner: Learner, x: IntArray, y: FloatArray, part: IntArray, parts: int) -> dict[str, npt.NDArray[Any]]:
-    """The states of all parts of int64[n] `part`, one after the other; a part without examples has a model as well."""
+    """Fit the states of all parts of int64[n] `part`, one after the other; a part without examples has a model as
+    well."""
     order = np.argsort(part, kind="stable")
     ends = np.searchsorted(part[order], np.arange(parts + 1))
     found = [learner.fit(x[rows], y[rows]) for rows in (order[a:b] for a, b in pairwise(ends))]
@@ -57,13 +58,13 @@ def _predict_ridge(state: State, x: IntArray) -> FloatArray:
 
 
 def _fit_logistic(x: IntArray, y: FloatArray) -> dict[str, npt.NDArray[Any]]:
-    """A fixed number of Newton steps; also of what lies between 0 and 1."""
+    """Fit by a fixed number of Newton steps; also for labels between 0 and 1."""
     rows = x.astype(np.float64) / UNIT
     weights = np.zeros(rows.shape[1])
     for _ in range(NEWTON_STEPS):
         p = _logistic(rows @ weights)
         gradient = rows.T @ (p - y) + PENALTY * weights
-        # never less than a tenth of the largest curvature, so that steps cannot run away
+        # at least a tenth of the largest curvature, so that steps cannot diverge
         curved = (rows * np.maximum(p * (1 - p), 0.025)[:, None]).T @ rows + PENALTY * np.eye(rows.shape[1])
         weights = weights - np.linalg.solve(curved, gradient)
     return {"weights": weights}
@@ -82,12 +83,12 @@ def _logistic(score: FloatArray) -> FloatArray:
 
 
 def _cells(x: IntArray) -> IntArray:
-    """int64, the same shape: coordinates as 0 … CELLS − 1."""
+    """Bin coordinates to 0 … CELLS − 1: int64, the same shape."""
     return np.minimum((x + UNIT) * CELLS // (2 * UNIT), CELLS - 1)
 
 
 def _fit_trees(x: IntArray, y: FloatArray) -> dict[str, npt.NDArray[Any]]:
-    """Boosting for the squared loss with whole trees of depth DEPTH: every node splits, so all trees are one size."""
+    """Boost for the squared loss with whole trees of depth DEPTH: every node splits, so all trees are one size."""
     cells, (n, width) = _cells(x), x.shape
     inner, leaves = (1 << DEPTH) - 1, 1 << DEPTH
     columns, cuts = np.zeros((ROUNDS, inner), np.int16), np.zeros((ROUNDS, inner), np.int16)
@@ -118,7 +119,7 @@ def _fit_trees(x: IntArray, y: FloatArray) -> dict[str, npt.NDArray[Any]]:
 
 
 def _predict_trees(state: State, x: IntArray) -> FloatArray:
-    """DEPTH steps in every tree, wherever they lead."""
+    """Descend DEPTH steps in every tree, for any input."""
     cells = _cells(x)
     columns, cuts, values = state["columns"], state["cuts"], state["values"]
     node = np.zeros(columns.shape[:2], np.int64)

@@ -1,21 +1,22 @@
 """Strongly convex learners whose predictions one label moves by a bound that is computed, not estimated.
 
-Features x have whole coordinates in units of 1/UNIT and squared norm at most B²; a label y lies in [0, 1]. With
-F(w) = (1/n) Σ ℓ(w·x_i, y_i) + (λ/2)‖w‖² and λ = r·B² (r: the regularisation, without a unit), two minimizers w, w′ for
-labels that differ in example i alone satisfy λ‖w − w′‖ ≤ ‖∇F′(w)‖ = |∂ℓ(·, y_i) − ∂ℓ(·, y_i′)|·‖x_i‖/n ≤ B/n: for the
-squared loss the derivative moves by |y_i − y_i′| ≤ 1 whatever w is, and for the logistic loss of y in {0, 1} by 1. So a
-prediction w·x moves by at most B²/(λn) = 1/(r·n). This is Theorem 4.9 of Dwork & Feldman 2018 (after Shalev-Shwartz et
-al. 2010) for neighbours that differ in a label; their 4L²/(λn), for any other example, is larger and bounds w as well.
+Features x have whole coordinates in units of 1/UNIT and squared norm at most B²; a label y lies in [0, 1]. With F(w) =
+(1/n) Σ ℓ(w·x_i, y_i) + (λ/2)‖w‖² and λ = r·B² (r: the regularisation, without a unit), two minimizers w, w′ for labels
+that differ in example i alone satisfy λ‖w − w′‖ ≤ ‖∇F′(w)‖ = |∂ℓ(·, y_i) − ∂ℓ(·, y_i′)|·‖x_i‖/n ≤ B/n: for the squared
+loss the derivative moves by |y_i − y_i′| ≤ 1 for any w, and for the logistic loss of y in {0, 1} by 1. So a prediction
+w·x moves by at most B²/(λn) = 1/(r·n). This is Theorem 4.9 of Dwork & Feldman 2018 (after Shalev-Shwartz et al. 2010)
+for neighbours that differ in a label; their 4L²/(λn), for any other example, is larger and bounds w as well.
 
-It holds for *labels only*: features are taken as given, as everywhere in label DP. What the solvers leave is counted:
+It holds for *labels only*: features are public inputs, as everywhere in label DP. The solvers' remaining gaps are
+counted:
 
 - `ridge`: w = M·b with b = Xᵀy/n in whole numbers and M a rounded inverse, of which ‖I − A·M‖ ≤ 2⁻²⁰ is *proved* from
   the features alone in whole numbers, A = XᵀX/n + λI. Then ‖M‖ ≤ (1 + 2⁻²⁰)/λ, and since w is linear in y, a prediction
-  moves by at most ‖x‖‖M‖‖x_i‖/n ≤ (1 + 2⁻²⁰)/(r·n): no gap of a solver is left.
+  moves by at most ‖x‖‖M‖‖x_i‖/n ≤ (1 + 2⁻²⁰)/(r·n): no gap of a solver remains.
 - `logistic`: gradient descent in floats, of a number of steps that is fixed beforehand so that it must end within τ of
-  the minimizer, rounding included (Nesterov 2004, Theorem 2.1.15, with inexact gradients). Nothing hangs on that: of
-  the weights that it ends with, ‖∇F‖ ≤ λτ is checked, a bound of all rounding added, and F is λ-strongly convex, so
-  they are within τ of the minimizer whatever came before. The bound is 1/(r·n) + 2Bτ. The bound of rounding assumes
+  the minimizer, rounding included (Nesterov 2004, Theorem 2.1.15, with inexact gradients). Privacy does not depend on
+  that: at the final weights ‖∇F‖ ≤ λτ is checked, a bound of all rounding added, and F is λ-strongly convex, so
+  they are within τ of the minimizer for any earlier steps. The bound is 1/(r·n) + 2Bτ. The bound of rounding assumes
   two things that are not checked: that float operations are those of IEEE 754, and that a matrix product sums the
   products of rows and columns, in any order, fused or not. The error of `exponentials.logistic` is proved.
 """
@@ -45,10 +46,10 @@ MOST_STEPS = 20_000
 
 
 def regularisation_for(n: int, epsilon: Fraction, share: Fraction = Fraction(7, 10)) -> Fraction:
-    """`share`/√(nε), between 2⁻¹¹ and 1, up to a multiple of 2⁻³⁰: the order of Corollary 4.11 for ε up to 1.
+    """Return `share`/√(nε), between 2⁻¹¹ and 1, up to a multiple of 2⁻³⁰: the order of Corollary 4.11 for ε up to 1.
 
-    What shrinking costs grows with r², noise with 1/(r·n·ε)²; 0.7 balances them where features explain much of the
-    label. Probabilities have a quarter of the noise, so half of it is better there.
+    The cost of shrinking grows with r², that of noise with 1/(r·n·ε)²; 0.7 balances them if features explain much of
+    the label. Probabilities have a quarter of the noise, so half of it is better there.
     """
     unit = 1 << REGULARISATION_BITS
     wanted = math.ceil(float(share) / math.sqrt(n * float(epsilon)) * unit)
@@ -56,7 +57,7 @@ def regularisation_for(n: int, epsilon: Fraction, share: Fraction = Fraction(7, 
 
 
 def check_regularisation(regularisation: Fraction) -> None:
-    """Raises InvalidMechanism."""
+    """Check the regularisation. Raises InvalidMechanism."""
     if not Fraction(1, 1 << 20) <= regularisation <= 1024:
         raise InvalidMechanism("The regularisation lies between 2⁻²⁰ and 1024.")
     if (regularisation * (1 << REGULARISATION_BITS)).denominator != 1:
@@ -64,7 +65,8 @@ def check_regularisation(regularisation: Fraction) -> None:
 
 
 def stability(n: int, regularisation: Fraction) -> Fraction:
-    """1/(r·n): the most by which one label of n moves a prediction of the exact minimizer, in shares of the range."""
+    """Return 1/(r·n): the largest move of a prediction of the exact minimizer by one label of n, in shares of the
+    range."""
     return 1 / (regularisation * n)
 
 
@@ -72,7 +74,7 @@ def stability(n: int, regularisation: Fraction) -> Fraction:
 
 
 def ridge_sensitivity(n: int, regularisation: Fraction) -> int:
-    """Steps of 1/GRID by which one label moves `ridge_position` at most: (1 + 2⁻²⁰)/(r·n), rounded up.
+    """Return the largest move of `ridge_position` by one label, in steps of 1/GRID: (1 + 2⁻²⁰)/(r·n), rounded up.
 
     Rounding down to a step moves two numbers that differ by s steps to numbers that differ by at most ⌈s⌉.
     """
@@ -89,10 +91,10 @@ class Ridge:
 
 
 def fit_ridge(x: IntArray, labels: IntArray, squared_norm: int, regularisation: Fraction, centre: int) -> Ridge:
-    """The ridge regression of labels int64[n] (0 … GRID) less `centre` on x int64[n, D], in exact arithmetic.
+    """Fit the ridge regression of labels int64[n] (0 … GRID) less `centre` on x int64[n, D], in exact arithmetic.
 
-    Precondition: every |x| ≤ UNIT and every row's squared norm ≤ `squared_norm`·UNIT². O(nD² + D³); how long it takes
-    and whether it is refused depends on x alone. Raises InvalidMechanism.
+    Precondition: every |x| ≤ UNIT and every row's squared norm ≤ `squared_norm`·UNIT². O(nD² + D³); its time and
+    refusals depend on x alone. Raises InvalidMechanism.
     """
     n, width = _checked(x, squared_norm, regularisation)
     gram, moment = np.zeros((width, width), np.int64), np.zeros(width, np.int64)
@@ -114,12 +116,12 @@ def fit_ridge(x: IntArray, labels: IntArray, squared_norm: int, regularisation: 
 
 
 def ridge_scale(n: int) -> int:
-    """By what the whole weights of n examples are to be divided."""
+    """Return the divisor of the whole weights of n examples."""
     return (n * UNIT * GRID * UNIT) << INVERSE_BITS
 
 
 def _prove(whole: npt.NDArray[np.object_], inverse: npt.NDArray[np.object_], one: int) -> None:
-    """That ‖I − A·M‖ ≤ 2⁻²⁰ in the Frobenius norm, so in the spectral one; labels have no part in it."""
+    """Prove ‖I − A·M‖ ≤ 2⁻²⁰ in the Frobenius norm, so in the spectral one; independent of labels."""
     error = whole @ inverse
     error[np.diag_indices(len(error))] -= one
     if int((error * error).sum()) * GAP.denominator**2 > one * one:
@@ -129,7 +131,7 @@ def _prove(whole: npt.NDArray[np.object_], inverse: npt.NDArray[np.object_], one
 
 
 def ridge_position(model: Ridge, x: IntArray) -> int:
-    """The prediction for x int64[D] in steps of 1/GRID, rounded down exactly; it may lie outside 0 … GRID."""
+    """Predict for x int64[D] in steps of 1/GRID, rounded down exactly; the result may lie outside 0 … GRID."""
     total = sum(int(a) * w for a, w in zip(x.tolist(), model.weights, strict=True))
     return model.centre + GRID * total // model.scale
 
@@ -139,7 +141,7 @@ def ridge_position(model: Ridge, x: IntArray) -> int:
 
 @dataclass(frozen=True)
 class Descent:
-    """What gradient descent does, and how far from the minimizer it can end: a function of public numbers."""
+    """Schedule of gradient descent and its largest final distance from the minimizer: a function of public numbers."""
 
     steps: int
     size: float
@@ -147,12 +149,12 @@ class Descent:
 
 
 def plan_descent(n: int, width: int, squared_norm: int, regularisation: Fraction) -> Descent:
-    """Steps after which descent from 0 has ‖∇F‖ ≤ λτ, so is within τ = 1/(200·B·r·n) of the minimizer.
+    """Plan the steps after which descent from 0 has ‖∇F‖ ≤ λτ, so is within τ = 1/(200·B·r·n) of the minimizer.
 
     F is λ-strongly convex and L-smooth, L = λ + B²/4, so a step of size 2/(L + λ) brings it nearer by (κ − 1)/(κ + 1),
-    κ = L/λ = 1 + 1/(4r); ‖w*‖ ≤ ‖∇F(0)‖/λ ≤ B/(2λ); gradients with an error of at most e leave e/λ; and ‖∇F‖ is at
-    most L times the distance, which therefore has to be τ/κ, half of it for rounding. Raises InvalidMechanism where
-    rounding alone could be more than that, or too many steps were needed.
+    κ = L/λ = 1 + 1/(4r); ‖w*‖ ≤ ‖∇F(0)‖/λ ≤ B/(2λ); gradients with an error of at most e leave e/λ; and ‖∇F‖ is at most
+    L times the distance, which therefore has to be τ/κ, half of it for rounding. Raises InvalidMechanism if rounding
+    alone could exceed that, or too many steps were needed.
     """
     check_regularisation(regularisation)
     root = Fraction(math.isqrt(squared_norm << 40) + 1, 1 << 20)  # B, from above
@@ -176,7 +178,7 @@ def plan_descent(n: int, width: int, squared_norm: int, regularisation: Fraction
 
 
 def gradient_error(n: int, width: int, squared_norm: int, regularisation: Fraction) -> Fraction:
-    """What rounding to 64-bit floats moves a computed gradient of F, and the step made with it, by at most.
+    """Bound the move of a computed gradient of F, and of the step made with it, by rounding to 64-bit floats.
 
     Forward bounds of dot products (Higham 2002, §3.1) with ‖w‖ ≤ 2/(rB), the logistic function within 16·2⁻⁵² (it is
     within 8 of them); ‖x‖ ≤ B makes every one of the D + n/BLOCK + BLOCK additions cost at most B·2⁻⁵² per unit.
@@ -188,10 +190,10 @@ def gradient_error(n: int, width: int, squared_norm: int, regularisation: Fracti
 
 
 def logistic_sensitivity(n: int, width: int, squared_norm: int, regularisation: Fraction) -> int:
-    """Steps of 1/GRID by which one label moves `logistic_position` at most, rounded up.
+    """Return the largest move of `logistic_position` by one label, in steps of 1/GRID, rounded up.
 
-    The score moves by 1/(r·n) + 2Bτ, the logistic function is ¼-Lipschitz, and evaluating it in floats is within
-    (D + 8)·2⁻⁴⁹/r + 2⁻⁴⁷, at both neighbours.
+    The score moves by 1/(r·n) + 2Bτ, the logistic function is ¼-Lipschitz, and evaluating it in floats is within (D +
+    8)·2⁻⁴⁹/r + 2⁻⁴⁷, at both neighbours.
     """
     root = Fraction(math.isqrt(squared_norm << 40) + 1, 1 << 20)
     distance = plan_descent(n, width, squared_norm, regularisation).distance
@@ -202,9 +204,9 @@ def logistic_sensitivity(n: int, width: int, squared_norm: int, regularisation: 
 def fit_logistic(
     x: IntArray, labels: npt.NDArray[np.bool_], squared_norm: int, regularisation: Fraction
 ) -> npt.NDArray[np.float64]:
-    """float64[D]: weights within τ of the minimizer of F for the logistic loss of labels bool[n] on x int64[n, D].
+    """Fit weights float64[D] within τ of the minimizer of F for the logistic loss of labels bool[n] on x int64[n, D].
 
-    Precondition as `fit_ridge`. O(steps·nD), whatever the labels. Raises InvalidMechanism, EpsilonNotProved.
+    Precondition as `fit_ridge`. O(steps·nD), for any labels. Raises InvalidMechanism, EpsilonNotProved.
     """
     n, width = _checked(x, squared_norm, regularisation)
     plan = plan_descent(n, width, squared_norm, regularisation)
@@ -225,9 +227,11 @@ def _certify(
     squared_norm: int,
     regularisation: Fraction,
 ) -> None:
-    """That ‖∇F‖ ≤ λτ where descent ended, and that ‖w‖ ≤ 2/(rB), which `gradient_error` takes for granted; in exact
-    arithmetic from the computed gradient on. Unreachable by the theorem, whatever the labels: a fault of the machine or
-    of this code. Raises EpsilonNotProved."""
+    """Check that descent ended with ‖∇F‖ ≤ λτ and ‖w‖ ≤ 2/(rB), which `gradient_error` assumes.
+
+    In exact arithmetic from the computed gradient on. By the theorem a failure is impossible for any labels: a fault of
+    the machine or of this code. Raises EpsilonNotProved.
+    """
     width = len(weights)
     most = regularisation * squared_norm * plan_descent(n, width, squared_norm, regularisation).distance
     most -= 2 * gradient_error(n, width, squared_norm, regularisation)
@@ -242,7 +246,7 @@ def _certify(
 
 
 def _squared(vector: npt.NDArray[np.float64]) -> Fraction:
-    """‖vector‖², exact."""
+    """Compute ‖vector‖², exact."""
     return sum((Fraction(value) ** 2 for value in vector.tolist()), Fraction(0))
 
 
@@ -257,13 +261,13 @@ def _gradient(
 
 
 def logistic_position(weights: npt.NDArray[np.float64], x: IntArray) -> int:
-    """The probability predicted for x int64[D] in steps of 1/GRID, rounded down."""
+    """Predict the probability for x int64[D] in steps of 1/GRID, rounded down."""
     score = np.array([float(np.dot(x.astype(np.float64) / UNIT, weights))])
     return math.floor(float(logistic(score)[0]) * GRID)
 
 
 def _checked(x: IntArray, squared_norm: int, regularisation: Fraction) -> tuple[int, int]:
-    """The shape of x, whose preconditions are checked: a bound that does not hold of the rows holds of nothing."""
+    """Return the shape of x after checking the preconditions, without which no bound holds."""
     check_regularisation(regularisation)
     n, width = x.shape
     if n < 1 or not 1 <= width <= MOST_COLUMNS:

@@ -14,20 +14,22 @@ from labels_party.mechanisms.choice import choose, rate_of
 from labels_party.mechanisms.entropy import Uint64Source
 
 IntArray = npt.NDArray[np.int64]
-SENSITIVITY = 2  # Lemma 5.1: 1 for taking an example out, 1 for putting another in
+SENSITIVITY = 2  # Lemma 5.1: 1 for removing an example, 1 for adding another
 MOST_BOUND = 1 << 40
 BLOCK = 1 << 14  # steps that are composed at a time
 LEAST_BOUND = 8  # by default: a few wrong labels in a row should not turn the walk
 
 
 def bound_for(alpha: Fraction, epsilon: Fraction) -> int:
-    """T = ⌈2 ln(2/α)/ε⌉ (Theorem 5.3)."""
+    """Return T = ⌈2 ln(2/α)/ε⌉ (Theorem 5.3)."""
     return math.ceil(2 * math.log(2 / alpha) / epsilon)
 
 
 def alpha_for(n: int, epsilon: Fraction, ends: int = 1) -> Fraction:
-    """The least α that Theorem 5.3 promises of n examples for unions with `ends` ends, a threshold by default; between
-    10⁻⁶ and 1/20, as the bound that follows from it is a choice, not a promise."""
+    """Return the least α that Theorem 5.3 promises of n examples for unions with `ends` ends, by default a threshold.
+
+    Kept between 10⁻⁶ and 1/20, since the resulting bound is a choice, not a promise.
+    """
     low, high = 1e-6, 0.05
     for _ in range(60):
         middle = math.sqrt(low * high)
@@ -39,32 +41,34 @@ def alpha_for(n: int, epsilon: Fraction, ends: int = 1) -> Fraction:
 
 
 def default_bound(n: int, epsilon: Fraction) -> int:
-    """T for n examples, of public numbers alone: that of Theorem 5.3 at its least α, and at least LEAST_BOUND."""
+    """Return T for n examples, of public numbers alone: that of Theorem 5.3 at its least α, and at least
+    LEAST_BOUND."""
     return max(bound_for(alpha_for(n, epsilon), epsilon), LEAST_BOUND)
 
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """Where the walk stands: `starts` int64[u] rising are the different positions of examples, `values` int64[u] the
-    value behind the last example of each, all within ±`bound`. How long both are depends on features alone."""
+    """State of a walk: `starts` int64[u] rising are the different positions of examples, `values` int64[u] the value
+    behind the last example of each, all within ±`bound`. Their lengths depend on features alone."""
 
     starts: IntArray
     values: IntArray
     bound: int
 
     def at(self, x: int) -> int:
-        """The value after all examples at positions ≤ x; 0 before the first. Its time depends on how many positions
-        there are alone."""
+        """Return the value after all examples at positions ≤ x; 0 before the first.
+
+        Its time depends on the number of positions alone.
+        """
         i = int(np.searchsorted(self.starts, x, side="right"))
         return int(self.values[i - 1]) if i else 0
 
 
 def walk(x: IntArray, labels: npt.NDArray[np.bool_], bound: int) -> Walk:
-    """The projected walk over positions `x` int64[n] with `labels` bool[n]: one up for 1, one down for 0, kept within
-    ±`bound`. Examples of equal position go in the order given, which must not depend on labels.
+    """Walk over positions `x` int64[n] with `labels` bool[n]: one up for 1, one down for 0, kept within ±`bound`.
 
-    A sort by position, then the same work for every label. Source: Dwork & Feldman 2018, Figure 1. Raises
-    InvalidMechanism.
+    Examples of equal position go in the order given, which must not depend on labels. A sort by position, then the same
+    work for every label. Source: Dwork & Feldman 2018, Figure 1. Raises InvalidMechanism.
     """
     if not 1 <= bound <= MOST_BOUND:
         raise InvalidMechanism("The bound of a walk lies between 1 and 2⁴⁰.")
@@ -82,10 +86,10 @@ def walk(x: IntArray, labels: npt.NDArray[np.bool_], bound: int) -> Walk:
 
 
 def _composed(steps: IntArray, bound: int) -> tuple[IntArray, IntArray, IntArray]:
-    """int64[n] each: from a value v the first i + 1 steps lead to min(max(v + moved_i, low_i), high_i).
+    """Compose steps: from a value v the first i + 1 steps lead to min(max(v + moved_i, low_i), high_i), int64[n] each.
 
-    Steps that are kept within bounds compose to one such step, so all prefixes come from doubling (Hillis & Steele
-    1986), in arithmetic that takes no branch: numbers of Python, made or found by their size, told labels by time.
+    Steps kept within bounds compose to one such step, so all prefixes come from doubling (Hillis & Steele 1986), in
+    branch-free arithmetic: Python numbers, created or cached by their size, would reveal labels by time.
     """
     moved, low, high = steps, np.full(len(steps), -bound), np.full(len(steps), bound)
     reach = 1
@@ -99,10 +103,11 @@ def _composed(steps: IntArray, bound: int) -> tuple[IntArray, IntArray, IntArray
 
 
 def answer(value: int, bound: int, epsilon: Fraction, source: Uint64Source) -> int:
-    """1 with probability e^(εv/2)/(1 + e^(εv/2)) for the walk's `value` v, else 0, ε being less the choice's slack.
+    """Draw 1 with probability e^(εv/2)/(1 + e^(εv/2)) for the walk's `value` v, else 0, ε being less the choice's
+    slack.
 
-    ε-DP where replacing one example, label and features, moves v by at most 2 (Lemma 5.1: projecting brings two walks
-    no further apart). Raises InvalidEpsilon, InvalidMechanism, RandomnessUnavailable.
+    ε-DP if replacing one example, label and features, moves v by at most 2 (Lemma 5.1: projecting brings two walks no
+    further apart). Raises InvalidEpsilon, InvalidMechanism, RandomnessUnavailable.
     """
     if not -bound <= value <= bound:
         raise InvalidMechanism("The walk stands outside its bound.")

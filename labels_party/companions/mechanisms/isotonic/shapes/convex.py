@@ -37,8 +37,8 @@ class Convex(Straight):
         return self.crossings(node, lower, upper, allowed, (low, high))
 
     def _reached(self, node: Node, values: slice) -> IntArray:
-        """int64[knots, v, s]: the least loss up to each knot of functions of these values that end with v and whose
-        last rise is at most s = 0 … high − low."""
+        """Compute the least loss up to each knot of functions of these values that end with v and whose last rise is at
+        most s = 0 … high − low: int64[knots, v, s]."""
         points = self.points[node.first : node.last + 1, values]
         lines = self.lines[node.first : node.last, values, values]
         v, s = np.indices((points.shape[1], node.high - node.low + 1))
@@ -51,8 +51,8 @@ class Convex(Straight):
         return found
 
     def _left(self, node: Node, values: slice) -> IntArray:
-        """int64[knots, v, s]: the same from each knot on, of functions that begin with v and whose first rise is at
-        least s."""
+        """Compute the same from each knot on, for functions that begin with v and whose first rise is at least s:
+        int64[knots, v, s]."""
         points = self.points[node.first : node.last + 1, values]
         lines = self.lines[node.first : node.last, values, values]
         width = points.shape[1]

@@ -18,8 +18,8 @@ class Linear(Shape):
     """Functions of at most `pieces` straight pieces whose breaks are knots with values 0 … V − 1.
 
     Within a piece the function is rounded down to whole output values, F − 1 = (V − 1)·steps of them over the range. A
-    node is cut by the piece that crosses its middle; one of a single piece chooses both of its ends, for all that is
-    left of ε. Work O(K²·V²·k) for the nodes of a level, memory O(K²·V²), K²·V²·k/8 options at most at a node.
+    node is cut by the piece that crosses its middle; one of a single piece chooses both of its ends, with the whole
+    remaining ε. Work O(K²·V²·k) for the nodes of a level, memory O(K²·V²), K²·V²·k/8 options at most at a node.
     """
 
     def __init__(self, losses: IntArray, knots: int, steps: int, pieces: int) -> None:
@@ -43,12 +43,12 @@ class Linear(Shape):
 
     @cached_property
     def points(self) -> IntArray:
-        """int64[K, V]: losses at the knots."""
+        """Losses at the knots, int64[K, V]."""
         return self.at_knots()
 
     @cached_property
     def lines(self) -> IntArray:
-        """int64[K, K, V, V]: losses of the piece from value v at knot p to w ≥ v at knot q > p on the cells between."""
+        """Losses of the piece from value v at knot p to w ≥ v at knot q > p on the cells between, int64[K, K, V, V]."""
         found = np.full((self.knots, self.knots, self.values, self.values), NEVER, np.int64)
         v, w = np.triu_indices(self.values)
         for p in range(self.knots):
@@ -112,8 +112,8 @@ class Linear(Shape):
         return Options(every.reshape(-1)[kept], outcome, final=True)
 
     def _reached(self, node: Node) -> IntArray:
-        """int64[pieces + 1, knots, low values]: the least loss up to each knot of functions of low values and at most r
-        pieces that end with each."""
+        """Compute the least loss up to each knot of functions of low values and at most r pieces that end with each:
+        int64[pieces + 1, knots, low values]."""
         part = slice(node.first, node.last + 1)
         points, lines = self.points[part, node.lower], self.lines[part, part, node.lower, node.lower]
         found = np.full((node.pieces + 1, *points.shape), NEVER, np.int64)
@@ -125,7 +125,8 @@ class Linear(Shape):
         return found
 
     def _left(self, node: Node) -> IntArray:
-        """int64[pieces + 1, knots, high values]: the same from each knot on, of functions that begin with each."""
+        """Compute the same from each knot on, for functions that begin with each: int64[pieces + 1, knots, high
+        values]."""
         part = slice(node.first, node.last + 1)
         points, lines = self.points[part, node.upper], self.lines[part, part, node.upper, node.upper]
         found = np.full((node.pieces + 1, *points.shape), NEVER, np.int64)

@@ -38,7 +38,8 @@ class Lipschitz(Straight):
         return self.crossings(node, lower[:, :, None], upper[:, :, None], allowed, flat)
 
     def _reached(self, node: Node, values: slice, start: int | None) -> IntArray:
-        """int64[knots, values]: the least loss up to each knot of functions of these values that end with each."""
+        """Compute the least loss up to each knot of functions of these values that end with each: int64[knots,
+        values]."""
         points, lines = self._part(node, values)
         found = points.copy()
         found[0] = only(points[0], start)
@@ -47,7 +48,7 @@ class Lipschitz(Straight):
         return found
 
     def _left(self, node: Node, values: slice, end: int | None) -> IntArray:
-        """int64[knots, values]: the same from each knot on, of functions that begin with each value."""
+        """Compute the same from each knot on, for functions that begin with each value: int64[knots, values]."""
         points, lines = self._part(node, values)
         found = points.copy()
         found[-1] = only(points[-1], end)
@@ -63,7 +64,7 @@ class Lipschitz(Straight):
 
 
 def only(losses: IntArray, at: int | None) -> IntArray:
-    """The same losses, if `at` is given with no other value than that one allowed."""
+    """Forbid all values but `at`, if it is given."""
     if at is None:
         return losses
     found = np.full_like(losses, NEVER)

@@ -16,8 +16,8 @@ IntArray = npt.NDArray[np.int64]
 class Pieces(Shape):
     """Step functions on the cells (every cell a knot) with at most `pieces` values.
 
-    A node of r pieces is cut before one of its cells, with r₁ + r₂ = r; one of a single piece chooses its value, for
-    all that is left of ε. Work O(M·V·k) for all nodes of a level, M·k options at a node.
+    A node of r pieces is cut before one of its cells, with r₁ + r₂ = r; one of a single piece chooses its value, with
+    the whole remaining ε. Work O(M·V·k) for all nodes of a level, M·k options at a node.
     """
 
     def __init__(self, losses: IntArray, pieces: int) -> None:
@@ -37,7 +37,7 @@ class Pieces(Shape):
 
     @cached_property
     def _sums(self) -> IntArray:
-        """int64[M + 1, V]: losses of the cells before each."""
+        """Losses of the cells before each, int64[M + 1, V]."""
         return np.concatenate([np.zeros((1, self.values), np.int64), np.cumsum(self.losses, axis=0)])
 
     def options(self, node: Node) -> Options:
@@ -75,13 +75,14 @@ class Pieces(Shape):
 
 
 def _prefixes(losses: IntArray, pieces: int) -> IntArray:
-    """int64[pieces + 1, cells + 1]: the least loss of rising functions of at most r pieces on the first j cells."""
+    """Compute the least loss of rising functions of at most r pieces on the first j cells: int64[pieces + 1, cells +
+    1]."""
     cells, values = losses.shape
     found = np.full((pieces + 1, cells + 1), NEVER, np.int64)
     found[:, 0] = 0
-    ending = np.full((pieces + 1, values), NEVER, np.int64)  # of which the last piece has just that value
-    below = ending.copy()  # of which it has a value below, so that another piece of that value may follow
-    below[0] = 0  # before the first cell there is no piece
+    ending = np.full((pieces + 1, values), NEVER, np.int64)  # whose last piece has just that value
+    below = ending.copy()  # whose last piece has a value below, so that another piece of that value may follow
+    below[0] = 0  # no piece before the first cell
     for j in range(cells):
         ending[1:] = np.minimum(np.minimum(ending[1:], below[:-1]) + losses[j], NEVER)
         best = np.minimum.accumulate(ending, axis=1)

@@ -16,11 +16,13 @@ Rises = tuple[int, int]
 
 
 class Straight(Shape):
-    """A node is cut at the pair of neighbouring knots between which the function crosses the node's middle."""
+    """Shape whose nodes are cut at the pair of neighbouring knots between which the function crosses the node's
+    middle."""
 
     @abstractmethod
     def rises(self, node: Node, rise: int) -> tuple[Rises, Rises]:
-        """The least and the most rise allowed before and after knots between which the function rises by `rise`."""
+        """Return the least and the most rise allowed before and after knots between which the function rises by
+        `rise`."""
 
     def settle(self, node: Node) -> Sequence[tuple[int, int]] | None:
         if node.low == node.high:
@@ -33,18 +35,18 @@ class Straight(Shape):
 
     @cached_property
     def points(self) -> IntArray:
-        """int64[K, V]: losses at the knots."""
+        """Losses at the knots, int64[K, V]."""
         return self.at_knots()
 
     @cached_property
     def lines(self) -> IntArray:
-        """int64[K − 1, V, V]: losses between them."""
+        """Losses between them, int64[K − 1, V, V]."""
         if self.knots == 1:
             return np.zeros((0, self.values, self.values), np.int64)
         return np.stack([self.between_knots(k) for k in range(self.knots - 1)])
 
     def one_knot(self, node: Node) -> Options:
-        """The choice of a single value, for all that is left of ε."""
+        """Return the choice of a single value, with the whole remaining ε."""
         return Options(
             self.points[node.first, node.low : node.high + 1],
             lambda i: Outcome(settled=[(node.first, node.low + i)]),
@@ -54,11 +56,11 @@ class Straight(Shape):
     def crossings(
         self, node: Node, lower: IntArray, upper: IntArray, allowed: npt.NDArray[np.bool_], flat: tuple[int, int]
     ) -> Options:
-        """The options of a node of two or more knots.
+        """Return the options of a node of two or more knots.
 
         lower[j, a, s] (upper[j, b, s]): the least loss up to (from) the node's knot number j that ends with low value a
-        (begins with high value b) before (after) a rise of s; a third axis of length 1 where s does not matter.
-        `allowed` bool[a, b]: which crossings are. `flat`: the least losses of functions that stay low, and high.
+        (begins with high value b) before (after) a rise of s; a third axis of length 1 if s does not matter. `allowed`
+        bool[a, b]: the allowed crossings. `flat`: the least losses of functions that stay low, and high.
         """
         a, b = np.indices(allowed.shape)
         rise = b + node.middle + 1 - node.low - a
