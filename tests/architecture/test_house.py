@@ -11,7 +11,9 @@ pytestmark = pytest.mark.extended
 LIMITS = {
     "product files": 770,
     "product lines": 87_000,
-    "classes": 860,
+    "product lines of the core": 67_700,
+    "pairs of rooms that import each other": 0,
+    "classes": 845,
     "class names used more than once": 71,
     "classes named by a participle": 6,
     "bindings of a participle": 2049,

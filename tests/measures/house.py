@@ -47,6 +47,30 @@ def _nodes(*kinds: type[ast.AST]) -> Iterator[ast.AST]:
         yield from _all_nodes()[kind]
 
 
+def core_lines() -> int:
+    """Lines of the product without deploy, companions and Spark: what somebody reads who wants the message alone."""
+    beside = re.compile("deploy/|.*/(companions|spark)/")
+    paths = [path for path in sources() if not beside.match(path)]
+    return sum(len((ROOT / path).read_text(encoding="utf-8").splitlines()) for path in paths)
+
+
+def circles() -> list[tuple[str, str]]:
+    """Pairs of rooms of one package that import each other."""
+    imports = set[tuple[str, str]]()
+    for path, tree in sources().items():
+        room = _room(path.removeprefix("shared/").removesuffix(".py").replace("/", "."))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module is not None:
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+                imports |= {(room, _room(name)) for name in names if _room(name).split(".")[0] == room.split(".")[0]}
+    return sorted((one, other) for one, other in imports if one < other and (other, one) in imports)
+
+
+def _room(module: str) -> str:
+    """`label_dp.http`; a module that lies loose is a room of its own."""
+    return ".".join(module.split(".")[:2])
+
+
 def classes() -> Counter[str]:
     """How often each class name is used."""
     return Counter(node.name for node in _nodes(ast.ClassDef) if isinstance(node, ast.ClassDef))
@@ -127,6 +151,8 @@ def figures() -> dict[str, int]:
     return {
         "product files": files,
         "product lines": size,
+        "product lines of the core": core_lines(),
+        "pairs of rooms that import each other": len(circles()),
         "classes": len(names),
         "class names used more than once": sum(count > 1 for count in names.values()),
         "classes named by a participle": len(participle_classes()),
