@@ -17,11 +17,11 @@ from features_party.storage import tables
 from features_party.storage.home import Home
 from label_dp.audit.events import Event
 from label_dp.audit.judged import JudgedStore
-from label_dp.backup.port import Evidence, Part, Party
+from label_dp.backup.port import BackupPart, Evidence, Party
 from label_dp.documents.signing import VerifyingKey
-from label_dp.store.migrations import Schema
+from label_dp.store.migrations import DatabaseSchema
 
-SCHEMA = Schema(tables.MIGRATIONS, tables.HEAD, tables.metadata, tables.APPEND_ONLY)
+SCHEMA = DatabaseSchema(tables.MIGRATIONS, tables.HEAD, tables.metadata, tables.APPEND_ONLY)
 STORED = ("messages", "answers", "feature-tables", "models")
 
 
@@ -43,7 +43,7 @@ def features_party(chosen: dict[str, Any] | None = None, settings: Settings | No
     )
 
 
-def named(connection: Connection) -> list[Part]:
+def named(connection: Connection) -> list[BackupPart]:
     """Accepted documents, uploaded tables, models. A document that was accounted for and is not kept yet comes again
     with the next pull."""
     received, uploads = tables.received, tables.feature_tables
@@ -51,10 +51,12 @@ def named(connection: Connection) -> list[Part]:
     for row in connection.execute(sa.select(received.c.sort, received.c.name, received.c.digest)):
         place = plain_name(row.name, row.digest)
         path = f"messages/{place}" if row.sort == MESSAGE.name else f"answers/{place}.dsse.json"
-        found.append(Part(path, needed=False))
+        found.append(BackupPart(path, needed=False))
     files = connection.execute(sa.select(uploads.c.path).where(uploads.c.uploaded)).scalars()
-    found += [Part(f"feature-tables/{path}") for path in files]
-    return found + [Part(f"models/{name}") for name in connection.execute(sa.select(tables.models.c.id)).scalars()]
+    found += [BackupPart(f"feature-tables/{path}") for path in files]
+    return found + [
+        BackupPart(f"models/{name}") for name in connection.execute(sa.select(tables.models.c.id)).scalars()
+    ]
 
 
 def _signer(envelope: bytes, _events: Sequence[Event], home: Path) -> VerifyingKey:

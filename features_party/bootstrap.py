@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from features_party.receive.arrivals import Arrivals
     from features_party.receive.following import Following
     from features_party.receive.messages import Messages
-    from features_party.receive.receipts import Receipts
+    from features_party.receive.receipts import ReceiptList
     from features_party.storage.home import Home
     from features_party.storage.kept import FileStore
     from features_party.tables.feature_tables import FeatureTables
@@ -54,7 +54,7 @@ class Services:
     acceptances: Acceptances
     messages: Messages
     answers: Answers
-    receipts: Receipts
+    receipts: ReceiptList
     feature_tables: FeatureTables
     trainer: Trainer
     models: Models
@@ -114,7 +114,7 @@ def bootstrap(
     from features_party.receive.acceptances import Acceptances
     from features_party.receive.answers import Answers
     from features_party.receive.messages import Messages
-    from features_party.receive.receipts import Receipts
+    from features_party.receive.receipts import ReceiptList
     from features_party.storage import tables
     from features_party.storage.home import Home
     from features_party.tables.feature_tables import FeatureTables
@@ -146,7 +146,7 @@ def bootstrap(
     audit = JudgedStore(tables.audit_events, settings.name, clock)
     pinned = PinnedKeys(home.pinned, clock)
     steps = Steps()
-    receipts = Receipts(database, audit, home, settings.name)
+    receipts = ReceiptList(database, audit, home, settings.name)
     acceptances = Acceptances(database, audit, receipts)
     messages = Messages(acceptances, home, place(home.messages), pinned, settings.name, steps)
     feature_tables = FeatureTables(

@@ -13,10 +13,10 @@ from sqlalchemy.engine import Connection
 from label_dp.audit.events import RECEIPT_KEY, Event
 from label_dp.audit.judged import JudgedStore
 from label_dp.audit.receipts import registered
-from label_dp.backup.port import Evidence, Part, Party
+from label_dp.backup.port import BackupPart, Evidence, Party
 from label_dp.documents.signing import VerifyingKey, named_key
 from label_dp.errors import Conflict, SignatureInvalid
-from label_dp.store.migrations import Schema
+from label_dp.store.migrations import DatabaseSchema
 from labels_party.bootstrap import MIGRATIONS, key_service, loaded
 from labels_party.labels.batches import ERASED, HISTORY, PURGED
 from labels_party.replayed import Replayed
@@ -40,7 +40,7 @@ from labels_party.work.retention import OF_LABELS
 if TYPE_CHECKING:
     from label_dp.store.objects.bucket import Bucket
 
-SCHEMA = Schema(MIGRATIONS, HEAD, metadata, APPEND_ONLY)
+SCHEMA = DatabaseSchema(MIGRATIONS, HEAD, metadata, APPEND_ONLY)
 STORED = ("labels", "work")
 
 
@@ -63,7 +63,7 @@ def labels_party(chosen: dict[str, Any] | None = None, settings: Settings | None
     )
 
 
-def named(connection: Connection) -> list[Part]:
+def named(connection: Connection) -> list[BackupPart]:
     """Objects of segments, files of what was published, and how many answers predictors gave. What was drawn and not
     published is nobody's, and what was sent for it is not needed: a restore ends it."""
     s = segments
@@ -77,9 +77,9 @@ def named(connection: Connection) -> list[Part]:
     t = predictions
     counts = connection.execute(sa.select(t.c.predictor, sa.func.count()).group_by(t.c.predictor)).all()
     return [
-        *(Part(f"labels/{key}", needed) for key, needed in sorted(objects.items())),
-        *(Part(f"work/{path}") for path in sorted(files)),
-        *(Part(f"predictors/{name}", needed=False, most=int(count)) for name, count in counts),
+        *(BackupPart(f"labels/{key}", needed) for key, needed in sorted(objects.items())),
+        *(BackupPart(f"work/{path}") for path in sorted(files)),
+        *(BackupPart(f"predictors/{name}", needed=False, most=int(count)) for name, count in counts),
     ]
 
 

@@ -79,7 +79,7 @@ from labels_party.work.receipts import ReceiptBook
 from labels_party.work.retention import Retention
 from labels_party.work.shelf import FolderShelf, Shelf
 from labels_party.work.store import Works
-from labels_party.work.worker import Worker
+from labels_party.work.worker import ReleaseWorker
 
 if TYPE_CHECKING:
     from labels_party.message.engine import Engine
@@ -153,8 +153,8 @@ class Services:
         return Figures(self.populations, self.outbox.clock, budgets=bool(self.settings.metrics_port))
 
     @cached_property
-    def worker(self) -> Worker:
-        return Worker(
+    def worker(self) -> ReleaseWorker:
+        return ReleaseWorker(
             # erasures before draws, so that a release that was only charged leaves the erased labels out
             (self.schedule.run_due, self.erasures.finish),
             (self.pipeline.run_due, *(() if self.companions is None else (self.companions.predictors.run_due,))),

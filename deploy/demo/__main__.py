@@ -23,7 +23,7 @@ from label_dp.privacy import Epsilon
 FEWEST, MOST = 500, 5_000_000
 
 
-class Stopped(LabelDPError):
+class DemoStopped(LabelDPError):
     """The visitor, or the system, ended the demo early."""
 
     exit_code = 130
@@ -81,7 +81,7 @@ def orderly(folder: Path, own: bool) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         ended = "both services have ended" if own else "the services run on"
-        raise Stopped(f"stopped before the end of the story; {ended}.") from None
+        raise DemoStopped(f"stopped before the end of the story; {ended}.") from None
     except LabelDPError as error:
         if own:
             error.detail = f"{error.detail} The services' logs are in {shown(folder / 'logs')}."

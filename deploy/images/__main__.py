@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from deploy.images.engine import Engine, Failed, stand_ins
+from deploy.images.engine import ContainerEngine, Failed, stand_ins
 from deploy.images.rig import Rig
 from deploy.images.steps import STEPS
 from deploy.images.table import keep, table
@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 @contextlib.contextmanager
-def cleared(engine: Engine) -> Iterator[None]:
+def cleared(engine: ContainerEngine) -> Iterator[None]:
     """Nothing of an earlier play before, and nothing of this one afterwards."""
     engine.compose("down", "--volumes", profile="demo")
     try:
@@ -68,7 +68,11 @@ def play(rig: Rig, steps: Sequence[Callable[[Rig], str]], tell: Callable[[str], 
 
 def main() -> None:
     given = parser().parse_args()
-    where = stand_ins(ROOT, given.stand_ins.absolute()) if given.stand_ins else contextlib.nullcontext(Engine(ROOT))
+    where = (
+        stand_ins(ROOT, given.stand_ins.absolute())
+        if given.stand_ins
+        else contextlib.nullcontext(ContainerEngine(ROOT))
+    )
     try:
         with where as engine, tempfile.TemporaryDirectory() as folder, cleared(engine):
             rig = Rig(engine, given.clicks, Path(folder), given.load, given.cold)

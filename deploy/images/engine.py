@@ -23,7 +23,7 @@ class Failed(Exception):
 
 
 @dataclass
-class Engine:
+class ContainerEngine:
     """An engine that `docker` reaches with `environment`, for the project at `root`."""
 
     root: Path
@@ -61,7 +61,7 @@ class Engine:
 
 
 @contextlib.contextmanager
-def stand_ins(root: Path, folder: Path) -> Iterator[Engine]:
+def stand_ins(root: Path, folder: Path) -> Iterator[ContainerEngine]:
     """An engine of our own with base images from Debian's packages, for a machine that reaches no image registry.
 
     It ends with the block; `folder` keeps what it made. Raises Failed.
@@ -77,7 +77,7 @@ def stand_ins(root: Path, folder: Path) -> Iterator[Engine]:
                     raise Failed(f"the stand-ins could not be made; see {folder}/stand_ins.log and engine.log")
                 time.sleep(0.5)
             at = {"DOCKER_HOST": f"unix://{folder}/engine.sock", "DOCKER_CONFIG": str(folder / "config")}
-            yield Engine(root, at | STAND_IN_IMAGES)
+            yield ContainerEngine(root, at | STAND_IN_IMAGES)
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait()

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from deploy.images.engine import Engine, Failed
+from deploy.images.engine import ContainerEngine, Failed
 
 PARTIES = {"labels-party": 8001, "features-party": 8002}
 READY_SECONDS = 120.0
@@ -28,7 +28,7 @@ print(json.dumps([release for each in populations for release in get("/v1/popula
 
 @dataclass
 class Rig:
-    engine: Engine
+    engine: ContainerEngine
     clicks: int
     folder: Path
     load: int = 100_000  # clicks under which memory is measured

@@ -12,7 +12,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from deploy.images.engine import Engine, Failed
+from deploy.images.engine import ContainerEngine, Failed
 from deploy.signing.parts import ROOT, Version, differences, images, schemas, sources
 from label_dp.documents.signing import SigningKey, VerifyingKey, open_envelope
 from label_dp.errors import InvalidFile, LabelDPError
@@ -48,7 +48,7 @@ def keygen(path: Path) -> str:
 
 
 def here(with_images: bool) -> dict[str, str]:
-    return sources() | (images(Engine(ROOT)) if with_images else {})
+    return sources() | (images(ContainerEngine(ROOT)) if with_images else {})
 
 
 def sign(key: SigningKey, folder: Path, with_images: bool) -> str:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from deploy.images.engine import Engine
+from deploy.images.engine import ContainerEngine
 from label_dp.documents.answer import Answer
 from label_dp.documents.canonical import digest
 from label_dp.documents.export import AuditExport
@@ -52,7 +52,7 @@ def sources() -> dict[str, str]:
     return {name: f"sha256:{digest(data)}" for name, data in found.items()}
 
 
-def images(engine: Engine, names: tuple[str, ...] = IMAGES) -> dict[str, str]:
+def images(engine: ContainerEngine, names: tuple[str, ...] = IMAGES) -> dict[str, str]:
     """What the engine of this machine has by these names. An image's id is the digest of its configuration, which names
     each of its layers by digest. Raises Failed."""
     inspect = ("image", "inspect", "--format", "{{.Id}}")

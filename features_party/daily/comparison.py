@@ -20,7 +20,7 @@ MIN_ROWS = 30  # below it a normal interval says nothing
 
 
 @dataclass(frozen=True)
-class Comparison:
+class HoldoutComparison:
     """`gain`: yesterday's error less today's, by `measure` (mse, or log_loss of classes), over `rows`."""
 
     measure: str
@@ -47,7 +47,7 @@ class Comparison:
 
 def compare(
     today: SavedModel, yesterday: SavedModel, messages: list[AcceptedMessage], held: FeatureTable, threads: int
-) -> Comparison | str:
+) -> HoldoutComparison | str:
     """The comparison; or a sentence why there is none. Both predictions meet the same noise, so that it costs little.
 
     Raises InvalidInput for models of different labels.
@@ -69,11 +69,11 @@ def compare(
         if today.model.classes is None:
             rows, priors = (joined.message, joined.bins, joined.position), [message.prior() for message in messages]
             error_estimate = estimate_on_rows(new, old, channels, *rows, priors=priors)
-            return Comparison("mse", error_estimate.rows, error_estimate.mse_below_constant)
+            return HoldoutComparison("mse", error_estimate.rows, error_estimate.mse_below_constant)
         told = told_indicators(channels, joined.message, joined.bins)
         judged = told if isinstance(told, str) else judge_classes(new, np.asarray(old), told, joined.position)
         if isinstance(judged, ClassMetrics):
-            return Comparison("log_loss", judged.rows, judged.log_loss_below_constant)
+            return HoldoutComparison("log_loss", judged.rows, judged.log_loss_below_constant)
         return judged
     except (InvalidMechanism, InvalidTable) as error:
         return f"not compared: {error.detail}"

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from features_party.bootstrap import Services
-from features_party.daily.comparison import Comparison, compare
+from features_party.daily.comparison import HoldoutComparison, compare
 from features_party.daily.held_out import read_all, split
-from features_party.daily.pipeline import CURRENT, Pipeline
+from features_party.daily.pipeline import CURRENT, DailyPipeline
 from features_party.integrations.tracking import log_run, require_mlflow
 from features_party.models.folder import SavedModel, load_model
 from features_party.models.trainer import check_learning
@@ -46,7 +46,7 @@ class Day:
     """`base`: what paths of the pipeline are relative to. `again`: train although nothing new came."""
 
     party: Services
-    asked: Pipeline
+    asked: DailyPipeline
     base: Path
     again: bool = False
 
@@ -106,7 +106,7 @@ class Day:
         today, found = load_model(model), None
         if kept is not None:
             found = compare(today, kept, messages, held_out, party.settings.threads)
-        takes = not isinstance(found, Comparison) or found.takes_over(pipeline.replace)
+        takes = not isinstance(found, HoldoutComparison) or found.takes_over(pipeline.replace)
         before = str(self.current.resolve()) if kept is not None else None
         if takes:
             self._keep(model)
@@ -116,7 +116,7 @@ class Day:
             "model": str(self.current.resolve()),
             "today": str(model),
             "yesterday": before,
-            "comparison": found.as_json() if isinstance(found, Comparison) else None,
+            "comparison": found.as_json() if isinstance(found, HoldoutComparison) else None,
             "trained_rows": card["report"]["matched"],
             "held_out_examples": held_out.rows,
             "error_estimate": card["report"]["error_estimate"],
@@ -204,7 +204,7 @@ class Day:
             os.close(handle)
 
 
-def _why(found: Comparison | str | None, rule: str, takes: bool) -> str:
+def _why(found: HoldoutComparison | str | None, rule: str, takes: bool) -> str:
     if found is None:
         return FIRST
     if isinstance(found, str):

@@ -31,7 +31,7 @@ class From(Ask):
     )
 
 
-class Pipeline(Ask):
+class DailyPipeline(Ask):
     """A day of the job. Paths are relative to the file that says so."""
 
     folder: str = Field(default="daily", description="Where messages, models and the records of runs go.")
@@ -62,7 +62,7 @@ class Pipeline(Ask):
         return [self.features] if isinstance(self.features, str) else self.features
 
 
-def read_pipeline(path: Path) -> Pipeline:
+def read_pipeline(path: Path) -> DailyPipeline:
     """Raises InvalidFile for what is no TOML, InvalidInput that names the member."""
     try:
         with path.open("rb") as file:
@@ -75,7 +75,7 @@ def read_pipeline(path: Path) -> Pipeline:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidFile(f"'{path}' is not TOML: {error}.") from None
     try:
-        pipeline = as_model(_days_as_text(said), Pipeline)
+        pipeline = as_model(_days_as_text(said), DailyPipeline)
     except InvalidRequest as error:
         raise InvalidInput(f"'{path}': {error.detail}") from None
     if (pipeline.pull is None) == (not pipeline.messages):

@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from features_party.receive.receipts import Receipts
+from features_party.receive.receipts import ReceiptList
 from features_party.storage import tables
 from label_dp.audit.events import (
     ACCEPTED,
@@ -132,7 +132,7 @@ class Item:
 class Acceptances:
     database: Database
     audit: AuditStore
-    receipts: Receipts
+    receipts: ReceiptList
 
     def account(self, item: Item, actor: str) -> bool:
         """Whether it is new: its event, its receipt and its row are in our store now; otherwise they were before.

@@ -13,9 +13,9 @@ from features_party.receive.following import Following
 from features_party.receive.labels_service import LabelsService
 from features_party.receive.messages import Messages
 from features_party.receive.offers import Offer, offered, pull_answer
-from features_party.receive.placing import Target
+from features_party.receive.placing import CopyTarget
 from features_party.receive.pull import LocalMessage
-from features_party.receive.receipts import Delivery, Receipts, ReceiptService
+from features_party.receive.receipts import Delivery, ReceiptList, ReceiptService
 from features_party.telemetry.steps import ACCOUNT, VERIFY
 from label_dp.documents.signing import VerifyingKey
 from label_dp.progress import Progress
@@ -27,7 +27,7 @@ class Arrivals:
 
     messages: Messages
     answers: Answers
-    receipts: Receipts
+    receipts: ReceiptList
     labels_key: VerifyingKey | None
     actor: str = "cli"
     following: Following | None = None
@@ -52,7 +52,7 @@ class Arrivals:
         Raises ReplayConflict as well, where this release was accepted with another manifest.
         """
         offer = self._offered(service, release)
-        target = Target.of(offer, out)
+        target = CopyTarget.of(offer, out)
         if target.intact():
             local_message = LocalMessage.at(target, fresh=False)
             self.message(local_message)

@@ -61,7 +61,7 @@ _MEMBERS = {
 
 
 @dataclass(frozen=True)
-class ListedRelease:
+class ReleaseEntry:
     """One entry of the labels party's list. Nothing in it is verified; `id` is a plain name, fit for a file."""
 
     id: str
@@ -105,7 +105,7 @@ class LabelsService(PublishedCalls, BlockingClient):
         self.wire = Blocking(peer, http, sleep or (time.sleep if within is None else within.sleep))
 
     @call
-    def published(self, since: str, population: str | None = None) -> Conversation[list[ListedRelease]]:
+    def published(self, since: str, population: str | None = None) -> Conversation[list[ReleaseEntry]]:
         """The releases published for us on the day `since` (2026-11-01) or later, oldest first. Raises Unavailable."""
         return linked(at.RELEASES, _listed, since=since, population=population)
 
@@ -192,11 +192,11 @@ class _Pieces:
             self.sent(min(start + PIECE, len(self.data)))
 
 
-def _listed(entry: Any) -> ListedRelease | None:
+def _listed(entry: Any) -> ReleaseEntry | None:
     found = {name: entry.get(name) for name in _MEMBERS} if isinstance(entry, dict) else {"id": None}
     if not all(isinstance(value, str) and _MEMBERS[name].fullmatch(value) for name, value in found.items()):
         return None
-    return ListedRelease(**found | {"population_name": _printable(str(found["population_name"]))})
+    return ReleaseEntry(**found | {"population_name": _printable(str(found["population_name"]))})
 
 
 def _receipt_state(data: Any) -> bool:

@@ -19,16 +19,16 @@ from label_dp.store.folders import copy_file, fsync_folder, place_folder
 
 
 @dataclass(frozen=True)
-class Target:
+class CopyTarget:
     """Where an offered message goes; a folder of that name where it has several parts."""
 
     offer: Offer
     path: Path
 
     @staticmethod
-    def of(offer: Offer, out: Path) -> Target:
+    def of(offer: Offer, out: Path) -> CopyTarget:
         """A folder that is there takes a message of one part under the name of its release."""
-        return Target(offer, out / f"{offer.manifest.id}.parquet" if out.is_dir() and not offer.several else out)
+        return CopyTarget(offer, out / f"{offer.manifest.id}.parquet" if out.is_dir() and not offer.several else out)
 
     def intact(self) -> bool:
         """Whether this very message lies there, byte for byte."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from features_party.receive.fetching import fetch_files
 from features_party.receive.labels_service import LabelsService
 from features_party.receive.offers import ChooseKey, offered
-from features_party.receive.placing import Target
+from features_party.receive.placing import CopyTarget
 from label_dp.documents.manifest import Manifest
 from label_dp.progress import Progress
 
@@ -24,7 +24,7 @@ class LocalMessage:
     fresh: bool
 
     @staticmethod
-    def at(target: Target, *, fresh: bool) -> LocalMessage:
+    def at(target: CopyTarget, *, fresh: bool) -> LocalMessage:
         offer = target.offer
         return LocalMessage(target.path, offer.manifest, offer.digest, offer.bytes, fresh)
 
@@ -46,7 +46,7 @@ def pull(
     `force` only. It is not accounted for (`Arrivals.pull` does that). Raises VerificationFailed kinds, Conflict (not
     published yet), InvalidInput (`out` is taken), InvalidFile, NotFound, Unavailable.
     """
-    target = Target.of(offered(service, release, choose_key, audience), out)
+    target = CopyTarget.of(offered(service, release, choose_key, audience), out)
     if target.intact():
         return LocalMessage.at(target, fresh=False)
     if not force:

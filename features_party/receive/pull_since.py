@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from features_party.receive.labels_service import LabelsService, ListedRelease
+from features_party.receive.labels_service import LabelsService, ReleaseEntry
 from features_party.receive.offers import ENDED, ChooseKey
 from features_party.receive.pull import LocalMessage
 from label_dp.documents.bundle import Bundle, verify
@@ -108,7 +108,7 @@ def pull_since(
     except OSError as error:
         raise InvalidInput(f"The folder '{folder}' cannot be made ({error.strerror}); choose another --out.") from None
     day = first_day(service, since)
-    listed_releases: list[ListedRelease] = []
+    listed_releases: list[ReleaseEntry] = []
     here: dict[str, LocalMessage] = {}
 
     def look() -> bool:
@@ -137,7 +137,7 @@ def _part(progress: Progress, shown: str, number: int, total: int) -> Progress:
     return lambda what, share: progress(f"{shown}, {what}", (number + share) / total)
 
 
-def _there(folder: Path, entry: ListedRelease, choose_key: ChooseKey, audience: str) -> LocalMessage | None:
+def _there(folder: Path, entry: ReleaseEntry, choose_key: ChooseKey, audience: str) -> LocalMessage | None:
     path = folder / f"{entry.id}.parquet"
     try:
         verified_message = verify(path, choose_key(Bundle(path).envelope()), audience)
@@ -154,7 +154,7 @@ def _there(folder: Path, entry: ListedRelease, choose_key: ChooseKey, audience: 
     )
 
 
-def _result(entry: ListedRelease, pulled: LocalMessage) -> dict[str, Any]:
+def _result(entry: ReleaseEntry, pulled: LocalMessage) -> dict[str, Any]:
     return {
         "release": entry.id,
         "published": entry.published,

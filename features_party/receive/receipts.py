@@ -56,7 +56,7 @@ class Delivery:
 
 
 @dataclass(frozen=True)
-class Receipts:
+class ReceiptList:
     database: Database
     audit: AuditStore
     home: Home

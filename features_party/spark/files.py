@@ -39,7 +39,7 @@ LOCAL = "local[*]"
 
 
 @dataclass(frozen=True)
-class Errand:
+class SparkErrand:
     """Messages and features that meet under a master of Spark; `features`: of any store that Spark reads. `out` lies
     where every worker sees it."""
 
@@ -65,7 +65,7 @@ class Errand:
 
 
 def join_on_spark(
-    services: Services, errand: Errand, correction: str, progress: Progress, limits: Limits = WATCHED
+    services: Services, errand: SparkErrand, correction: str, progress: Progress, limits: Limits = WATCHED
 ) -> dict[str, Any]:
     """Write features with labels as a dataset of Parquet files, complete or not at all; as `join_files` otherwise."""
     check_correction(correction)
@@ -89,7 +89,7 @@ def join_on_spark(
     }
 
 
-def train_on_spark(services: Services, errand: Errand, learning: Learning, progress: Progress) -> dict[str, Any]:
+def train_on_spark(services: Services, errand: SparkErrand, learning: Learning, progress: Progress) -> dict[str, Any]:
     """Train and save the model to the folder `out`; its card. The joined rows lie in the home, which every worker sees,
     and go at the end. Raises InvalidInput, InvalidLoss, InvalidTable, TooLarge, Unavailable before anything is put on
     record as trained."""
@@ -136,7 +136,7 @@ def started(master: str | None) -> Iterator[Cluster]:
 
 
 def looked(
-    services: Services, cluster: Cluster, errand: Errand, progress: Progress, learning: Learning | None = None
+    services: Services, cluster: Cluster, errand: SparkErrand, progress: Progress, learning: Learning | None = None
 ) -> tuple[SparkFeatures, list[AcceptedMessage]]:
     """The features' columns, and then the messages, verified and accounted for."""
     progress("looking at the features", 0.0)

@@ -65,7 +65,7 @@ class Corrected:
 
 
 @dataclass(frozen=True)
-class Parts:
+class JoinParts:
     """The files of a join, in the order of their numbers, and how often which outputs came together (of a training):
     `sets` int64[u, w] of `LabelColumns.index`, -1 where an example has fewer; `often` int64[u]."""
 
@@ -85,7 +85,7 @@ def meet(
     bare: bool = False,
     without: tuple[str, ...] = (),
     limits: Limits = WATCHED,
-) -> Parts:
+) -> JoinParts:
     """Write the join to `folder`, which every worker sees; see `Meeting` for its rows.
 
     Raises InvalidFile (ids that break a rule), InvalidTable (nothing met), Unavailable."""
@@ -127,7 +127,7 @@ def meet(
     for number, record in enumerate(sorted(written, key=lambda one: int(one["part"]))):
         paths.append((folder / record["name"]).rename(folder / f"part-{number:05d}.parquet"))
     _drop_others(folder, paths)
-    return Parts(tuple(paths), counts, whole["examples"], *_outputs([record["outputs"] for record in written]))
+    return JoinParts(tuple(paths), counts, whole["examples"], *_outputs([record["outputs"] for record in written]))
 
 
 def _parts(cluster: Cluster, features: SparkFeatures, corrected: Corrected) -> int:

@@ -22,7 +22,7 @@ from features_party.spark.executor.encoding import Codes, Matrix, Some
 from features_party.spark.executor.looks import Looks
 from features_party.spark.executor.meeting import FIRST
 from features_party.spark.features import SparkFeatures
-from features_party.spark.joined import Corrected, Parts
+from features_party.spark.joined import Corrected, JoinParts
 from features_party.spark.trees import grown, require_estimator
 from features_party.tables.unmatched import Counts
 from features_party.training.capacity import Capacity
@@ -83,7 +83,7 @@ def check_loss(loss: str, domain: Domain) -> None:
 
 
 @dataclass(frozen=True)
-class Source:
+class JoinSummary:
     """What the card says of the join."""
 
     messages: tuple[AcceptedMessage, ...]
@@ -98,7 +98,7 @@ class ClusterFit:
     cluster: Cluster
     features: SparkFeatures
     corrected: Corrected
-    parts: Parts
+    parts: JoinParts
     learning: Learning
     loss: str
     threads: int
@@ -291,5 +291,5 @@ class ClusterFit:
         return notes + [f"column '{name}' was left out: {why}" for name, why in schema.left_out]
 
 
-def source(corrected: Corrected, parts: Parts) -> Source:
-    return Source(corrected.messages, corrected.corrections, parts.counts)
+def source(corrected: Corrected, parts: JoinParts) -> JoinSummary:
+    return JoinSummary(corrected.messages, corrected.corrections, parts.counts)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from label_dp.store import folders
-from label_dp.store.home import Home as AnyHome
+from label_dp.store.home import PartyHome as AnyHome
 from label_dp.store.home import Room
 from label_dp.store.macs import keyed
 

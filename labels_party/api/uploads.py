@@ -12,7 +12,7 @@ import anyio.to_thread
 from anyio.lowlevel import current_token
 from fastapi import Request
 
-from label_dp.columnar.budget import FREE, Budget, needs
+from label_dp.columnar.budget import FREE, DecodeBudget, needs
 from label_dp.errors import InvalidFile
 from label_dp.http.bodies import is_small
 from label_dp.http.gathered import Gathered
@@ -30,7 +30,7 @@ AT_ONCE = 1 << 20  # bytes that are waited for before a thread is taken
 AT_LEAST = 1 << 19  # bytes handed to the thread at once, but at the end
 SOON = 0.25  # seconds for a body to have come; one that takes longer claims its key meanwhile
 
-_At = tuple[Intake, Budget, str, bool]
+_At = tuple[Intake, DecodeBudget, str, bool]
 # an owner's apart: what it is refused depends on labels, and takes time
 _together = Gathered[Small, Reply](lambda at, uploads: _add(at, uploads), lambda small: small.size)
 # of uploads on their way, and of those that came whole, which wait for nobody outside

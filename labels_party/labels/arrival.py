@@ -40,7 +40,7 @@ class Arrival:
         self.submission, self._findings = submission, Findings()
         key = digest_key(secrets_, submission.batch.label)
         self.digests = Compared(submission, known, self._findings, vault, key, spill, kept)
-        self.objects = Objects(submission, vault)
+        self.objects = ArrivalObjects(submission, vault)
 
     def __enter__(self) -> Arrival:
         return self
@@ -69,7 +69,7 @@ class Arrival:
 DELETED_AT_ONCE = 1 << 18  # rows of one stored object of deletions
 
 
-class Objects:
+class ArrivalObjects:
     """What is stored of one upload; deletions of an upsert are objects of their own."""
 
     def __init__(self, submission: Submission, vault: LabelVault) -> None:

@@ -42,7 +42,7 @@ def disclosed(key: bytes, sealed: bytes, place: str) -> bytes:
         raise DamagedObject(DAMAGED) from None
 
 
-class Source(Protocol):
+class CipherSource(Protocol):
     """As files of Arrow are."""
 
     def size(self) -> int: ...
@@ -50,7 +50,7 @@ class Source(Protocol):
     def read_at(self, nbytes: int, offset: int, /) -> bytes: ...
 
 
-class Writer(io.RawIOBase):
+class CipherWriter(io.RawIOBase):
     """What is written goes on to `file` encrypted; `finish` writes the last chunk. Raises what the file raises."""
 
     def __init__(self, file: BinaryIO, key: bytes, name: str) -> None:
@@ -134,7 +134,7 @@ class Anywhere(io.RawIOBase):
 class Reader(Anywhere):
     """Every chunk is checked before a byte of it is used. Raises DamagedObject, OSError."""
 
-    def __init__(self, source: Source, key: bytes, name: str) -> None:
+    def __init__(self, source: CipherSource, key: bytes, name: str) -> None:
         super().__init__()
         head, stored = source.read_at(HEAD, 0), source.size() - HEAD
         self._chunks = -(-stored // (CHUNK + TAG))
@@ -171,7 +171,7 @@ class Reader(Anywhere):
 @contextlib.contextmanager
 def ciphered(file: BinaryIO, key: bytes, name: str) -> Iterator[BinaryIO]:
     """What is written in the block lies encrypted in `file`, whole once the block ended without an error."""
-    writer = Writer(file, key, name)
+    writer = CipherWriter(file, key, name)
     yield writer  # type: ignore[misc]  # a raw file takes all that it is given
     writer.finish()
 

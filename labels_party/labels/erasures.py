@@ -59,12 +59,12 @@ REQUESTED, DONE = "requested", "done"
 BEFORE, AFTER, PURGED = "before any release", "after a release", "labels were purged already"
 
 
-class Changed(Exception):
+class SegmentsChanged(Exception):
     """The batch is not as it was looked at, or a release of it is being drawn: look again later."""
 
 
 @dataclass(frozen=True)
-class Work:
+class ErasureWork:
     """Requested digests (as text) of one population, and its batches that may hold them."""
 
     population: Population
@@ -210,20 +210,22 @@ class Erasures:
                 continue
             try:
                 self._erase(work.population, batch, held)
-            except (Changed, FileNotFoundError):
+            except (SegmentsChanged, FileNotFoundError):
                 blocked = True
         if not blocked:
             # the rest is in no sealed batch: the seal of an open one leaves their labels out
             self.database.write("erasure.rest", lambda c: self._done(c, work, work.asked))
         self._delete_replaced()
 
-    def _work(self, connection: Connection, population_id: str) -> Work:
+    def _work(self, connection: Connection, population_id: str) -> ErasureWork:
         population = self.populations.get(connection, population_id)
         t = erasures
         query = sa.select(t.c.id_digest).where(t.c.population == population_id, t.c.state == REQUESTED)
         asked = run_of(list(connection.execute(query).scalars()))
         sealed = [b for b in self.batches.of_population(connection, population_id) if b.sealed is not None]
-        return Work(population, asked, [(b, self.batches.segments(connection, b.id, RUNS, SEALED)) for b in sealed])
+        return ErasureWork(
+            population, asked, [(b, self.batches.segments(connection, b.id, RUNS, SEALED)) for b in sealed]
+        )
 
     def _erase(self, population: Population, batch: Batch, held: Run) -> None:
         """Write the sealed batch again without the labels of `held`, and put it in the old one's place."""
@@ -237,7 +239,7 @@ class Erasures:
                 self.vault.put(key, self._without(population, old.key, held), label_schema())
             self.database.fault("erasure.written")
             self.database.write("erasure.replace", lambda c: self._replace(c, population, batch, held, keys))
-        except (Changed, FileNotFoundError):
+        except (SegmentsChanged, FileNotFoundError):
             delete(self.vault, keys.values())
             raise
 
@@ -259,10 +261,10 @@ class Erasures:
         now = self.batches.segments(connection, batch.id, SEALED)
         # a draw in progress reads the old object; its release is published first, then this comes
         if any(s.drawing for s in batch_uses) or now != list(keys):
-            raise Changed
+            raise SegmentsChanged
         # a purge that has begun may have listed what it deletes: nothing new comes in between
         if keys and self.batches.get(connection, batch.id)[0].purged is not None:
-            raise Changed
+            raise SegmentsChanged
         published = [s.id for s in batch_uses if s.state == PUBLISHED]
         s = segments
         for old, key in keys.items():
@@ -279,7 +281,7 @@ class Erasures:
         self.audit.append(connection, Event(LABEL_ERASED, subject, actor="worker", details=details))
         self._mark(connection, population, held, {"batch": batch.id, "effect": effect})
 
-    def _done(self, connection: Connection, work: Work, asked: Run) -> None:
+    def _done(self, connection: Connection, work: ErasureWork, asked: Run) -> None:
         """Mark what is in no sealed batch. Raises nothing; a batch sealed meanwhile had left these labels out."""
         self._mark(connection, work.population, asked, {})
 

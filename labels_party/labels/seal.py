@@ -51,7 +51,7 @@ from labels_party.labels.history import History, HistoryTiers
 from labels_party.labels.lost import carry_lost
 from labels_party.labels.runs import Run, beyond, merge, page_out, run_parts
 from labels_party.labels.sorting import SHOWN_IDS, Examples, Excess, IncompleteLabels, LabelSort, resolved
-from labels_party.labels.units import Tally, TooManyExamples, Units
+from labels_party.labels.units import TooManyExamples, Units, UnitTally
 from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Population
 from labels_party.ledger.store import Ledger
@@ -76,7 +76,7 @@ class Prepared:
     id_bytes: int
     ids_mac: str
     checked: DisjointCheck
-    tally: Tally | None
+    tally: UnitTally | None
     units: int
     tallied: list[Segment]
     erased: int  # erasures of the population that the rows took into account

@@ -53,7 +53,7 @@ class TooManyExamples(Refusal):
 
 
 @dataclass(frozen=True)
-class Tally:
+class UnitTally:
     """Units of one batch: their keyed digests as a run, how many examples of each keep their label (int64[n]), and how
     many of all do not because of the bound; those of erased units are not among them."""
 
@@ -68,7 +68,7 @@ class Units:
 
     def judge(
         self, batch: Batch, population: Population, examples: Examples, earlier: list[Segment], erased: Run = EMPTY
-    ) -> tuple[Tally, Excess | None]:
+    ) -> tuple[UnitTally, Excess | None]:
         """What a batch would use of its units' allowances, and which of its examples are in excess.
 
         `earlier`: the tallies of the population's sealed batches. No example of a unit in `erased` keeps its label.
@@ -85,13 +85,13 @@ class Units:
         left[gone] = 0
         tight = counts > left  # several records of an id count several times here, so this errs on the safe side
         if not several and not tight.any():
-            return Tally(units, counts), None
+            return UnitTally(units, counts), None
         chosen = np.ones(len(left), np.bool_) if several else tight
         id_key = digest_key(self.secrets, batch.label)
         kept, without, first, dropped = self._chosen(source, key, units, left, chosen, id_key)
         kept = np.where(chosen, kept, counts)
         some = kept > 0
-        tally = Tally((units[0][some], units[1][some]), kept[some], int(without[~gone].sum()))
+        tally = UnitTally((units[0][some], units[1][some]), kept[some], int(without[~gone].sum()))
         if first and population.missing_index is None:
             raise TooManyExamples(most, first)
         return tally, Excess(dropped, id_key) if first else None
@@ -112,7 +112,7 @@ class Units:
         pairs = pairs_of(rows, digest_key(self.secrets, batch.label), self.key(population))
         return self.vault.put_numbers(key, stored(pairs))
 
-    def store(self, key: str, tally: Tally) -> int:
+    def store(self, key: str, tally: UnitTally) -> int:
         """Store a tally; returns its rows."""
         return self.vault.put_numbers(key, [(*tally.units, tally.kept.astype(np.uint64))])
 
@@ -134,7 +134,9 @@ class Units:
             segments += tallies
         return segments
 
-    def check_again(self, connection: Connection, population: Population, tally: Tally, seen: list[Segment]) -> None:
+    def check_again(
+        self, connection: Connection, population: Population, tally: UnitTally, seen: list[Segment]
+    ) -> None:
         """Inside the seal's transaction. Raises StaleBatch if a batch whose tally was not `seen` has a unit of `tally`:
         both would use the same allowance."""
         known = {segment.key for segment in seen}

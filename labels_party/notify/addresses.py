@@ -21,7 +21,7 @@ MAX_URL = 2000
 
 
 @dataclass(frozen=True)
-class Target:
+class WebhookTarget:
     """An endpoint with the one address that is connected to."""
 
     url: str
@@ -62,7 +62,7 @@ class AddressRules:
             self._allow(address)
         return parts
 
-    def resolve(self, url: str) -> Target:
+    def resolve(self, url: str) -> WebhookTarget:
         """The checked endpoint with an address that may be connected to. Raises InvalidInput, OSError (no address)."""
         parts = self.check(url)
         host = str(parts.hostname)
@@ -73,7 +73,7 @@ class AddressRules:
             # plain http was allowed for this machine alone
             if parts.scheme == "http" and not self.hosts and not address.is_loopback:
                 raise InvalidInput("The webhook's host is not this machine; notices go there over https only.")
-        return Target(url, host, port, str(found[0]))
+        return WebhookTarget(url, host, port, str(found[0]))
 
     def _allow(self, address: Address) -> None:
         if is_reserved(address):

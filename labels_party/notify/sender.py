@@ -27,7 +27,7 @@ from label_dp.http.webhooks import sign_webhook
 from label_dp.http.worker import Worker
 from label_dp.logs import event, log_internal
 from label_dp.store.database import Database
-from labels_party.notify.addresses import AddressRules, Target
+from labels_party.notify.addresses import AddressRules, WebhookTarget
 from labels_party.notify.outbox import DELIVERED, GIVEN_UP, PENDING
 from labels_party.notify.webhooks import MOST, Webhooks
 from labels_party.storage.tables import deliveries, webhooks
@@ -198,7 +198,7 @@ def _trusted() -> ssl.SSLContext:
     return context
 
 
-def _send(target: Target, headers: dict[str, str], body: bytes, budget: Budget) -> int:
+def _send(target: WebhookTarget, headers: dict[str, str], body: bytes, budget: Budget) -> int:
     """POST to the address that was checked, under the name that the certificate must have; returns the status."""
     import httpx
 

@@ -24,7 +24,7 @@ MOST = 100  # each costs a row per event
 
 
 @dataclass(frozen=True)
-class Webhook:
+class RegisteredWebhook:
     id: str
     population: str | None
     url: str
@@ -42,7 +42,7 @@ class Webhooks:
 
     def create(
         self, connection: Connection, url: str, events: list[str] | None, population: str | None, actor: str
-    ) -> Webhook:
+    ) -> RegisteredWebhook:
         """Tell `url` of `events` (default: all) of a population's id, or of all. Raises InvalidInput, Conflict."""
         self.rules.check(url)
         wanted = list(EVENTS) if events is None else events
@@ -53,7 +53,7 @@ class Webhooks:
         if count >= MOST:
             raise Conflict(f"There are {MOST} webhooks already; delete one that is no longer needed.")
         now = self.clock().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        webhook = Webhook("whk_" + secrets.token_hex(12), population, url, wanted, now, actor)
+        webhook = RegisteredWebhook("whk_" + secrets.token_hex(12), population, url, wanted, now, actor)
         connection.execute(sa.insert(webhooks).values(**webhook.__dict__))
         return webhook
 
@@ -61,15 +61,15 @@ class Webhooks:
         """`whsec_…`, derived from the party's secret, so that no copy of it is stored."""
         return PREFIX + base64.b64encode(self.secrets.derive("webhook:" + webhook, 32)).decode("ascii")
 
-    def get(self, connection: Connection, webhook: str) -> Webhook:
+    def get(self, connection: Connection, webhook: str) -> RegisteredWebhook:
         row = webhook.isprintable() and connection.execute(sa.select(webhooks).where(webhooks.c.id == webhook)).first()
         if not row:
             raise NotFound(f"There is no webhook '{webhook}'.")
-        return Webhook(**row._mapping)
+        return RegisteredWebhook(**row._mapping)
 
-    def all(self, connection: Connection) -> list[Webhook]:
+    def all(self, connection: Connection) -> list[RegisteredWebhook]:
         query = sa.select(webhooks).order_by(webhooks.c.created, webhooks.c.id)
-        return [Webhook(**row._mapping) for row in connection.execute(query)]
+        return [RegisteredWebhook(**row._mapping) for row in connection.execute(query)]
 
     def delete(self, connection: Connection, webhook: str) -> None:
         """Forget it and its notices, also those not yet delivered. Raises NotFound."""

@@ -29,7 +29,7 @@ from labels_party.labels.seal import IncompleteLabels
 from labels_party.labels.submission import has_units
 from labels_party.labels.vault import read_run
 from labels_party.ledger.populations import Population
-from labels_party.spark.executor.arriving import BLOCK, Arriving, Rules
+from labels_party.spark.executor.arriving import BLOCK, ArrivalRules, ArrivingRows
 from labels_party.spark.executor.locating import PLACE, SHOWN, Locating
 from labels_party.spark.executor.sealing import Sealing, object_name
 
@@ -45,11 +45,11 @@ KINDS = re.compile(r"(string|varchar|char|tinyint|smallint|int|bigint)(\(\d+\))?
 
 
 @dataclass(frozen=True)
-class Source:
+class ParquetSource:
     """Parquet under a path or URL of any store that Spark reads: a file, a folder, or a pattern."""
 
     url: str
-    rules: Rules
+    rules: ArrivalRules
 
     @property
     def columns(self) -> list[str]:
@@ -92,9 +92,9 @@ class SparkBatches:
             raise InvalidInput(ERASED)
         batch = self.files.batches.draft(population, PUBLIC if examples is None else ID_LIST, id_prefix)
         rules = (population.domain, population.out_of_domain, batch.id_prefix)
-        sources = [Source(labels[0], Rules(labels[1], labels[2], *rules))]
+        sources = [ParquetSource(labels[0], ArrivalRules(labels[1], labels[2], *rules))]
         if examples is not None:
-            sources.append(Source(examples[0], Rules(examples[1], None, *rules)))
+            sources.append(ParquetSource(examples[0], ArrivalRules(examples[1], None, *rules)))
         for source in sources:
             self._look(source)
         n = self._count(sources[-1])
@@ -108,7 +108,7 @@ class SparkBatches:
 
     # --- the job ------------------------------------------------------------------------------------------
 
-    def _seal(self, batch: Batch, population: Population, given: list[Source], n: int, actor: str) -> None:
+    def _seal(self, batch: Batch, population: Population, given: list[ParquetSource], n: int, actor: str) -> None:
         vault, digests = self.sealer.vault, digest_key(self.sealer.secrets, batch.label)
         key = vault.batch_key(f"{batch.id}/")
         with staging(vault.files.root) as folder:
@@ -116,7 +116,7 @@ class SparkBatches:
             sealing = Sealing(key, digests, len(given) > 1, population.missing_index, str(folder), batch.id)
 
             def job(spark: SparkSession) -> DataFrame:
-                arriving = (self.cluster.hook(Arriving(source.rules, key, bounds)) for source in given)
+                arriving = (self.cluster.hook(ArrivingRows(source.rules, key, bounds)) for source in given)
                 blocks = [mapped(s.frame(spark), task, BLOCK) for s, task in zip(given, arriving, strict=True)]
                 together = blocks[0] if len(blocks) == 1 else blocks[0].unionAll(blocks[1])
                 ranges = together.repartitionById(bounds.size + 1, "part")
@@ -141,7 +141,7 @@ class SparkBatches:
                 ) from None
             self.files.record(sealed, actor)
 
-    def _refuse(self, records: list[dict[str, Any]], given: list[Source], digests: bytes) -> None:
+    def _refuse(self, records: list[dict[str, Any]], given: list[ParquetSource], digests: bytes) -> None:
         """Raises InvalidRows' sentence for the first of what is wrong, with places where there are some."""
         refused = sum(int(record["refused"]) for record in records)
         if refused:
@@ -156,11 +156,11 @@ class SparkBatches:
         if missing:
             raise IncompleteLabels(missing.split("\n")[:SHOWN])
 
-    def _placed(self, total: int, given: list[Source], digests: bytes, wanted: Run, rule: str) -> InvalidInput:
+    def _placed(self, total: int, given: list[ParquetSource], digests: bytes, wanted: Run, rule: str) -> InvalidInput:
         for source in given:
             task = self.cluster.hook(Locating(source.rules, digests, wanted, rule))
 
-            def look(spark: SparkSession, source: Source = source, task: Any = task) -> DataFrame:
+            def look(spark: SparkSession, source: ParquetSource = source, task: Any = task) -> DataFrame:
                 return mapped(source.placed(spark), task, PLACE)
 
             places = self.cluster.collect(look)
@@ -173,7 +173,7 @@ class SparkBatches:
 
     # --- looking ------------------------------------------------------------------------------------------
 
-    def _look(self, source: Source) -> None:
+    def _look(self, source: ParquetSource) -> None:
         """Raises InvalidFile (unreadable), InvalidTable (a column is missing), InvalidInput."""
         try:
             schema = self.cluster.ask(lambda spark: spark.read.parquet(source.url).schema)
@@ -186,7 +186,7 @@ class SparkBatches:
                 f"The column '{source.rules.id_field}' must hold text or whole numbers; it holds {kind}."
             )
 
-    def _count(self, source: Source) -> int:
+    def _count(self, source: ParquetSource) -> int:
         def rows(spark: SparkSession) -> DataFrame:
             return source.frame(spark).selectExpr("count(*) as rows")
 
@@ -195,7 +195,7 @@ class SparkBatches:
             raise InvalidFile(f"There is no row in '{source.url}'; send at least one.")
         return n
 
-    def _bounds(self, source: Source, n: int) -> npt.NDArray[np.bytes_]:
+    def _bounds(self, source: ParquetSource, n: int) -> npt.NDArray[np.bytes_]:
         """bytes[ranges − 1], rising: where the ranges of ids begin, from a sample of ids, which are public."""
         ranges = min(max(-(-n // RANGE_ROWS), min(self.cluster.parallelism, n // 1000)), MOST_RANGES)
         if ranges < 2:

@@ -10,7 +10,7 @@ from pathlib import Path
 from label_dp.documents.signing import save_once
 from label_dp.errors import InvalidFile
 from label_dp.store import folders
-from label_dp.store.home import Home as AnyHome
+from label_dp.store.home import PartyHome as AnyHome
 from label_dp.store.home import Room
 from labels_party.storage.secrets import Secrets
 

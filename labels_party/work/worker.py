@@ -10,7 +10,7 @@ from label_dp.http import worker
 Chore = Callable[[Callable[[], bool]], int]  # gets whether to stop; returns how much it did
 
 
-class Worker(worker.Worker):
+class ReleaseWorker(worker.Worker):
     """A round does the chores `before`, then what was `charged`, then the chores `after`.
 
     After a failure what was charged stays charged and is tried again.

@@ -18,7 +18,7 @@ import httpx
 import pyarrow.parquet as pq
 import pytest
 
-from deploy.demo.__main__ import Stopped, orderly
+from deploy.demo.__main__ import DemoStopped, orderly
 from deploy.demo.clicks import DOMAIN
 from deploy.demo.ending import show_end, show_table
 from deploy.demo.folder import MARKER, prepare
@@ -296,7 +296,7 @@ def test_every_way_of_being_told_to_stop_ends_alike(number: signal.Signals, tmp_
     # a test run that was started in the background ignores it, and so would the demo
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with pytest.raises(Stopped, match="both services have ended"), orderly(tmp_path, own=True):
+        with pytest.raises(DemoStopped, match="both services have ended"), orderly(tmp_path, own=True):
             signal.raise_signal(number)
     finally:
         for each, handler in before.items():

@@ -21,7 +21,7 @@ from features_party.receive.offers import pull_answer
 from features_party.receive.population_accounts import received
 from label_dp import errors
 from label_dp.audit.events import ACCEPTED, ANSWER_ACCEPTED, RECEIVED, SECOND_REFUSED, Event
-from label_dp.audit.receipts import Receipts
+from label_dp.audit.receipts import ReceiptChain
 from label_dp.audit.show import sentence
 from label_dp.companions import kinds
 from label_dp.documents import registry
@@ -255,7 +255,7 @@ def test_a_crash_at_any_point_of_an_acceptance_is_mended_by_the_next(
         assert party.answers.accept(envelope).fresh is not committed
         assert party.answers.open(name).envelope == envelope
     assert len(of_kind(party, ANSWER_ACCEPTED)) == 3
-    Receipts.of(party.database.read("t", lambda c: list(party.audit.scan(c))), party.home.own_key().public)
+    ReceiptChain.of(party.database.read("t", lambda c: list(party.audit.scan(c))), party.home.own_key().public)
 
 
 def test_what_does_not_verify_leaves_nothing(party: Services, sender: Sender) -> None:

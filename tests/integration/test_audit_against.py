@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from deploy.verify_standalone.audit import open_export
 from deploy.verify_standalone.comparison import compare
 from deploy.verify_standalone.refusal import RefusedError
-from label_dp.audit.compare import Side, compare_parties
+from label_dp.audit.compare import ComparedStore, compare_parties
 from label_dp.audit.events import PUBLISHED, Event
 from label_dp.privacy import Epsilon, EpsilonSplit
 from tests.support.commands import command
@@ -150,7 +150,9 @@ def test_another_manifest_or_split_at_one_side_is_altered(both: Pair) -> None:
     key, receiver = both.labels.services.key.public, both.receiver.key.public
 
     def compared(events: list[Event]) -> list[str]:
-        found = compare_parties(Side(labels, key, "the labels party"), Side(events, receiver, "the features party"))
+        found = compare_parties(
+            ComparedStore(labels, key, "the labels party"), ComparedStore(events, receiver, "the features party")
+        )
         return [f["kind"] for f in found.findings]
 
     assert compared(features) == []

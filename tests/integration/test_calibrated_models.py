@@ -15,7 +15,7 @@ import pytest
 from features_party.companions.calibrated_models import WHY_NOT
 from features_party.models.folder import load_model
 from features_party.models.reliability import reliability
-from label_dp.audit.compare import Side, compare_parties
+from label_dp.audit.compare import ComparedStore, compare_parties
 from label_dp.audit.events import (
     ANSWER_ACCEPTED,
     ANSWER_PUBLISHED,
@@ -272,7 +272,9 @@ def test_answers_stand_at_both_parties() -> None:
 
     def findings(labels: list[Event], features: list[Event]) -> list[str]:
         own = Sender().key.public
-        found = compare_parties(Side([declared, *labels], SENDER.key.public, "theirs"), Side(features, own, "ours"))
+        found = compare_parties(
+            ComparedStore([declared, *labels], SENDER.key.public, "theirs"), ComparedStore(features, own, "ours")
+        )
         return [f["kind"] for f in found.findings]
 
     assert findings([charged, published], [accepted]) == []

@@ -15,7 +15,7 @@ import pytest
 import features_party.api.app
 from features_party.bootstrap import ROLES as FEATURES_ROLES
 from label_dp import strict_json
-from label_dp.columnar.budget import Budget
+from label_dp.columnar.budget import DecodeBudget
 from label_dp.http.bodies import FREE_BYTES, Bodies, Bounds
 from label_dp.http.calls import LARGE_BODY, SMALL_BODY, Call, Calls
 from label_dp.http.json_bodies import JsonRoute
@@ -194,7 +194,7 @@ def test_bodies_of_all_connections_are_bounded_together_and_small_ones_always_ta
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"done"})
 
-    bodies = Bodies(reads, Bounds(1 << 30, held_bytes=4 << 20), Budget(1 << 30))
+    bodies = Bodies(reads, Bounds(1 << 30, held_bytes=4 << 20), DecodeBudget(1 << 30))
 
     async def called(scope: Any, receive: Any, send: Any) -> None:
         most = None if scope["path"] == "/upload" else LARGE_BODY

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from fastapi.testclient import TestClient
 
-from label_dp.columnar.budget import Budget
+from label_dp.columnar.budget import DecodeBudget
 from tests.support.features_api import running
 from tests.support.labels import LabelsParty
 from tests.support.messages import Sender
@@ -26,7 +26,7 @@ ROWS = 60_000
 
 
 @contextmanager
-def full(budget: Budget) -> Iterator[None]:
+def full(budget: DecodeBudget) -> Iterator[None]:
     """Other calls hold nearly all of it, and nobody is patient."""
     patience, budget.patience = budget.patience, 0.05
     budget.take(budget.most - (1 << 16))

@@ -17,7 +17,7 @@ from features_party.models.evaluation import true_labels
 from label_dp.domain import Domain
 from label_dp.losses import load_matrix_loss
 from labels_party.message.priors import read_prior
-from labels_party.spark.executor.arriving import Rules
+from labels_party.spark.executor.arriving import ArrivalRules
 from tests.integration.test_named_labels import stored
 from tests.support.desk import Desk
 from tests.support.labels_cli import Run, arguments, read
@@ -118,7 +118,7 @@ def test_files(name: str, domain: str | None, labels: pa.Array, run: Run, home: 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_tasks_of_spark_read_by_the_same_rule(kind: str) -> None:
-    rules = Rules("example_id", "label", Domain.from_values(PRICES), "refuse")
+    rules = ArrivalRules("example_id", "label", Domain.from_values(PRICES), "refuse")
     rows = pa.record_batch({"example_id": IDS, "label": column(kind, [PRICES[at] for at in INDEX])})
     assert rules.read(rows)[1].tolist() == INDEX
 

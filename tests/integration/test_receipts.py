@@ -17,7 +17,7 @@ from features_party.api.app import create_app
 from features_party.receive.labels_service import LabelsService
 from label_dp import errors
 from label_dp.audit.events import RECEIVED, Event
-from label_dp.audit.receipts import Receipts
+from label_dp.audit.receipts import ReceiptChain
 from label_dp.documents.receipt import Receipt, open_receipt, public_key_text, read_public_key
 from label_dp.documents.signing import SigningKey
 from label_dp.store.migrations import append_only_drop
@@ -280,7 +280,7 @@ def test_a_new_signing_key_of_the_labels_party_begins_a_new_list(both: Pair) -> 
     book = ReceiptBook(services.work, services.audit, new)
     assert book.keep(release, first.signed(both.receiver.key), "features-party", "test", RELEASES) == (True, first)
     assert [state["last"] for state in book.state("features-party")] == [1]
-    assert len(Receipts.of(both.labels_events(), new).received) == 2
+    assert len(ReceiptChain.of(both.labels_events(), new).received) == 2
     services.database.read("test", book.check)
 
 

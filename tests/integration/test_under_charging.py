@@ -16,7 +16,7 @@ import pytest
 
 from features_party.bootstrap import Services
 from label_dp import errors
-from label_dp.audit.compare import Comparison, Side, compare_parties
+from label_dp.audit.compare import ComparedStore, StoreComparison, compare_parties
 from label_dp.audit.events import ACCEPTED, DOCUMENT_REFUSED, POPULATION_CREATED, PUBLISHED, RETURNED, Event
 from label_dp.audit.rulebook import RuleBroken
 from label_dp.audit.rules import check_rules
@@ -176,7 +176,7 @@ def test_every_checker_finds_an_event_that_was_written_past_the_rules(both: Pair
 
 def test_what_was_accepted_is_charged_at_the_other_side(both: Pair) -> None:
     """A labels party that takes a release out of its chain, or charges less, is found in both directions."""
-    from label_dp.audit.compare import Side, compare_parties
+    from label_dp.audit.compare import ComparedStore, compare_parties
 
     both.pull(both.release("1"))
     both.pull_answer()
@@ -184,7 +184,7 @@ def test_what_was_accepted_is_charged_at_the_other_side(both: Pair) -> None:
     features = both.receiver.events()
 
     def findings(events: list[Event]) -> list[tuple[str, Any]]:
-        found = compare_parties(Side(events, key, "theirs"), Side(features, receiver, "ours"))
+        found = compare_parties(ComparedStore(events, key, "theirs"), ComparedStore(features, receiver, "ours"))
         return [(one["kind"], one.get("rule")) for one in found.findings]
 
     events = [e for e in chain(both.labels) if e.kind != "receipt-received"]
@@ -204,11 +204,13 @@ def test_what_was_accepted_is_charged_at_the_other_side(both: Pair) -> None:
 KEYS = SigningKey.generate(), SigningKey.generate()
 
 
-def side(key: SigningKey, events: chains.Chain, made: str = "") -> Side:
-    return Side(read_export(chains.whole(chains.chained(events), key), key.public).events, key.public, "a store", made)
+def side(key: SigningKey, events: chains.Chain, made: str = "") -> ComparedStore:
+    return ComparedStore(
+        read_export(chains.whole(chains.chained(events), key), key.public).events, key.public, "a store", made
+    )
 
 
-def compared(own: chains.Chain, accepted: list[dict[str, Any]], made: str = "") -> Comparison:
+def compared(own: chains.Chain, accepted: list[dict[str, Any]], made: str = "") -> StoreComparison:
     """A receiver's live store against the export of a labels party that begins as an honest one."""
     there = side(KEYS[0], chains.labels_chain()[:5] + own, made)
     found = compare_parties(there, side(KEYS[1], [chains.event("store-created"), *accepted]))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from deploy.verify_standalone.audit import verify_audit
 from deploy.verify_standalone.refusal import RefusedError, RuleError
-from label_dp.audit.receipts import Receipts
+from label_dp.audit.receipts import ReceiptChain
 from label_dp.audit.rulebook import RuleBroken
 from label_dp.audit.rules import check_rules
 from label_dp.audit.store import read_export
@@ -28,7 +28,7 @@ def product(envelope: bytes, key: SigningKey) -> Verdict:
     try:
         events = read_export(envelope, key.public).events
         check_rules(events)
-        Receipts.of(events, key.public)
+        ReceiptChain.of(events, key.public)
     except RuleBroken as broken:
         return Verdict(broken.rule.number, broken.detail)
     except LabelDPError as refused:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from label_dp.audit.receipts import Receipts
+from label_dp.audit.receipts import ReceiptChain
 from label_dp.audit.store import verify_export
 from label_dp.documents.receipt import Receipt, open_receipt
 from label_dp.documents.signing import EXPORT_TYPE, RECEIPT_TYPE, SigningKey
@@ -183,7 +183,7 @@ def test_a_forged_receipt_in_a_validly_signed_export_is_refused(
     (tmp_path / "forged.json").write_bytes(envelope)
     refused(bare("audit", tmp_path / "forged.json", "--key", public))
     with pytest.raises(AuditChainBroken):
-        Receipts.of(verify_export(envelope, key.public), key.public)
+        ReceiptChain.of(verify_export(envelope, key.public), key.public)
 
 
 @pytest.mark.processes

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.spark.executor.blocks import packed
-from features_party.spark.executor.looks import Looks, Rows, told
+from features_party.spark.executor.looks import LookRows, Looks, told
 from features_party.training.effects import Effects
 from features_party.training.encoding import Encoded, FeatureSchema
 from features_party.training.learner import ModelInput
@@ -89,7 +89,7 @@ class Matrix:
         except Exception as error:
             raise TaskFailed(type(error).__name__) from None
 
-    def _of(self, rows: Rows) -> Iterator[pa.RecordBatch]:
+    def _of(self, rows: LookRows) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         encoded = self.schema.encode(rows.features)

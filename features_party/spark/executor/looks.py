@@ -22,7 +22,7 @@ BITS = 20  # of a draw, by which folds are made: those by which parts are made a
 
 
 @dataclass(frozen=True)
-class Rows:
+class LookRows:
     """n examples in the order of their hashes, which are the `draws` that split them: `features`, and float64[n] labels
     and variances of their noise."""
 
@@ -45,7 +45,7 @@ class Looks:
     values: FloatArray
     noise: FloatArray
 
-    def read(self, number: int, rows: int | None = None) -> Rows:
+    def read(self, number: int, rows: int | None = None) -> LookRows:
         """One file, or the examples of its first so many rows."""
         import pyarrow.parquet as pq
 
@@ -58,7 +58,7 @@ class Looks:
             labels, noise = together.labels(labels, noise)
             table = table.take(together.first)
         draws = table[HASH].to_numpy().astype(np.uint64)
-        return Rows(table.drop_columns([OUTPUT, EXAMPLE, FIRST, HASH]), labels, noise, draws)
+        return LookRows(table.drop_columns([OUTPUT, EXAMPLE, FIRST, HASH]), labels, noise, draws)
 
     def of(self, sets: npt.NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
         """Labels and noise float64[u] of outputs that come together, int64[u, w] with -1 for none."""

@@ -28,7 +28,7 @@ PLACE = "block"
 
 
 @dataclass(frozen=True)
-class Rules:
+class ArrivalRules:
     """What a row must be. `label_field` None: a list of ids alone."""
 
     id_field: str
@@ -46,10 +46,10 @@ class Rules:
 
 
 @dataclass(frozen=True, eq=False)
-class Arriving:
+class ArrivingRows:
     """Picklable; from batches (id, label) to blocks. `bounds` bytes[ranges − 1] rise; none ends in a zero byte."""
 
-    rules: Rules
+    rules: ArrivalRules
     key: bytes = field(repr=False)
     bounds: npt.NDArray[np.bytes_]
 

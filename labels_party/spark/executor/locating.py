@@ -12,7 +12,7 @@ from label_dp.errors import InvalidRows, InvalidTable
 from label_dp.spark.task import TaskFailed
 from labels_party.labels.digests import U64, siphash128
 from labels_party.labels.runs import contains
-from labels_party.spark.executor.arriving import Rules
+from labels_party.spark.executor.arriving import ArrivalRules
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,7 +26,7 @@ class Locating:
     """Picklable; from batches (id[, label], file, row) to places of refused rows, at most 20 a task. `wanted`: a run of
     digests whose rows break `rule`; none: those that break the rules themselves."""
 
-    rules: Rules
+    rules: ArrivalRules
     digest_key: bytes = field(repr=False)
     wanted: tuple[U64, U64]
     rule: str

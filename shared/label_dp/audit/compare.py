@@ -21,7 +21,7 @@ from label_dp.audit.events import (
     Event,
 )
 from label_dp.audit.hand_overs import hand_overs
-from label_dp.audit.receipts import ANSWER, RELEASE, Receipts, signed_digest
+from label_dp.audit.receipts import ANSWER, RELEASE, ReceiptChain, signed_digest
 from label_dp.audit.rulebook import MATCHED
 from label_dp.audit.show import counted
 from label_dp.audit.store import Export
@@ -37,7 +37,7 @@ ANOTHER = {RELEASE: "has another manifest", ANSWER: "is another document"}
 
 
 @dataclass
-class Comparison:
+class StoreComparison:
     """What did not fit, each with a sentence; notes are what is as it may be."""
 
     findings: list[dict[str, Any]] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedStore:
     """One party's events, its key, what to call its store, and when an export of it was made ("": it is live)."""
 
     events: list[Event]
@@ -105,9 +105,9 @@ class Charges:
         return "" if enough else "it states less spent than was charged by then"
 
 
-def compare_own(own: list[Event], export: Export) -> Comparison:
+def compare_own(own: list[Event], export: Export) -> StoreComparison:
     """This party's store against an earlier export of it: the export must be the beginning of the store."""
-    comparison, then = Comparison(), export.events
+    comparison, then = StoreComparison(), export.events
     if not then:
         comparison.notes.append("the export holds no event yet")
         return comparison
@@ -140,13 +140,13 @@ def compare_own(own: list[Event], export: Export) -> Comparison:
     return comparison
 
 
-def compare_parties(labels: Side, features: Side) -> Comparison:
+def compare_parties(labels: ComparedStore, features: ComparedStore) -> StoreComparison:
     """Releases, answers and receipts of one labels party and one receiver; either side may be this party.
 
     Both chains must have been verified. Raises AuditChainBroken where a receipt in them does not verify.
     """
-    comparison = Comparison()
-    at_labels, at_features = Receipts.of(labels.events, labels.key), Receipts.of(features.events, features.key)
+    comparison = StoreComparison()
+    at_labels, at_features = ReceiptChain.of(labels.events, labels.key), ReceiptChain.of(features.events, features.key)
     ours = KeyFamilies(hand_overs(labels.events)).relatives(labels.key.id)
     own = {(noun, name): e for (key_id, noun, name), e in at_features.accepted.items() if key_id in ours}
     newer, missing = _accepted(comparison, labels, features, at_labels.published, own)
@@ -170,9 +170,9 @@ def compare_parties(labels: Side, features: Side) -> Comparison:
 
 
 def _accepted(
-    found: Comparison,
-    labels: Side,
-    features: Side,
+    found: StoreComparison,
+    labels: ComparedStore,
+    features: ComparedStore,
     published: dict[tuple[str, str], Event],
     accepted: dict[tuple[str, str], Event],
 ) -> tuple[int, set[str]]:
@@ -212,11 +212,11 @@ def _accepted(
 
 
 def _receipts(
-    found: Comparison,
-    labels: Side,
-    features: Side,
-    at_labels: Receipts,
-    at_features: Receipts,
+    found: StoreComparison,
+    labels: ComparedStore,
+    features: ComparedStore,
+    at_labels: ReceiptChain,
+    at_features: ReceiptChain,
     missing: set[str],
     key_id: str,
 ) -> int:

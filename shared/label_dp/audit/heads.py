@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from label_dp.audit.compare import FORK, ROLLBACK, Comparison
+from label_dp.audit.compare import FORK, ROLLBACK, StoreComparison
 from label_dp.audit.store import Clock, Export, utc_now
 
 
@@ -19,9 +19,9 @@ class Heads:
     def __init__(self, table: sa.Table, clock: Clock = utc_now) -> None:
         self.table, self.clock = table, clock
 
-    def compare(self, connection: Connection, export: Export, key_id: str) -> Comparison:
+    def compare(self, connection: Connection, export: Export, key_id: str) -> StoreComparison:
         """What `export`, verified and signed with `key_id`, says against every head of its party seen before."""
-        comparison, t = Comparison(), self.table
+        comparison, t = StoreComparison(), self.table
         store = export.events[0].store if export.events else ""
         rows = connection.execute(
             sa.select(t).where((t.c.store == store) | (t.c.key_id == key_id)).order_by(t.c.sequence)
@@ -71,9 +71,9 @@ class Heads:
             connection.execute(sa.insert(t).values(**row, key_id=key_id, made=export.made, seen=seen))
 
 
-def compare_exports(one: Export, other: Export) -> Comparison:
+def compare_exports(one: Export, other: Export) -> StoreComparison:
     """Two exports of one party: the shorter must be the beginning of the longer, and must not have been made later."""
-    comparison = Comparison()
+    comparison = StoreComparison()
     for first, second in zip(one.events, other.events, strict=False):
         if first.digest != second.digest:
             comparison.find(

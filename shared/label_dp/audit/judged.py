@@ -7,7 +7,7 @@ from sqlalchemy.engine import Connection
 
 from label_dp.audit import events as kinds
 from label_dp.audit.events import CHARGED, CREATED, KEY_HANDED_OVER, POPULATION_CREATED, RETURNED, Event
-from label_dp.audit.rules import ABOUT_POPULATION, Rules
+from label_dp.audit.rules import ABOUT_POPULATION, ChainRules
 from label_dp.audit.store import AuditStore, net
 
 # a purge, an erasure and an allowance are about all of a batch: what they need is seen by who writes them, and by
@@ -25,7 +25,7 @@ class JudgedStore(AuditStore):
             self._part(connection, event).judge(event)
         return super().append(connection, event)
 
-    def _part(self, connection: Connection, event: Event) -> Rules:
+    def _part(self, connection: Connection, event: Event) -> ChainRules:
         """The rules after the events that `event` depends on."""
         subject, predictor = event.subject, event.details.get("predictor")
         found: dict[int, Event] = {}
@@ -45,7 +45,7 @@ class JudgedStore(AuditStore):
         # what was charged of this work may be a query of a predictor
         for asked in {e.details["predictor"] for e in found.values() if "predictor" in e.details} - set(works):
             found.update({e.sequence: e for e in self.events(connection, work=asked)})
-        part = Rules()
+        part = ChainRules()
         for number in sorted(found):
             part.judge(found[number])
         if event.kind == CHARGED and subject.batch:

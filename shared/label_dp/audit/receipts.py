@@ -70,7 +70,7 @@ def _registered(event: Event) -> VerifyingKey:
     return key
 
 
-class Receipts:
+class ReceiptChain:
     """Reads events in order, checks every receipt among them, and keeps what a comparison needs.
 
     `key` is the store's own: a receiver's receipts must be signed with it.
@@ -88,7 +88,7 @@ class Receipts:
         self.accepted: dict[tuple[str, str, str], Event] = {}
 
     @classmethod
-    def of(cls, events: Iterable[Event], key: VerifyingKey) -> Receipts:
+    def of(cls, events: Iterable[Event], key: VerifyingKey) -> ReceiptChain:
         receipts = cls(key)
         for event in events:
             receipts.add(event)

@@ -39,7 +39,7 @@ EFFECTS = ("before any release", "after a release", "labels were purged already"
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredPopulation:
     """A population as it was declared; lifetimes in nano-ε and atto-δ."""
 
     name: str
@@ -62,7 +62,7 @@ class Sealed:
 
 
 @dataclass
-class Work:
+class WorkAccount:
     """A release or an answer: where it stands, and the events that asked for, approved and charged it."""
 
     state: str
@@ -73,7 +73,7 @@ class Work:
 
 
 @dataclass
-class Predictor:
+class PredictorAccount:
     batch: str | None
     each: int
     cap: int
@@ -81,17 +81,17 @@ class Predictor:
     retired: bool = False
 
 
-class Rules:
+class ChainRules:
     """`add` takes the next event, or raises RuleBroken; after that the rest of the chain says nothing.
 
     `spent`: nano-ε and atto-δ by batch.
     """
 
     def __init__(self) -> None:
-        self.populations: dict[str, Declared] = {}
+        self.populations: dict[str, DeclaredPopulation] = {}
         self.batches: dict[str, Sealed] = {}
-        self.works: dict[str, Work] = {}
-        self.predictors: dict[str, Predictor] = {}
+        self.works: dict[str, WorkAccount] = {}
+        self.predictors: dict[str, PredictorAccount] = {}
         self.spent: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
         self.allowances: dict[tuple[str, str], int] = {}
         self.used: dict[tuple[str, str], int] = defaultdict(int)
@@ -159,7 +159,7 @@ class Rules:
         names = {declared.name for declared in self.populations.values()}
         if subject.population in self.populations or subject.population_name in names:
             _refuse(rules.DECLARED, event, "its id or its name was declared before")
-        self.populations[subject.population] = Declared(
+        self.populations[subject.population] = DeclaredPopulation(
             subject.population_name, subject.label, event.unit, event.audiences, lifetime, delta, four_eyes
         )
 
@@ -202,7 +202,7 @@ class Rules:
         name = event.subject.work
         if not name or name in self.works:
             _refuse(rules.CHARGED_ONCE, event, "it was asked for or charged before")
-        self.works[name] = Work(WAITING, event.subject.batch, asked=event)
+        self.works[name] = WorkAccount(WAITING, event.subject.batch, asked=event)
         self._unfinished(event).add(name)
 
     def _decided(self, event: Event) -> None:
@@ -234,11 +234,11 @@ class Rules:
         if details.get("by_audience") is not None:
             self._by_audience(event)
         self.spent[batch] = nano, atto
-        self.works[name] = Work(OPEN, batch, charge=event)
+        self.works[name] = WorkAccount(OPEN, batch, charge=event)
         self._unfinished(event).add(name)
 
     @staticmethod
-    def _as_approved(event: Event, work: Work | None) -> None:
+    def _as_approved(event: Event, work: WorkAccount | None) -> None:
         if work is None or work.state != GRANTED or work.asked is None or work.batch != event.subject.batch:
             _refuse(rules.FOUR_EYES, event, "it was charged without an approval")
         if work.approver != event.actor:
@@ -288,7 +288,7 @@ class Rules:
         if event.subject.work not in self.batches[str(event.subject.batch)].published or not event.audiences:
             _refuse(rules.PUBLISHED, event, "an answer is shown that was not published, or to nobody")
 
-    def _work(self, event: Event) -> Work | None:
+    def _work(self, event: Event) -> WorkAccount | None:
         """The release or answer of an event that is about the same batch."""
         work = self.works.get(event.subject.work or "")
         return work if work is not None and work.batch == event.subject.batch else None
@@ -296,7 +296,7 @@ class Rules:
     def _unfinished(self, event: Event) -> set[str]:
         return self.batches[str(event.subject.batch)].unfinished
 
-    def _end(self, event: Event, work: Work) -> None:
+    def _end(self, event: Event, work: WorkAccount) -> None:
         work.state = ENDED
         self._unfinished(event).discard(str(event.subject.work))
 
@@ -311,7 +311,7 @@ class Rules:
             each, cap = (Epsilon.canonical(plan.get(what)).nano for what in ("epsilon_per_query", "epsilon_cap"))
         except InvalidEpsilon:
             _refuse(rules.QUERIES, event, "it does not say what its queries charge")
-        self.predictors[name] = Predictor(event.subject.batch, each, cap)
+        self.predictors[name] = PredictorAccount(event.subject.batch, each, cap)
 
     def _retired(self, event: Event) -> None:
         predictor = self.predictors.get(event.subject.work or "")
@@ -348,24 +348,24 @@ class Rules:
             _refuse(rules.ALLOWED, event, "audiences charge more than the owner allowed")
 
 
-HANDLED: dict[str, Callable[[Rules, Event], None]] = {
-    kinds.BATCH_PURGED: Rules._purged,
-    kinds.ERASURE_REQUESTED: Rules._erasure,
-    kinds.ERASED: Rules._erased,
-    kinds.REQUESTED: Rules._requested,
-    kinds.APPROVED: Rules._decided,
-    kinds.DECLINED: Rules._decided,
-    kinds.CANCELLED: Rules._cancelled,
-    kinds.CHARGED: Rules._charged,
-    kinds.RETURNED: Rules._returned,
-    kinds.PUBLISHED: Rules._ended,
-    kinds.FAILED: Rules._ended,
-    kinds.ANSWER_PUBLISHED: Rules._ended,
-    kinds.ANSWER_FAILED: Rules._ended,
-    kinds.ANSWER_SHARED: Rules._shared,
-    kinds.PREDICTOR_CREATED: Rules._predictor,
-    kinds.PREDICTOR_RETIRED: Rules._retired,
-    kinds.ALLOWANCE_SET: Rules._allowance,
+HANDLED: dict[str, Callable[[ChainRules, Event], None]] = {
+    kinds.BATCH_PURGED: ChainRules._purged,
+    kinds.ERASURE_REQUESTED: ChainRules._erasure,
+    kinds.ERASED: ChainRules._erased,
+    kinds.REQUESTED: ChainRules._requested,
+    kinds.APPROVED: ChainRules._decided,
+    kinds.DECLINED: ChainRules._decided,
+    kinds.CANCELLED: ChainRules._cancelled,
+    kinds.CHARGED: ChainRules._charged,
+    kinds.RETURNED: ChainRules._returned,
+    kinds.PUBLISHED: ChainRules._ended,
+    kinds.FAILED: ChainRules._ended,
+    kinds.ANSWER_PUBLISHED: ChainRules._ended,
+    kinds.ANSWER_FAILED: ChainRules._ended,
+    kinds.ANSWER_SHARED: ChainRules._shared,
+    kinds.PREDICTOR_CREATED: ChainRules._predictor,
+    kinds.PREDICTOR_RETIRED: ChainRules._retired,
+    kinds.ALLOWANCE_SET: ChainRules._allowance,
 }
 ABOUT_POPULATION = frozenset(
     {*HANDLED, kinds.POPULATION_CREATED, kinds.BATCH_SEALED, kinds.BUDGET_ALERT, kinds.RECEIVED}
@@ -374,7 +374,7 @@ ABOUT_POPULATION = frozenset(
 
 def check_rules(chain: Iterable[Event]) -> None:
     """Raises RuleBroken with the first event that breaks a rule."""
-    rules_ = Rules()
+    rules_ = ChainRules()
     for event in chain:
         rules_.add(event)
 

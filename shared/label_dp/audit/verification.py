@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from label_dp.audit.checks import report
-from label_dp.audit.compare import Comparison, Side, compare_own, compare_parties
+from label_dp.audit.compare import ComparedStore, StoreComparison, compare_own, compare_parties
 from label_dp.audit.events import Event
 from label_dp.audit.hand_overs import hand_overs
 from label_dp.audit.heads import Heads, compare_exports
-from label_dp.audit.receipts import Receipts
+from label_dp.audit.receipts import ReceiptChain
 from label_dp.audit.rules import check_rules
 from label_dp.audit.show import Totals
 from label_dp.audit.store import AuditStore, Export, read_export, verify_export
@@ -32,7 +32,7 @@ def verify_store(connection: Connection, store: AuditStore, key: VerifyingKey) -
     """The report on a party's own store. Raises AuditChainBroken naming the first event that does not fit."""
     count, head = store.verify(connection)
     check_rules(store.scan(connection))
-    Receipts.of(store.scan(connection), key)
+    ReceiptChain.of(store.scan(connection), key)
     return report(count, head, _populations(store.scan(connection)), export=False)
 
 
@@ -47,7 +47,7 @@ def verify_file(path: Path, choose: Callable[[bytes], VerifyingKey]) -> dict[str
     key = choose(envelope)
     events = verify_export(envelope, key)
     check_rules(events)
-    Receipts.of(events, key)
+    ReceiptChain.of(events, key)
     return report(len(events), events[-1].digest if events else "", _populations(events), export=True)
 
 
@@ -64,7 +64,7 @@ def compare_with(
     own_key: VerifyingKey,
     mine: Party,
     choose: Callable[[bytes], VerifyingKey],
-    heads: Callable[[Export, str], Comparison] = lambda _export, _key_id: Comparison(),
+    heads: Callable[[Export, str], StoreComparison] = lambda _export, _key_id: StoreComparison(),
 ) -> dict[str, Any]:
     """This party's verified events against the export at `path`, of this party or of the other one.
 
@@ -80,12 +80,12 @@ def compare_with(
     ours, key = our_key is not None, our_key or choose(envelope)
     export = read_export(envelope, key)
     check_rules(export.events)
-    Receipts.of(export.events, key)
+    ReceiptChain.of(export.events, key)
     if ours:
         found = compare_own(own, export)
     else:
-        here = Side(own, own_key, "this party's store")
-        there = Side(export.events, key, f"the export of the {OTHER[mine]} party", export.made or "")
+        here = ComparedStore(own, own_key, "this party's store")
+        there = ComparedStore(export.events, key, f"the export of the {OTHER[mine]} party", export.made or "")
         found = compare_parties(here, there) if mine == "labels" else compare_parties(there, here)
         comparison = heads(export, key.id)
         found.findings[:0], found.notes[len(found.notes) :] = comparison.findings, comparison.notes
@@ -101,11 +101,11 @@ def compare_with(
     }
 
 
-def seen_before(database: Database, heads: Heads) -> Callable[[Export, str], Comparison]:
+def seen_before(database: Database, heads: Heads) -> Callable[[Export, str], StoreComparison]:
     """For `compare_with`: an export against the heads that this party has seen; its own is added if it fits."""
 
-    def compare(export: Export, key_id: str) -> Comparison:
-        def work(connection: Connection) -> Comparison:
+    def compare(export: Export, key_id: str) -> StoreComparison:
+        def work(connection: Connection) -> StoreComparison:
             comparison = heads.compare(connection, export, key_id)
             if not comparison.findings:
                 heads.keep(connection, export, key_id)
@@ -129,7 +129,7 @@ def compare_files(path: Path, against: Path, choose: Callable[[bytes], Verifying
         keys.append(choose(envelope))
         export = read_export(envelope, keys[-1])
         check_rules(export.events)
-        Receipts.of(export.events, keys[-1])
+        ReceiptChain.of(export.events, keys[-1])
         exports.append(export)
     stores = {export.events[0].store for export in exports if export.events}
     if keys[0] != keys[1] and len(stores) > 1:

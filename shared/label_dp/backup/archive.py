@@ -27,7 +27,7 @@ ENCRYPTED = 1  # the flag of a member
 MOST_MANIFEST = BackupManifest.MOST_ENVELOPE
 
 
-class Writer:
+class ArchiveWriter:
     """`members` are those written so far."""
 
     def __init__(self, path: Path) -> None:

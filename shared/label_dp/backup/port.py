@@ -15,8 +15,8 @@ from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import NotFound
 from label_dp.store.database import Database
 from label_dp.store.faults import FaultHook, no_faults
-from label_dp.store.home import Home
-from label_dp.store.migrations import Schema
+from label_dp.store.home import PartyHome
+from label_dp.store.migrations import DatabaseSchema
 
 if TYPE_CHECKING:
     from label_dp.http.settings import ServiceSettings
@@ -26,7 +26,7 @@ Signer = Callable[[bytes, Sequence[Event], Path], VerifyingKey]
 
 
 @dataclass(frozen=True)
-class Part:
+class BackupPart:
     """A file or a folder of files that a row names, by its path below the home; in a store it is a key, or the start of
     keys. Without a `needed` one a backup is not whole. `most`: only so many bytes of it count."""
 
@@ -54,10 +54,10 @@ class Party:
 
     side: Side
     settings: ServiceSettings
-    home: Home
-    schema: Schema
+    home: PartyHome
+    schema: DatabaseSchema
     audit: AuditStore
-    parts: Callable[[Connection], list[Part]]
+    parts: Callable[[Connection], list[BackupPart]]
     private: Callable[[Connection], list[str]]
     signer: Signer
     settle: Callable[[Connection, Path, Evidence], list[str]]
@@ -88,7 +88,7 @@ class Party:
         return Database(self.settings.url, faults=faults)
 
 
-def key_files(home: Home) -> dict[str, Any]:
+def key_files(home: PartyHome) -> dict[str, Any]:
     """The files of `keys/` by their paths below it: public ones with what is noted of them, and those that
     nobody else may have."""
     paths = sorted(path for path in home.keys.rglob("*") if path.is_file() and not path.name.startswith("."))

@@ -18,9 +18,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from label_dp.audit.compare import FORK, MISSING_WORK, ROLLBACK, Side, compare_own, compare_parties
+from label_dp.audit.compare import FORK, MISSING_WORK, ROLLBACK, ComparedStore, compare_own, compare_parties
 from label_dp.audit.events import Event
-from label_dp.audit.receipts import ACCEPTANCES, Receipts
+from label_dp.audit.receipts import ACCEPTANCES, ReceiptChain
 from label_dp.audit.rules import check_rules
 from label_dp.audit.store import Export, read_export
 from label_dp.audit.verification import OTHER, compare_with, verify_store
@@ -338,7 +338,7 @@ def gathered(
         signed_by = key if ours else signer(envelope)
         export = read_export(envelope, signed_by)
         check_rules(export.events)
-        Receipts.of(export.events, signed_by)
+        ReceiptChain.of(export.events, signed_by)
         if not ours:
             others.append((path, export, signed_by))
             continue
@@ -366,8 +366,8 @@ def _of_other(
     found: Evidence,
 ) -> None:
     path, export, signed_by = other
-    here = Side(known, key, "the backup")
-    there = Side(export.events, signed_by, f"the export of the {OTHER[mine]} party", export.made)
+    here = ComparedStore(known, key, "the backup")
+    there = ComparedStore(export.events, signed_by, f"the export of the {OTHER[mine]} party", export.made)
     labels = mine == "labels"
     compared = compare_parties(here, there) if labels else compare_parties(there, here)
     for finding in compared.findings:

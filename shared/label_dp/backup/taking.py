@@ -21,8 +21,8 @@ from typing import Any
 from sqlalchemy.engine import Connection
 
 from label_dp.backup import rows
-from label_dp.backup.archive import DATABASE, HOME, KEYS, Writer
-from label_dp.backup.port import Part, Party, key_files
+from label_dp.backup.archive import DATABASE, HOME, KEYS, ArchiveWriter
+from label_dp.backup.port import BackupPart, Party, key_files
 from label_dp.backup.sealed_keys import seal
 from label_dp.documents.backup import BackupManifest
 from label_dp.errors import Conflict, Unavailable
@@ -49,7 +49,7 @@ class _Snapshot:
     revision: str
     count: int
     head: str
-    parts: list[Part]
+    parts: list[BackupPart]
     keys: list[str]
 
 
@@ -155,7 +155,7 @@ def _link(source: Path, target: Path) -> None:
 def _written(
     party: Party, database: Database, room: Path, snapshot: _Snapshot, path: Path, passphrase: str | None
 ) -> BackupManifest:
-    writer = Writer(path)
+    writer = ArchiveWriter(path)
     try:
         for table in sorted((room / "database").iterdir()):
             with table.open("rb") as source:
@@ -190,7 +190,7 @@ def _written(
     return manifest
 
 
-def _add(writer: Writer, room: Path, part: Part) -> None:
+def _add(writer: ArchiveWriter, room: Path, part: BackupPart) -> None:
     source = room / part.path
     files = sorted(p for p in source.rglob("*") if p.is_file()) if source.is_dir() else [source]
     for file in files:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from label_dp.cli.options import Options
+    from label_dp.cli.options import CommandOptions
     from label_dp.schemas.base import Ask
 
 Made = tuple[Callable[..., None], "type[Ask] | None"]
@@ -59,10 +59,10 @@ class _Asked:
         self._found = found
 
     @cached_property
-    def _options(self) -> Options:
-        from label_dp.cli.options import Options
+    def _options(self) -> CommandOptions:
+        from label_dp.cli.options import CommandOptions
 
-        return Options(*self._found())
+        return CommandOptions(*self._found())
 
     @property
     def __signature__(self) -> inspect.Signature:

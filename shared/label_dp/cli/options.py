@@ -23,7 +23,7 @@ from label_dp.schemas.reference import asked_for
 LONGEST_CHOICE = 30
 
 
-class Options:
+class CommandOptions:
     """The options of a function, and its call with what was written.
 
     The schemas of `label_dp.schemas` are known by their names, so that a module of commands imports none to name it.

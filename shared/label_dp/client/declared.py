@@ -9,8 +9,8 @@
     class Shop(BlockingClient, ShopCalls): ...       # shop.price("pen") is the JSON
     class AsyncShop(AwaitedClient, ShopCalls): ...   # await shop.price("pen") is
 
-A type checker sees both flavours through `Call` and `Feed`; at run time each client class has plain functions with the
-signature and the docstring of the declaration. Other conversations call it on the class that declares it.
+A type checker sees both flavours through `DeclaredCall` and `Feed`; at run time each client class has plain functions
+with the signature and the docstring of the declaration. Other conversations call it on the class that declares it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Declared:
         return made  # type: ignore[no-any-return]  # one of the two functions
 
 
-class Call(Declared, Generic[P, T]):
+class DeclaredCall(Declared, Generic[P, T]):
     """A method that returns the value of its conversation."""
 
     @overload
@@ -90,9 +90,9 @@ class Feed(Declared, Generic[P, T]):
         return self.talk
 
 
-def call(talk: Callable[Concatenate[Any, P], Conversation[T]]) -> Call[P, T]:
+def call(talk: Callable[Concatenate[Any, P], Conversation[T]]) -> DeclaredCall[P, T]:
     """Declare a method by its conversation."""
-    return Call(talk)
+    return DeclaredCall(talk)
 
 
 def feed(talk: Callable[Concatenate[Any, P], Story[T]]) -> Feed[P, T]:

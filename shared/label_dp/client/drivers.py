@@ -202,7 +202,7 @@ class AwaitedTransport(httpx.AsyncBaseTransport):
         async with _within(budget, variable):
             answer = await self._way(variable, request.url.scheme == "https").handle_async_request(request)
         extra = {**answer.extensions, "proxy": variable}
-        body = _Body(answer, budget, variable)
+        body = _RequestBody(answer, budget, variable)
         return httpx.Response(answer.status_code, headers=answer.headers, stream=body, extensions=extra)
 
     async def aclose(self) -> None:
@@ -219,7 +219,7 @@ class AwaitedTransport(httpx.AsyncBaseTransport):
         return self._ways[variable, secure]
 
 
-class _Body(httpx.AsyncByteStream):
+class _RequestBody(httpx.AsyncByteStream):
     def __init__(self, answer: httpx.Response, budget: Budget, variable: str | None) -> None:
         self.answer, self.budget, self.variable = answer, budget, variable
 

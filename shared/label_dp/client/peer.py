@@ -33,7 +33,7 @@ FINAL = (Late, httpx.LocalProtocolError, httpx.UnsupportedProtocol, httpx.ProxyE
 _KEY = re.compile(r"[\x21-\x7e]+")
 
 
-class Busy(httpx.TransportError):
+class PeerBusy(httpx.TransportError):
     """An answer that stands for none; `refusal` where the peer still works on our own first try."""
 
     def __init__(self, response: httpx.Response, refusal: LabelDPError | None = None) -> None:
@@ -144,9 +144,9 @@ class Peer:
 
     def _given_up(self, state: tenacity.RetryCallState) -> None:
         failure = state.outcome.exception() if state.outcome is not None else None
-        if isinstance(failure, Busy) and failure.refusal is not None:
+        if isinstance(failure, PeerBusy) and failure.refusal is not None:
             raise failure.refusal
-        what = str(failure) if isinstance(failure, Busy) else type(failure).__name__
+        what = str(failure) if isinstance(failure, PeerBusy) else type(failure).__name__
         where, why = ("", "") if self.wary else (f" at {self.base}", f" ({what})")
         tries, proxy = f"{state.attempt_number} attempts", getattr(failure, "proxy", None)
         check = "its URL and that it runs" if proxy is None else f"that proxy, the {self.party}'s URL and that it runs"
@@ -182,14 +182,14 @@ class Peer:
             raise _elsewhere(response)
         # of a stranger, an error of its own says nothing that a user could act on
         if response.status_code in BUSY or (self.wary and response.status_code >= 500):
-            raise Busy(response)
+            raise PeerBusy(response)
         try:
             response = yield from self._read(response, MAX_PROBLEM_BYTES)
         except (errors.Unavailable, httpx.TransportError):
             response = httpx.Response(response.status_code, headers=_unpacked(response))
         refusal = self.refusal(response)
         code = refusal.problem_code if isinstance(refusal, RemoteProblem) else refusal.code
-        raise Busy(response, refusal) if code == errors.IdempotencyInFlight.code else refusal
+        raise PeerBusy(response, refusal) if code == errors.IdempotencyInFlight.code else refusal
 
     def _read(self, response: httpx.Response, most: int | None) -> Wire[httpx.Response]:
         """The same answer with its body. Raises Unavailable beyond `most` bytes."""
@@ -214,7 +214,7 @@ def _elsewhere(response: httpx.Response) -> Exception:
     if response.status_code in (412, 416):
         return errors.PreconditionFailed("The file is another version now.")
     said = f"The place that the file lies at answered with status {response.status_code}; ask who sent us there."
-    return Busy(response, errors.Unavailable(said))
+    return PeerBusy(response, errors.Unavailable(said))
 
 
 def _keyed(request: Request) -> Request:
@@ -230,7 +230,7 @@ def _unpacked(response: httpx.Response) -> list[tuple[str, str]]:
 def _pause(state: tenacity.RetryCallState) -> float:
     """Seconds: what the peer asked for, within bounds, or growing and spread."""
     failure = state.outcome.exception() if state.outcome is not None else None
-    if isinstance(failure, Busy) and failure.asked.isdecimal():
+    if isinstance(failure, PeerBusy) and failure.asked.isdecimal():
         return min(LONGEST_PAUSE, float(failure.asked))
     grown: float = FIRST_PAUSE * 2 ** min(state.attempt_number - 1, 30)
     return min(LONGEST_PAUSE, grown) * random.uniform(0.8, 1.0)  # noqa: S311 - spreads retries

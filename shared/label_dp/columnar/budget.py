@@ -30,7 +30,7 @@ def needs(size: int, *, wait: bool = True) -> None:
         share.need(size, wait=wait)
 
 
-class Budget:
+class DecodeBudget:
     """`most` bytes. A single call that needs more has all of it, alone."""
 
     def __init__(self, most: int, patience: float = PATIENCE) -> None:
@@ -74,7 +74,7 @@ class Budget:
 class Share:
     """What one call holds of a budget."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: DecodeBudget) -> None:
         self.budget, self.held, self._closed = budget, 0, False
         self._lock = threading.Lock()
 

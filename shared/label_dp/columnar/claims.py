@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from label_dp.columnar.budget import needs
 from label_dp.columnar.lengths import check_delta, longest_in_dictionary, longest_of_delta, unpacked
-from label_dp.columnar.parquet_pages import FOOTER, MAGIC, ROW_GROUP, TAIL, Chunk, chunk_of
+from label_dp.columnar.parquet_pages import FOOTER, MAGIC, ROW_GROUP, TAIL, ColumnChunk, chunk_of
 from label_dp.columnar.thrift import ANY, I64, TRUE, Cursor, Fields, FineParts, LyingFile, number
 
 MOST_FOOTER, FOOTER_RATIO = 1 << 24, 32  # bytes, and what one becomes
@@ -44,7 +44,7 @@ class Leaf:
 
 
 @dataclass(frozen=True)
-class Page:
+class PageClaim:
     """`plain` bytes decompressed; `each` bytes of a value decoded, at most; zero where all have `plain` together.
     `usual` is about what a value takes, where that is known to be less."""
 
@@ -60,7 +60,7 @@ class Pages:
 
     nested: bool
     fixed: int = 0
-    found: list[Page] = field(default_factory=list)
+    found: list[PageClaim] = field(default_factory=list)
 
     def usual(self) -> int:
         """About what all of it becomes."""
@@ -96,11 +96,11 @@ class Pages:
 
 
 @dataclass(frozen=True)
-class Group:
+class RowGroupClaim:
     """One row group: its rows, and its columns by leaf."""
 
     rows: int
-    chunks: list[Chunk]
+    chunks: list[ColumnChunk]
 
 
 class Claims:
@@ -123,7 +123,7 @@ class Claims:
         needs(FOOTER_RATIO * length)
         file.seek(self.end)
         elements: list[Fields] = []
-        self.groups: list[Group] = []
+        self.groups: list[RowGroupClaim] = []
         footer = Cursor(file.read(length), loose=True)
         found = footer.fields(
             FOOTER, each={2: lambda c: elements.append(c.fields(ANY, 1)), 4: lambda c: self.groups.append(_group(c))}
@@ -156,7 +156,7 @@ class Claims:
         if any(stop > start for (_, stop), (start, _) in pairwise(places)):
             raise LyingFile
 
-    def pages(self, group: Group, wanted: Callable[[int], bool]) -> list[Pages]:
+    def pages(self, group: RowGroupClaim, wanted: Callable[[int], bool]) -> list[Pages]:
         """The columns of `group` whose place in a table is `wanted`; reads page headers, dictionaries and lengths.
 
         Raises LyingFile.
@@ -164,7 +164,7 @@ class Claims:
         pairs = zip(group.chunks, self.leaves, strict=True)
         return [self._walk(chunk, leaf) for chunk, leaf in pairs if wanted(leaf.top)]
 
-    def _walk(self, chunk: Chunk, leaf: Leaf) -> Pages:
+    def _walk(self, chunk: ColumnChunk, leaf: Leaf) -> Pages:
         at, seen, longest, usual, pages = chunk.start, 0, 0, leaf.width // 2, Pages(leaf.repetition > 0)
         while at < chunk.stop and seen < chunk.values:
             self._pages += 1
@@ -182,7 +182,7 @@ class Claims:
                 raise LyingFile
             if self._pages > self.most_pages:
                 raise FineParts
-            page = _Body(self, start, packed, plain, values, chunk.codec, inner, kind, leaf)
+            page = _PageBody(self, start, packed, plain, values, chunk.codec, inner, kind, leaf)
             if kind == DICTIONARY_PAGE:
                 if values > plain:
                     raise LyingFile
@@ -192,7 +192,7 @@ class Claims:
                 continue
             seen += values
             each = page.each(number(inner, 4 if kind == DATA_PAGE_2 else 2), longest)
-            pages.found.append(Page(values, plain, each, min(each, usual) if each else 0))
+            pages.found.append(PageClaim(values, plain, each, min(each, usual) if each else 0))
         if seen != chunk.values:
             raise LyingFile
         return pages
@@ -221,13 +221,13 @@ class Claims:
         raise LyingFile
 
 
-def _group(cursor: Cursor) -> Group:
-    chunks: list[Chunk] = []
+def _group(cursor: Cursor) -> RowGroupClaim:
+    chunks: list[ColumnChunk] = []
     found = cursor.fields(ROW_GROUP, 1, each={1: lambda c: chunks.append(chunk_of(c))})
     rows = number(found, 3, I64)
     if rows < 0:
         raise LyingFile
-    return Group(rows, chunks)
+    return RowGroupClaim(rows, chunks)
 
 
 def _leaves(elements: Sequence[Fields]) -> Iterator[Leaf]:
@@ -265,7 +265,7 @@ def _leaves(elements: Sequence[Fields]) -> Iterator[Leaf]:
 
 
 @dataclass(frozen=True)
-class _Body:
+class _PageBody:
     """What follows a page header: read only where its header does not say how long a value may be."""
 
     claims: Claims

@@ -42,7 +42,7 @@ class Width:
 
 
 @dataclass(frozen=True)
-class Chunk:
+class ColumnChunk:
     """The pages of one column in one row group: where they begin and end in the file, and their values."""
 
     start: int
@@ -85,8 +85,8 @@ def check_sizes(path: Path, widths: Sequence[Width], rows: int) -> None:
                     ) from None
 
 
-def _footer(cursor: Cursor, columns: int, rows: int) -> list[list[Chunk]]:
-    groups: list[list[Chunk]] = []
+def _footer(cursor: Cursor, columns: int, rows: int) -> list[list[ColumnChunk]]:
+    groups: list[list[ColumnChunk]] = []
     found = cursor.fields(FOOTER, each={4: lambda c: groups.append(_row_group(c, columns))})
     # version, schema, rows, row groups, metadata, writer, orders; beyond them lies encryption
     if cursor.at != len(cursor.data) or max(found, default=8) > 7 or found.get(2) != (LIST, columns + 1):
@@ -96,8 +96,8 @@ def _footer(cursor: Cursor, columns: int, rows: int) -> list[list[Chunk]]:
     return groups
 
 
-def _row_group(cursor: Cursor, columns: int) -> list[Chunk]:
-    chunks: list[Chunk] = []
+def _row_group(cursor: Cursor, columns: int) -> list[ColumnChunk]:
+    chunks: list[ColumnChunk] = []
     found = cursor.fields(ROW_GROUP, 1, each={1: lambda c: chunks.append(chunk_of(c))})
     rows = number(found, 3, I64)
     if len(chunks) != columns or rows < 0 or any(chunk.values != rows for chunk in chunks):
@@ -105,7 +105,7 @@ def _row_group(cursor: Cursor, columns: int) -> list[Chunk]:
     return chunks
 
 
-def chunk_of(cursor: Cursor) -> Chunk:
+def chunk_of(cursor: Cursor) -> ColumnChunk:
     """Where the pages of a column lie, by its part of the footer. Raises LyingFile."""
     cursor.inside.clear()
     if 1 in cursor.fields(CHUNK, 2, inside=(3,)):  # pages in another file
@@ -114,10 +114,10 @@ def chunk_of(cursor: Cursor) -> Chunk:
     start, dictionary = number(about, 9, I64), number(about, 11, I64) if 11 in about else 0
     if 0 < dictionary < start:
         start = dictionary
-    return Chunk(start, start + number(about, 7, I64), number(about, 5, I64), number(about, 4))
+    return ColumnChunk(start, start + number(about, 7, I64), number(about, 5, I64), number(about, 4))
 
 
-def _walk(file: BinaryIO, chunk: Chunk, width: Width) -> None:
+def _walk(file: BinaryIO, chunk: ColumnChunk, width: Width) -> None:
     at, seen, first = chunk.start, 0, True
     while at < chunk.stop:
         file.seek(at)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from label_dp.columnar.claims import Claims, Group, Pages
+from label_dp.columnar.claims import Claims, Pages, RowGroupClaim
 from label_dp.columnar.thrift import LyingFile
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class ParquetRows:
 
         return wanted
 
-    def _pages(self, group: Group, columns: Sequence[str] | None) -> list[Pages]:
+    def _pages(self, group: RowGroupClaim, columns: Sequence[str] | None) -> list[Pages]:
         return self.claims.pages(group, self._wanted(columns))
 
     def _rows_at_once(self, found: list[Pages], most_rows: int) -> int:

@@ -24,7 +24,7 @@ from starlette.middleware import Middleware
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
-from label_dp.columnar.budget import Budget
+from label_dp.columnar.budget import DecodeBudget
 from label_dp.errors import InvalidRequest, Unavailable
 from label_dp.http.asgi import App, Message, Receive, Scope, Send, allowed_methods
 from label_dp.http.bodies import Bodies
@@ -200,7 +200,7 @@ def application(
     app.router.dependencies.append(Depends(known_request))
     # the last one added is met first
     app.add_middleware(Methods, api=app)
-    app.state.decoding = Budget(services.settings.decoding_memory_mb << 20)
+    app.state.decoding = DecodeBudget(services.settings.decoding_memory_mb << 20)
     app.add_middleware(Bodies, bounds=services.settings.bounds, decoding=app.state.decoding)
     app.user_middleware[:0] = admitted
     rates = Rates(services.settings.calls_per_minute)

@@ -7,7 +7,7 @@ import re
 import time
 from dataclasses import dataclass
 
-from label_dp.columnar.budget import Budget
+from label_dp.columnar.budget import DecodeBudget
 from label_dp.errors import Busy, LabelDPError, RequestTimeout, TooLarge, UnsupportedMediaType
 from label_dp.http.asgi import App, Message, Receive, Scope, Send, headers_of
 from label_dp.http.calls import LARGE_BODY
@@ -36,7 +36,7 @@ class Bodies:
     A call says itself how much it takes (`Call.most`). A path that no call has is answered without its body.
     """
 
-    def __init__(self, app: App, bounds: Bounds, decoding: Budget) -> None:
+    def __init__(self, app: App, bounds: Bounds, decoding: DecodeBudget) -> None:
         self.app, self.bounds, self.decoding = app, bounds, decoding
         self.running = self.held = 0
 

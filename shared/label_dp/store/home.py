@@ -17,12 +17,12 @@ class Room:
     def __init__(self, *names: str) -> None:
         self.names = names
 
-    def __get__(self, home: Home, _: Any = None) -> Path:
+    def __get__(self, home: PartyHome, _: Any = None) -> Path:
         return home.path.joinpath(*self.names)
 
 
 @dataclass(frozen=True)
-class Home:
+class PartyHome:
     """`setting` is the one that moves it elsewhere."""
 
     path: Path

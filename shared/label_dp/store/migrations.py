@@ -27,7 +27,7 @@ NEWER = "The database was written by a newer version of this software; upgrade t
 
 
 @dataclass(frozen=True)
-class Schema:
+class DatabaseSchema:
     """What a party's database is: migrations that lead to `head`, the tables they make, and those that only grow."""
 
     scripts: Path

@@ -34,7 +34,7 @@ def session_table(metadata: sa.MetaData) -> sa.Table:
 
 
 @dataclass(frozen=True)
-class Session:
+class SignedInSession:
     """`csrf`: what every form of this session sends back; `name`: whose key it is, if that was said."""
 
     caller: Principal
@@ -67,7 +67,7 @@ class Sessions:
         self.database.write("session.open", store)
         return token
 
-    def find(self, token: str | None) -> Session | None:
+    def find(self, token: str | None) -> SignedInSession | None:
         """The session of a cookie; None for none, an expired one, and one of a key that is no longer valid."""
         if not token:
             return None
@@ -81,7 +81,7 @@ class Sessions:
         if row is None or (row.expires is not None and row.expires <= self._now()):
             return None
         csrf = hmac.digest(token.encode("utf-8", "replace"), b"csrf", "sha256").hex()
-        return Session(Principal(row.id, row.role, row.audience), csrf, row.name)
+        return SignedInSession(Principal(row.id, row.role, row.audience), csrf, row.name)
 
     def close(self, token: str | None) -> None:
         """Ends a session; one that is not there is ended already."""

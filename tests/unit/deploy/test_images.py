@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deploy.images.__main__ import play
-from deploy.images.engine import Engine, Failed
+from deploy.images.engine import ContainerEngine, Failed
 from deploy.images.measured import mebibytes
 from deploy.images.rig import Rig, same_releases
 from deploy.images.steps import STEPS
@@ -25,7 +25,7 @@ def broken(_rig: Rig) -> str:
 
 
 def rig(folder: Path) -> Rig:
-    return Rig(Engine(folder), 10, folder)
+    return Rig(ContainerEngine(folder), 10, folder)
 
 
 def test_steps_after_a_failure_are_not_tried(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from features_party.daily.comparison import Comparison
+from features_party.daily.comparison import HoldoutComparison
 from features_party.daily.held_out import split
 from features_party.tables.feature_tables import FeatureTable
 from features_party.training.intervals import Interval
@@ -41,5 +41,5 @@ def test_too_few_rows_are_refused() -> None:
      (-3, 1, {"unless-surely-worse"}), (-3, -1, set())],
 )  # fmt: skip
 def test_takes_over(low: float, high: float, takes: set[str]) -> None:
-    found = Comparison("mse", 100, Interval((low + high) / 2, 1.0, low, high))
+    found = HoldoutComparison("mse", 100, Interval((low + high) / 2, 1.0, low, high))
     assert {rule for rule in ("better", "surely-better", "unless-surely-worse") if found.takes_over(rule)} == takes

@@ -12,7 +12,7 @@ import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 import pytest
 
-from label_dp.columnar.budget import FREE, Budget, needs
+from label_dp.columnar.budget import FREE, DecodeBudget, needs
 from label_dp.columnar.rows import ParquetRows
 from label_dp.columnar.tables import COPIES, read_table
 from label_dp.errors import Busy
@@ -21,7 +21,7 @@ MIB = 1 << 20
 
 
 def test_calls_wait_in_turn_and_never_take_more_than_there_is() -> None:
-    budget, order, most = Budget(100 * MIB, patience=30), list[int](), list[int]()
+    budget, order, most = DecodeBudget(100 * MIB, patience=30), list[int](), list[int]()
 
     def call(number: int, size: int) -> None:
         with budget.share() as share:
@@ -46,7 +46,7 @@ def test_calls_wait_in_turn_and_never_take_more_than_there_is() -> None:
 
 
 def test_one_that_waits_too_long_is_refused_and_leaves_the_turn_to_others() -> None:
-    budget = Budget(10 * MIB, patience=0.1)
+    budget = DecodeBudget(10 * MIB, patience=0.1)
     with budget.share() as first, budget.share() as second:
         first.need(8 * MIB)
         with pytest.raises(Busy, match="try again in a moment"):
@@ -60,7 +60,7 @@ def test_one_that_waits_too_long_is_refused_and_leaves_the_turn_to_others() -> N
 
 
 def test_a_call_that_holds_something_does_not_wait() -> None:
-    budget = Budget(20 * MIB, patience=60)
+    budget = DecodeBudget(20 * MIB, patience=60)
     with budget.share() as one, budget.share() as other:
         one.need(8 * MIB)
         other.need(8 * MIB)
@@ -74,7 +74,7 @@ def test_a_call_that_holds_something_does_not_wait() -> None:
 
 
 def test_what_is_small_and_what_is_no_call_is_not_counted() -> None:
-    budget = Budget(10 * MIB, patience=0)
+    budget = DecodeBudget(10 * MIB, patience=0)
     needs(1 << 60)
     with budget.share() as share:
         needs(FREE)
@@ -114,11 +114,11 @@ def test_a_table_is_paid_for_before_it_is_read() -> None:
     )
     assert len(out.getvalue()) < MIB
     for data, size in ((lines, arrow_csv.read_csv(io.BytesIO(lines)).nbytes), (out.getvalue(), ids.nbytes)):
-        budget = Budget(1 << 40, patience=0)
+        budget = DecodeBudget(1 << 40, patience=0)
         with budget.share() as share:
             read_table(io.BytesIO(data))
             assert share.held >= COPIES * size
-        full = Budget(1 << 24, patience=0)
+        full = DecodeBudget(1 << 24, patience=0)
         full.take(1 << 24)
         with full.share(), pytest.raises(Busy):
             read_table(io.BytesIO(data))

@@ -22,14 +22,14 @@ from label_dp.spark.staging import staging, take
 from label_dp.spark.task import TaskFailed
 from labels_party.labels.vault import read_object, read_run
 from labels_party.mechanisms.rr_with_prior import rr_channel
-from labels_party.spark.executor.arriving import LABELLED, Arriving, Rules, labels_of, ranges_of
+from labels_party.spark.executor.arriving import LABELLED, ArrivalRules, ArrivingRows, labels_of, ranges_of
 from labels_party.spark.executor.counting import Counting
 from labels_party.spark.executor.drawing import Drawing
 from labels_party.spark.executor.sealing import Sealing, object_name, order_of
 from labels_party.spark.executor.slices import Slice, SlicedLabels
 
 KEY, DIGESTS, ROOM = bytes(range(32)), bytes(range(16, 32)), "bat_1"
-RULES = Rules("id", "label", Domain.parse("0:10"), "clip")
+RULES = ArrivalRules("id", "label", Domain.parse("0:10"), "clip")
 IDS = [f"c{i:05d}" for i in range(3000)]
 LABELS = np.random.default_rng(0).integers(0, 11, len(IDS))
 
@@ -38,7 +38,7 @@ def blocks(bounds: list[bytes]) -> list[pa.RecordBatch]:
     mixed = np.random.default_rng(1).permutation(len(IDS))
     rows = pa.record_batch([pa.array(IDS).take(pa.array(mixed)), pa.array(LABELS[mixed] * 1.0)], names=["id", "label"])
     batches = iter([rows.slice(0, 1800), rows.slice(1800)])
-    return list(Arriving(RULES, KEY, np.array(bounds, "S"))(batches))
+    return list(ArrivingRows(RULES, KEY, np.array(bounds, "S"))(batches))
 
 
 def of_part(found: list[pa.RecordBatch], part: int) -> Iterator[pa.RecordBatch]:
