@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from fastapi import APIRouter
 
 from features_party.bootstrap import ROLES, Services
@@ -35,10 +37,12 @@ def _audited(services: Services) -> Audited:
     return Audited(services.database, services.audit, services.heads, home.own_key(), home.public_key, signer)
 
 
-def routers() -> list[APIRouter]:
+@cache
+def routers() -> tuple[APIRouter, ...]:
+    """Routers of all pages, the same for every application of a process."""
     parts = (inbox, tables, trainings, models, predict)
-    return [
+    return (
         site_router(*ROLES, home="/inbox"),
         *(part.router for part in parts),
         audit_router("features", _audited, *AUDITOR),
-    ]
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from fastapi import APIRouter
 
 from label_dp.cli.audit_group import Audited
@@ -45,10 +47,12 @@ def _audited(services: Services) -> Audited:
     )
 
 
-def routers() -> list[APIRouter]:
+@cache
+def routers() -> tuple[APIRouter, ...]:
+    """Routers of all pages, the same for every application of a process."""
     parts = (overview, population, work, given, approvals, erasures, plan)
-    return [
+    return (
         site_router(*ROLES, home="/overview"),
         *(part.router for part in parts),
         audit_router("labels", _audited, *AUDITOR, exact="owner"),
-    ]
+    )

@@ -190,7 +190,7 @@ def test_later_folds_take_what_the_first_one_left() -> None:
 
 def test_one_fold_is_enough_for_many_rows_whose_labels_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     """The predictions out of fold are then of the first fold alone; few rows, or noise, ask for all folds."""
-    rng, rows = np.random.default_rng(11), 6000
+    rng, rows = np.random.default_rng(11), 4000
     table = pa.table({"x": rng.uniform(size=rows), "group": rng.integers(0, 5, rows).astype(str)})
     truth = 20.0 * table["x"].to_numpy() + rng.normal(size=rows)
 
