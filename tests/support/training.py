@@ -16,7 +16,7 @@ from features_party.training import fitting
 from features_party.training.draws import Draws, by_position
 from features_party.training.fitting import Examples, Recipe
 from features_party.training.learner import CrossFit
-from features_party.training.learners import crossfit, staged
+from features_party.training.learners import additive, crossfit, gaussian, staged
 from features_party.training.model import TrainedModel
 
 OF_EXAMPLES = {field.name for field in fields(Examples)}
@@ -42,12 +42,15 @@ def draws(rows: int, key: float = 0.0) -> Draws:
 
 @contextmanager
 def quick_validation() -> Iterator[None]:
-    """Models of every member from two folds and one number of trees: for tests of what a model is written as, not of
-    what it has learned."""
+    """Models of every member from two folds, one number of trees, few pairs and a short search for a kernel: for tests
+    of what a model is written as, not of what it has learned."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(crossfit, "assign_folds", lambda draws, *_: np.arange(len(draws), dtype=np.int8) % 2)
         patch.setattr(staged, "STAGES", (1.0,))
         patch.setattr(crossfit, "BAGS", 2)
+        patch.setattr(additive, "MOST_PAIRS", 3)
+        patch.setattr(gaussian, "SEARCH_FEATURES", 3)
+        patch.setattr(gaussian, "SWEEPS", 1)
         yield
 
 
