@@ -44,7 +44,7 @@ def epsilon_by_population(
     for entry in [*(m for m in messages if not m.get("rehearsal")), *([] if answer is None else [_answer(answer)])]:
         # a labels party chooses the ids of its populations, so they say nothing about another's
         of.setdefault((keys.of(entry["key_id"]), entry["population"]), []).append(entry)
-    return [_population(found) for found in of.values()]
+    return [_population(entries) for entries in of.values()]
 
 
 def _population(entries: list[dict[str, Any]]) -> dict[str, Any]:

@@ -69,21 +69,21 @@ def _messages(card: dict[str, Any]) -> list[str]:
 
 
 def _calibration(card: dict[str, Any]) -> list[str]:
-    found = card.get("calibration")
-    if found is None:
+    calibration = card.get("calibration")
+    if calibration is None:
         return []
     facts = {
-        "answer": found["answer"],
-        "population": found["population_name"],
-        "batch": f"{found['batch']}, {found['n']:,} examples, all charged",
-        "ε": f"{found['epsilon']['total']}; δ = {found['epsilon']['delta']}",
-        "spent of lifetime ε then": f"{found['epsilon_spent']} of {found['epsilon_lifetime']}",
-        "map": f"{found['shape']}, {found['loss']} loss, {found['pieces']} pieces"
-        + (", interpolated" if found.get("interpolated") else ""),
-        "calibrated": found["calibrated"],
+        "answer": calibration["answer"],
+        "population": calibration["population_name"],
+        "batch": f"{calibration['batch']}, {calibration['n']:,} examples, all charged",
+        "ε": f"{calibration['epsilon']['total']}; δ = {calibration['epsilon']['delta']}",
+        "spent of lifetime ε then": f"{calibration['epsilon_spent']} of {calibration['epsilon_lifetime']}",
+        "map": f"{calibration['shape']}, {calibration['loss']} loss, {calibration['pieces']} pieces"
+        + (", interpolated" if calibration.get("interpolated") else ""),
+        "calibrated": calibration["calibrated"],
     }
-    told = "Every prediction goes through a private map from score to label, which the labels party computed."
-    return [told, "", *_table(["", ""], [[name, value] for name, value in facts.items()])]
+    text = "Every prediction goes through a private map from score to label, which the labels party computed."
+    return [text, "", *_table(["", ""], [[name, value] for name, value in facts.items()])]
 
 
 def _clipped(clipping: dict[str, Any] | None) -> str:
@@ -119,8 +119,8 @@ def _claims(card: dict[str, Any]) -> list[str]:
     if estimate is None:
         return [f"No error estimate: {report['error_estimate_why'].removeprefix('none: ')}."]
     if of_classes(estimate):
-        shown = _table(["", ""], probability_rows(estimate))
-        return [f"Of its probabilities, {report['error_estimate_why']}:", "", *shown]
+        table = _table(["", ""], probability_rows(estimate))
+        return [f"Of its probabilities, {report['error_estimate_why']}:", "", *table]
     lines = [
         f"Mean squared error below that of the constant {report['corrected_mean']:.6g}: "
         f"{estimate['mse_below_constant']:.6g} (95 %: {estimate['low']:.6g} to {estimate['high']:.6g}), "
@@ -151,8 +151,8 @@ def members_text(members: list[dict[str, Any]]) -> str:
 def _member(same: list[dict[str, Any]]) -> str:
     name, trees = same[0]["name"], same[0]["trees"]
     weight = sum(m["weight"] for m in same)
-    shown = f"{weight:.2f} × {name}" if weight else f"{name} (the base of others)"
-    return shown if trees is None else f"{shown} ({len(same)} × {trees})" if len(same) > 1 else f"{shown} ({trees})"
+    text = f"{weight:.2f} × {name}" if weight else f"{name} (the base of others)"
+    return text if trees is None else f"{text} ({len(same)} × {trees})" if len(same) > 1 else f"{text} ({trees})"
 
 
 def features_section(card: dict[str, Any]) -> list[str]:
@@ -165,12 +165,12 @@ def features_section(card: dict[str, Any]) -> list[str]:
         return []
     rest = len(rows) - SHOWN_FEATURES
     more = ["", f"and {rest} more; see card.json."] if rest > 0 else []
-    shown = _table(["feature", "kind", "categories", "share of gain"], rows[:SHOWN_FEATURES]) + more
+    lines = _table(["feature", "kind", "categories", "share of gain"], rows[:SHOWN_FEATURES]) + more
     crossed = [[c["name"], c["groups"], _share(importance, [c["name"]])] for c in card.get("crossings", [])]
     if crossed:
-        shown += ["", "These values and pairs of values have an effect of their own:", ""]
-        shown += _table(["crossing", "groups", "share of gain"], crossed)
-    return shown + _statistics(card.get("statistics", []), importance)
+        lines += ["", "These values and pairs of values have an effect of their own:", ""]
+        lines += _table(["crossing", "groups", "share of gain"], crossed)
+    return lines + _statistics(card.get("statistics", []), importance)
 
 
 def _inputs(feature: dict[str, Any]) -> list[str]:
@@ -180,8 +180,8 @@ def _inputs(feature: dict[str, Any]) -> list[str]:
 
 
 def _share(importance: dict[str, float], names: list[str]) -> str:
-    found = [importance[name] for name in names if name in importance]
-    return f"{sum(found):.1%}" if found else ""
+    shares = [importance[name] for name in names if name in importance]
+    return f"{sum(shares):.1%}" if shares else ""
 
 
 def _statistics(statistics: list[dict[str, Any]], importance: dict[str, float]) -> list[str]:

@@ -26,8 +26,8 @@ def compare(saved: Sequence[tuple[str, SavedModel]]) -> dict[str, Any]:
         raise InvalidInput("The same model is named twice.")
     kinds = {(card["label"], str(sorted(card["domain"].items()))) for _, card in cards}
     if len(kinds) > 1:
-        told = ", ".join(f"'{name}' predicts {card['label']} in {_domain(card)}" for name, card in cards)
-        raise InvalidInput(f"Only models of the same label and domain can be compared, and these differ: {told}.")
+        labels = ", ".join(f"'{name}' predicts {card['label']} in {_domain(card)}" for name, card in cards)
+        raise InvalidInput(f"Only models of the same label and domain can be compared, and these differ: {labels}.")
     first = cards[0][1]
     same = len({frozenset(m["manifest_digest"] for m in card["messages"]) for _, card in cards}) == 1
     return {

@@ -101,8 +101,8 @@ def _class_metrics(
     others = int(np.count_nonzero(outside | (classes.values[place] != labels)))
     if others:
         return class_members(f"not estimated: {others} labels of the file are none of the {classes.k} classes")
-    found = judge_classes(predictions, np.asarray(model.constant), np.eye(classes.k)[place], np.arange(len(labels)))
-    return class_members(found)
+    metrics = judge_classes(predictions, np.asarray(model.constant), np.eye(classes.k)[place], np.arange(len(labels)))
+    return class_members(metrics)
 
 
 def evaluate_on_messages(
@@ -126,21 +126,25 @@ def evaluate_on_messages(
             identify(channel, prior, message.manifest.n)  # refuses before any work
     elif any(channel.domain != classes for channel in channels):
         raise InvalidInput("The message clipped its labels to a part of the label domain, so it has other classes.")
-    joined = join(messages, table)
-    if joined.counts.matched < MIN_ROWS:
+    matches = join(messages, table)
+    if matches.counts.matched < MIN_ROWS:
         raise InvalidTable(
-            f"Only {joined.counts.matched} rows of features and messages met; an estimate needs {MIN_ROWS} or more."
+            f"Only {matches.counts.matched} rows of features and messages met; an estimate needs {MIN_ROWS} or more."
         )
-    encoded = saved.model.schema.encode(joined.features())
+    encoded = saved.model.schema.encode(matches.features())
     predictions = saved.model.predict_encoded(encoded, threads=threads)
     if classes is None:
-        rows = joined.message, joined.bins, joined.position
-        found = estimate_on_rows(predictions, saved.model.mean, channels, *rows, priors=priors).as_json()
+        rows = matches.message, matches.bins, matches.position
+        members = estimate_on_rows(predictions, saved.model.mean, channels, *rows, priors=priors).as_json()
     else:
-        told = told_indicators(channels, joined.message, joined.bins)
+        indicators = told_indicators(channels, matches.message, matches.bins)
         shares = np.asarray(saved.model.constant)
-        judged = told if isinstance(told, str) else judge_classes(predictions, shares, told, joined.position)
-        found = {"rows": joined.counts.matched} | class_members(judged)
+        metrics = (
+            indicators
+            if isinstance(indicators, str)
+            else judge_classes(predictions, shares, indicators, matches.position)
+        )
+        members = {"rows": matches.counts.matched} | class_members(metrics)
     trained_on = {(m["population"], m["batch"]) for m in card["messages"]}
     notes = [
         f"the model was trained on a message of the same examples as '{m.release}': this is its error on new examples "
@@ -149,7 +153,7 @@ def evaluate_on_messages(
         if (m.manifest.population.id, m.manifest.batch) in trained_on
     ]
     about = {"messages": [m.release for m in messages], "unknown_categories": encoded.unknown_cells, "notes": notes}
-    return found | joined.counts.model_dump() | about
+    return members | matches.counts.model_dump() | about
 
 
 def true_labels(saved: SavedModel, examples: Path, label_column: str) -> tuple[pa.Table, FloatArray]:
@@ -176,11 +180,11 @@ def true_labels(saved: SavedModel, examples: Path, label_column: str) -> tuple[p
 def finite(column: Any, name: str, what: str) -> FloatArray:
     """Read a column of finite numbers float64[n]. Raises InvalidTable, InvalidRows."""
     rule = f"a {what} must be a finite number"
-    found = np.asarray(numbers(column, name, rule).to_numpy(zero_copy_only=False), dtype=np.float64)
-    bad = np.flatnonzero(~np.isfinite(found))
+    values = np.asarray(numbers(column, name, rule).to_numpy(zero_copy_only=False), dtype=np.float64)
+    bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
         raise InvalidRows([RowProblem(int(row), name, rule) for row in bad[: InvalidRows.shown]], len(bad))
-    return found
+    return values
 
 
 @dataclass(frozen=True)
@@ -252,8 +256,8 @@ def _predicted(
         for at, one in enumerate(class_names(saved.model.classes)):
             columns[f"probability_{one}"] = predictions[:, at]
     if quantiles:
-        found = saved.model.quantiles_encoded(encoded, quantiles, threads=threads)
-        columns |= {f"quantile_{one:.12g}": found[:, at] for at, one in enumerate(quantiles)}
+        quantile_values = saved.model.quantiles_encoded(encoded, quantiles, threads=threads)
+        columns |= {f"quantile_{one:.12g}": quantile_values[:, at] for at, one in enumerate(quantiles)}
     if id_column in columns:
         raise InvalidTable(f"The id column '{id_column}' has the name of a column of predictions; rename it.")
     as_given = table[id_column] if pa.types.is_integer(table[id_column].type) else ids.cast(pa.string())
@@ -263,5 +267,5 @@ def _predicted(
 def likeliest(classes: Domain, predictions: FloatArray) -> npt.NDArray[Any]:
     """Return the class, float64[n] or its name str[n], of the largest probability of each row of float64[n, k]; the
     first of equal ones."""
-    found: npt.NDArray[Any] = named_or_numbers(classes)[predictions.argmax(axis=1)]
-    return found
+    labels: npt.NDArray[Any] = named_or_numbers(classes)[predictions.argmax(axis=1)]
+    return labels

@@ -56,12 +56,12 @@ def event_stream(streams: Streams, look: Look, row: dict[str, Any], last: str | 
 
     `last` is the client's Last-Event-ID; a value that is not a revision of ours counts as none.
     """
-    seen = int(last) if last is not None and last.isdecimal() and len(last) < 10 else 0
-    if row["state"] in ENDED and seen >= row["revision"]:
+    revision = int(last) if last is not None and last.isdecimal() and len(last) < 10 else 0
+    if row["state"] in ENDED and revision >= row["revision"]:
         return Response(status_code=204)  # tells a browser's EventSource to stop reconnecting
     if streams.open >= MOST_STREAMS:
         raise Unavailable(f"{MOST_STREAMS} event streams are open; ask for the training's state instead, or try later.")
-    return EventStream(streams, _events(streams, look, row, seen))
+    return EventStream(streams, _events(streams, look, row, revision))
 
 
 async def _events(streams: Streams, look: Look, row: dict[str, Any], seen: int) -> AsyncIterator[bytes]:

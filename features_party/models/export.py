@@ -136,9 +136,9 @@ def input_parts(model: TrainedModel) -> list[dict[str, Any]]:
         for at, statistic in enumerate(schema.statistics)
     ]
     small = [len(column.vocabulary) + 1 <= ONE_HOT for column in categories]
-    shown = [{"column": c.name, "part": "code" if s else "effect"} for c, s in zip(categories, small, strict=True)]
+    parts = [{"column": c.name, "part": "code" if s else "effect"} for c, s in zip(categories, small, strict=True)]
     crossed = [{"column": c.name, "part": "crossed effect", "crossing": at} for at, c in enumerate(schema.crossings)]
-    return [*numbers, *statistics, *shown, *crossed]
+    return [*numbers, *statistics, *parts, *crossed]
 
 
 def number_parts(schema: FeatureSchema) -> list[dict[str, Any]]:

@@ -106,9 +106,9 @@ class Trainings:
             connection.execute(sa.insert(t).values(**row))
             return 202, self._get(connection, training_id)
 
-        asked = self.database.write("training.request", lambda c: call.once(c, partial(effect, c)))[1]
-        self.trainer.steps.remember(asked["id"])
-        return asked
+        answer = self.database.write("training.request", lambda c: call.once(c, partial(effect, c)))[1]
+        self.trainer.steps.remember(answer["id"])
+        return answer
 
     def get(self, training_id: str) -> dict[str, Any]:
         """Return state, progress, request, and the model or the problem. Raises NotFound."""
@@ -234,9 +234,9 @@ class Trainings:
             self._refuse_cancelled(connection, training_id)
             model_id = model_of(training_id)
             self.models.record(connection, model_id, training_id, card)
-            done = {"state": SUCCEEDED, "step": "done", "share": 1.0, "model": model_id, "finished": self._now()}
-            done["losses"] = losses.as_json()
-            self._set(connection, training_id, **done)
+            values = {"state": SUCCEEDED, "step": "done", "share": 1.0, "model": model_id, "finished": self._now()}
+            values["losses"] = losses.as_json()
+            self._set(connection, training_id, **values)
 
         model_id = model_of(training_id)
         saved = partial(self.models.keep, model_id)

@@ -113,15 +113,15 @@ def onnx_model(saved: SavedModel) -> bytes:
         helper.make_tensor_value_info(ports[c.name], TYPES.get(c.kind, TensorProto.INT64), ["n", 1])
         for c in model.schema.columns
     ]
-    made = helper.make_model(
+    model_proto = helper.make_model(
         helper.make_graph(graph.nodes, "label-dp-model", inputs, outputs, graph.constants),
         opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", ML_OPSET)],
         producer_name="label-dp-service",
         ir_version=IR_VERSION,
     )
-    helper.set_model_props(made, _properties(saved))
-    onnx.checker.check_model(made)
-    data: bytes = made.SerializeToString(deterministic=True)
+    helper.set_model_props(model_proto, _properties(saved))
+    onnx.checker.check_model(model_proto)
+    data: bytes = model_proto.SerializeToString(deterministic=True)
     return data
 
 
@@ -143,7 +143,7 @@ def _likeliest(graph: _Graph, shares: str, classes: Domain) -> str:
 
 def _properties(saved: SavedModel) -> dict[str, str]:
     card = saved.card
-    told = {
+    members = {
         "label": card.get("label", ""),
         "releases": [m["release"] for m in card.get("messages", [])],
         "epsilon": card.get("epsilon", []),
@@ -151,10 +151,10 @@ def _properties(saved: SavedModel) -> dict[str, str]:
         "missing": {c.name: _missing(c) for c in saved.model.schema.columns},
     }
     if saved.model.classes is not None:
-        told["classes"] = class_names(saved.model.classes)
+        members["classes"] = class_names(saved.model.classes)
     if card.get("calibration") is not None:
-        told["calibration"] = {name: card["calibration"][name] for name in ("answer", "document_digest", "key_id")}
-    return {key: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for key, v in told.items()}
+        members["calibration"] = {name: card["calibration"][name] for name in ("answer", "document_digest", "key_id")}
+    return {key: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for key, v in members.items()}
 
 
 def _missing(column: Column) -> str | int:
@@ -174,20 +174,20 @@ def _inputs(graph: _Graph, model: TrainedModel, ports: dict[str, str]) -> Ports:
         parts = {} if column.kind == "category" else _parts(graph, column, ports[column.name])
         numbers += [parts[part] for part in PARTS[column.kind]]
     index += [_crossed(graph, crossing, numbers, list(index)) for crossing in schema.crossings]
-    found: dict[tuple[int, bytes], str] = {}  # a mean, and a number less that mean, share a table
+    tables: dict[tuple[int, bytes], str] = {}  # a mean, and a number less that mean, share a table
     statistics = []
     for s in schema.statistics:
         key = (s.category, s.table.tobytes())
-        if key not in found:
-            found[key] = graph.looked_up(index[s.category], s.table, np.float32)
-        statistics.append(found[key] if s.less is None else graph.add("Sub", numbers[s.less], found[key]))
+        if key not in tables:
+            tables[key] = graph.looked_up(index[s.category], s.table, np.float32)
+        statistics.append(tables[key] if s.less is None else graph.add("Sub", numbers[s.less], tables[key]))
     return Ports(numbers + statistics, index, model.effects.tables)
 
 
 def _index(graph: _Graph, column: Column, port: str) -> str:
-    known = list(column.vocabulary) or ["?"]
-    codes = range(1, len(known) + 1) if column.vocabulary else [0]
-    return _encoded(graph, port, keys_strings=known, values_int64s=list(codes))
+    vocabulary = list(column.vocabulary) or ["?"]
+    codes = range(1, len(vocabulary) + 1) if column.vocabulary else [0]
+    return _encoded(graph, port, keys_strings=vocabulary, values_int64s=list(codes))
 
 
 def _crossed(graph: _Graph, crossing: Crossing, numbers: list[str], index: list[str]) -> str:
@@ -197,8 +197,8 @@ def _crossed(graph: _Graph, crossing: Crossing, numbers: list[str], index: list[
         if side.values is None:
             places.append(index[side.at])
         else:
-            known = {"keys_floats": side.values.tolist(), "values_int64s": list(range(1, side.size))}
-            places.append(_encoded(graph, numbers[side.at], **known))
+            table = {"keys_floats": side.values.tolist(), "values_int64s": list(range(1, side.size))}
+            places.append(_encoded(graph, numbers[side.at], **table))
     whole = places[0]
     for side, place in zip(crossing.sides[1:], places[1:], strict=True):
         whole = graph.add("Add", graph.whole("Mul", whole, side.size), place)
@@ -217,19 +217,19 @@ def _parts(graph: _Graph, column: Column, port: str) -> dict[str, str]:
         return {"": graph.add("Where", graph.add("IsInf", port), nothing, port)}
     missing = graph.add("Equal", port, graph.constant(MISSING_TIME, np.int64))
     if column.kind == "date":
-        day, found = port, {"days": graph.cast(port, TensorProto.FLOAT)}
+        day, parts = port, {"days": graph.cast(port, TensorProto.FLOAT)}
     else:
         rest = graph.whole("Mod", port, DAY)
         day = graph.whole("Div", graph.add("Sub", port, rest), DAY)
         exact = graph.add("Div", graph.cast(port, TensorProto.DOUBLE), graph.constant(DAY, np.float64))
         hour = graph.whole("Div", rest, DAY // 24)
-        found = {"days": graph.cast(exact, TensorProto.FLOAT), "hour": graph.cast(hour, TensorProto.FLOAT)}
+        parts = {"days": graph.cast(exact, TensorProto.FLOAT), "hour": graph.cast(hour, TensorProto.FLOAT)}
     weekday = graph.whole("Mod", graph.whole("Add", day, 3), 7)  # 1970-01-01 was a Thursday
-    found |= {
+    parts |= {
         "month": graph.cast(_month(graph, day), TensorProto.FLOAT),
         "weekday": graph.cast(weekday, TensorProto.FLOAT),
     }
-    return {name: graph.add("Where", missing, nothing, value) for name, value in found.items()}
+    return {name: graph.add("Where", missing, nothing, value) for name, value in parts.items()}
 
 
 def _month(graph: _Graph, day: str) -> str:

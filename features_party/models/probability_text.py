@@ -33,8 +33,12 @@ def probability_rows(estimate: dict[str, Any]) -> list[list[str]]:
     if of_classes(estimate):
         return [[text, _interval(estimate, name)] for name, text in CLASSES.items()]
     rows = [[text, _interval(estimate, name)] for name, text in PROBABILITIES.items() if name in estimate]
-    found = estimate.get("calibration")
-    return rows if found is None else [*rows, *([text, _interval(found, name)] for name, text in CALIBRATION.items())]
+    calibration = estimate.get("calibration")
+    return (
+        rows
+        if calibration is None
+        else [*rows, *([text, _interval(calibration, name)] for name, text in CALIBRATION.items())]
+    )
 
 
 def of_classes(estimate: dict[str, Any]) -> bool:
@@ -43,7 +47,7 @@ def of_classes(estimate: dict[str, Any]) -> bool:
 
 
 def _interval(members: dict[str, Any], name: str) -> str:
-    found = members[name]
-    if found is None:
+    estimate = members[name]
+    if estimate is None:
         return str(members[f"{name}_why"])
-    return f"{found['estimate']:.6g} (95 %: {found['low']:.6g} to {found['high']:.6g})"
+    return f"{estimate['estimate']:.6g} (95 %: {estimate['low']:.6g} to {estimate['high']:.6g})"

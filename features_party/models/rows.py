@@ -41,7 +41,9 @@ def read_rows(schema: FeatureSchema, rows: list[Row], *, refuse_unknown: bool, i
         raise InvalidRows(problems, len(problems))
     encoded = schema.encode(pa.table(arrays))
     if refuse_unknown and encoded.unknown:
-        problems = [RowProblem(int(r), name, UNKNOWN) for name, found in encoded.unknown.items() for r in found]
+        problems = [
+            RowProblem(int(r), name, UNKNOWN) for name, unknown_rows in encoded.unknown.items() for r in unknown_rows
+        ]
         problems.sort(key=lambda p: p.row)
         raise InvalidRows(problems, len(problems))
     return Read(encoded, encoded.unknown_cells, {name: a.null_count for name, a in arrays.items() if a.null_count})
@@ -51,16 +53,16 @@ def _check_columns(schema: FeatureSchema, rows: list[Row], ignore_unexpected: bo
     if not rows:
         return
     keys = set().union(*rows)
-    wanted = [column.name for column in schema.columns]
-    lacking = [name for name in wanted if name not in keys]
+    required = [column.name for column in schema.columns]
+    lacking = [name for name in required if name not in keys]
     if lacking:
         raise InvalidTable(
             f"The rows lack {_count(lacking, 'column')} of the model: {_names(lacking)}. "
             "Send null where a value is unknown."
         )
     # columns that training saw and left out are allowed
-    known = {*wanted, *(name for name, _ in schema.left_out)}
-    extra = sorted(keys - known)
+    accepted = {*required, *(name for name, _ in schema.left_out)}
+    extra = sorted(keys - accepted)
     if extra and not ignore_unexpected:
         raise InvalidTable(
             f"The rows have {_count(extra, 'column')} that the model does not know: {_names(extra)}. "
@@ -73,8 +75,8 @@ def _count(names: list[str], what: str) -> str:
 
 
 def _names(names: list[str]) -> str:
-    shown = ", ".join(f"'{name[:200]}'" for name in names[:SHOWN_COLUMNS])
-    return shown + (", …" if len(names) > SHOWN_COLUMNS else "")
+    listing = ", ".join(f"'{name[:200]}'" for name in names[:SHOWN_COLUMNS])
+    return listing + (", …" if len(names) > SHOWN_COLUMNS else "")
 
 
 def _array(column: Column, cells: list[Any], problems: list[RowProblem]) -> pa.Array:
@@ -87,8 +89,8 @@ def _array(column: Column, cells: list[Any], problems: list[RowProblem]) -> pa.A
     # a value that is not a text is not a time either
     texts = pa.array([cell if cell is None or isinstance(cell, str) else "no time" for cell in cells], pa.string())
     try:
-        found = times(texts, column.name, column.holds)
-        return found.cast(pa.timestamp("us", "UTC")) if column.holds == "zoned time" else found
+        values = times(texts, column.name, column.holds)
+        return values.cast(pa.timestamp("us", "UTC")) if column.holds == "zoned time" else values
     except InvalidRows as error:
         problems += error.problems
         return pa.nulls(len(cells), pa.timestamp("us"))

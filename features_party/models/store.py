@@ -75,10 +75,10 @@ class Models:
     def training_of(self, connection: Connection, model_id: str) -> str:
         """Return the training of a model. Raises NotFound."""
         query = sa.select(tables.models.c.training).where(tables.models.c.id == model_id)
-        found = connection.execute(query).scalar()
-        if found is None:
+        training_id = connection.execute(query).scalar()
+        if training_id is None:
             raise NotFound(f"There is no model '{model_id}'.")
-        return str(found)
+        return str(training_id)
 
     def list(self, page: Page, training: str | None = None) -> Listing:
         """List models by the time they were made, with the name of their training."""

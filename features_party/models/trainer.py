@@ -141,9 +141,9 @@ class Trainer:
         recipe = Recipe(learning.model, loss, learning.categorical, learning.exclude, warm=warm)
 
         def fitted(rows: IntArray | None, part: Progress) -> tuple[TrainedModel, CrossFit | None]:
-            chosen = examples if rows is None else examples.take(rows)
+            sample = examples if rows is None else examples.take(rows)
             seen = watch if rows is None else self._unseen
-            return fit(chosen, recipe, threads=self.threads, progress=part, watch=seen)
+            return fit(sample, recipe, threads=self.threads, progress=part, watch=seen)
 
         with self.steps.step(FIT):
             model, cross = fitted(None, part_of(report, 0.02, share))
@@ -192,17 +192,17 @@ class Trainer:
         report: Progress,
     ) -> ErrorEstimate | ClassMetrics | None:
         if cross is not None and len(joined.position) >= MIN_ROWS:
-            told = cross.rows
-            return _judged(joined, channels, told, cross.predictions[told], cross.constants[told], cross.folds)
+            rows = cross.rows
+            return _judged(joined, channels, rows, cross.predictions[rows], cross.constants[rows], cross.folds)
 
         def fit_and_predict(train: IntArray, held: IntArray) -> tuple[FloatArray, float | FloatArray]:
             model, _ = fitted(train, lambda what, done: report(f"held-out estimate, {what}", 0.57 + 0.41 * done))
             return model.predict(features.take(held), threads=self.threads), model.constant
 
-        found = held_out(joined.draws, fit_and_predict)
-        if found is None:
+        split = held_out(joined.draws, fit_and_predict)
+        if split is None:
             return None
-        return _judged(joined, channels, *found)
+        return _judged(joined, channels, *split)
 
 
 def _estimable(messages: list[AcceptedMessage], channels: list[Channel]) -> bool:
@@ -234,8 +234,8 @@ def _judged(
         return estimate_on_rows(predictions, constants, channels, message, bins, examples, folds, priors)
     indicators = told_indicators(channels, message, bins)
     assert not isinstance(indicators, str)  # else the error was not estimable
-    found = judge_classes(predictions, np.asarray(constants), indicators, examples, folds)
-    return found if isinstance(found, ClassMetrics) else None
+    metrics = judge_classes(predictions, np.asarray(constants), indicators, examples, folds)
+    return metrics if isinstance(metrics, ClassMetrics) else None
 
 
 def _told(

@@ -48,8 +48,8 @@ class Statistic:
 
     def of(self, numbers: Float32, codes: Codes) -> Float32:
         """Compute the statistic, float32[n], for numbers float32[n, p] and codes int32[n, c]."""
-        found = self.table[codes[:, self.category] + 1]
-        return found if self.less is None else numbers[:, self.less] - found
+        values = self.table[codes[:, self.category] + 1]
+        return values if self.less is None else numbers[:, self.less] - values
 
     def as_json(self) -> dict[str, Any]:
         named = {"name": self.name, "category": self.category, "less": self.less, "trees_only": self.trees_only}
@@ -112,14 +112,14 @@ def learn_statistics(
 def _unlike(categories: list[int], codes: Codes) -> list[int]:
     """Drop categories that repeat an earlier one, such as a product's name beside its number: values that map almost
     one to one."""
-    kept: list[int] = []
+    distinct: list[int] = []
     for at in categories:
         own = codes[:, at].astype(np.int64)
         values = len(np.unique(own))
-        pairs = (len(np.unique(own * (int(codes[:, other].max()) + 2) + codes[:, other])) for other in kept)
+        pairs = (len(np.unique(own * (int(codes[:, other].max()) + 2) + codes[:, other])) for other in distinct)
         if all(count > ALIKE * values for count in pairs):
-            kept.append(at)
-    return kept
+            distinct.append(at)
+    return distinct
 
 
 def _table(values: FloatArray) -> Float32:
@@ -169,5 +169,5 @@ def _coordinates(
     order = np.argsort(-strengths)[1:]
     axes = (left[:, order] * strengths[order]).T / margins[0]
     signs = np.sign(axes[np.arange(len(axes)), np.abs(axes).argmax(axis=1)])
-    found = axes * np.where(signs == 0.0, 1.0, signs)[:, None]
-    return np.asarray(found / max(float(np.abs(found).max()), 1e-300), np.float64)
+    signed = axes * np.where(signs == 0.0, 1.0, signs)[:, None]
+    return np.asarray(signed / max(float(np.abs(signed).max()), 1e-300), np.float64)

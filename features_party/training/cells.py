@@ -59,14 +59,14 @@ class Cells:
         """Polynomials t₁ and t₂ at the cells, float64[K, 2]."""
         place = np.cumsum(self.mass) - self.mass / 2.0
         root = np.sqrt(self.mass)[:, None]
-        found, upper = np.linalg.qr(root * np.vander(place, SCORES + 1, increasing=True))
-        return np.asarray((found * np.sign(np.diag(upper)) / root)[:, 1:], np.float64)
+        orthonormal, upper = np.linalg.qr(root * np.vander(place, SCORES + 1, increasing=True))
+        return np.asarray((orthonormal * np.sign(np.diag(upper)) / root)[:, 1:], np.float64)
 
     def probabilities(self, score: Matrix) -> Matrix:
         """Return probabilities [n, K] at scores [n, 2], in their type; each row sums to 1."""
         kind = score.dtype
-        found: Matrix = softmax(np.log(self.mass).astype(kind) + score @ self.basis.T.astype(kind))
-        return found
+        shares: Matrix = softmax(np.log(self.mass).astype(kind) + score @ self.basis.T.astype(kind))
+        return shares
 
     def quantiles(self, score: Matrix, shares: FloatArray) -> FloatArray:
         """Return float64[n, q]: the smallest value whose cumulative probability reaches each of `shares` float64[q]."""
@@ -158,8 +158,8 @@ class CellLikelihood:
         """
         mass, whole = self.cells.mass, np.zeros((len(self.cells.mass),) * 2)
         rows = np.bincount(self.told.message, minlength=len(self.told.given))
-        for given, count in zip(self.told.given, rows, strict=True):
-            scaled = np.sqrt(mass)[:, None] * given / np.sqrt(np.maximum(mass @ given, 1e-300))
+        for channel, count in zip(self.told.given, rows, strict=True):
+            scaled = np.sqrt(mass)[:, None] * channel / np.sqrt(np.maximum(mass @ channel, 1e-300))
             whole += count / max(len(self.told.message), 1) * (scaled @ scaled.T)
         return np.asarray(np.linalg.eigvalsh(whole)[::-1][1:], np.float64)
 
@@ -185,8 +185,8 @@ def _grouped(shares: FloatArray, most: int) -> IntArray:
 
 def _collapsed(channel: Channel, weights: FloatArray, group: IntArray) -> FloatArray:
     """Sum the channel's rows, weighted, within each group: float64[groups, m]."""
-    found, step = np.zeros((int(group[-1]) + 1, channel.m)), max(1, CHUNK_CELLS // channel.m)
+    sums, step = np.zeros((int(group[-1]) + 1, channel.m)), max(1, CHUNK_CELLS // channel.m)
     for start in range(0, channel.k, step):
         here = slice(start, min(start + step, channel.k))
-        np.add.at(found, group[here], weights[here, None] * channel.rows(here.start, here.stop))
-    return found
+        np.add.at(sums, group[here], weights[here, None] * channel.rows(here.start, here.stop))
+    return sums

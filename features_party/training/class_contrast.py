@@ -31,9 +31,9 @@ def contrast(told: ClassLikelihood, codes: Codes) -> FloatArray:
         np.add.at(sums, value, rows)
         between += (sums / counts[:, None]).T @ sums - (len(counts) - 1) * whole
     scale, axes = np.linalg.eigh(whole)
-    kept = scale > max(LEAST * scale[-1], 1e-300)
-    if not kept.any():
+    significant = scale > max(LEAST * scale[-1], 1e-300)
+    if not significant.any():
         return np.zeros(len(rows))
-    white = axes[:, kept] / np.sqrt(scale[kept])
+    white = axes[:, significant] / np.sqrt(scale[significant])
     leading = np.linalg.eigh(white.T @ between @ white)[1][:, -1]
     return np.asarray(rows @ (white @ leading), np.float64)

@@ -97,17 +97,17 @@ class ClassLikelihood:
     def _counts(self) -> list[FloatArray]:
         """Count each output of each message."""
         return [
-            np.bincount(self.outputs[self.message == at], minlength=given.shape[1]).astype(np.float64)
-            for at, given in enumerate(self.given)
+            np.bincount(self.outputs[self.message == at], minlength=channel.shape[1]).astype(np.float64)
+            for at, channel in enumerate(self.given)
         ]
 
     def _averaged(self, p: FloatArray) -> FloatArray:
         """Return float64[k]: Σ_o M[y, o]²/q_o − 1, averaged over the rows, with q the output shares under label shares
         p."""
-        found = np.zeros(self.k)
-        for given, counts in zip(self.given, self._counts, strict=True):
-            found += counts.sum() * ((given**2 / np.maximum(p @ given, 1e-300)).sum(axis=1) - 1.0)
-        return np.asarray(np.maximum(found, 0.0) / max(len(self.outputs), 1))
+        information = np.zeros(self.k)
+        for channel, counts in zip(self.given, self._counts, strict=True):
+            information += counts.sum() * ((channel**2 / np.maximum(p @ channel, 1e-300)).sum(axis=1) - 1.0)
+        return np.asarray(np.maximum(information, 0.0) / max(len(self.outputs), 1))
 
     def told_of(self, p: FloatArray) -> float:
         """Return φ² = (Σ_{y,o} p_y·M[y, o]²/q_o − 1)/(k − 1), the share of a label's information in an output: 1 for
@@ -128,11 +128,11 @@ class ClassLikelihood:
         """
         p = self.prior
         for _ in range(ROUNDS):
-            found = self.unseen.copy()
-            for given, counts in zip(self.given, self._counts, strict=True):
-                found += p * (given @ (counts / np.maximum(p @ given, 1e-300)))
-            found /= found.sum()
-            step, p = float(np.max(np.abs(found - p))), found
+            mass = self.unseen.copy()
+            for channel, counts in zip(self.given, self._counts, strict=True):
+                mass += p * (channel @ (counts / np.maximum(p @ channel, 1e-300)))
+            mass /= mass.sum()
+            step, p = float(np.max(np.abs(mass - p))), mass
             if step < SETTLED:
                 break
         return p
@@ -162,10 +162,10 @@ class ClassLikelihood:
         The scores of k classes move together, which makes a step k/(k − 1) too long (Friedman, Hastie & Tibshirani
         2000). At most 4000 trees are built: fewer rounds take longer steps instead.
         """
-        k, n, told = self.k, len(self.outputs), min(self.told_of(self.shares), 1.0)
+        k, n, information = self.k, len(self.outputs), min(self.told_of(self.shares), 1.0)
         signal = 1.0 - float(self.shares @ self.shares)
-        ruled = choose_capacity(n, signal / told, signal * (1.0 / told - 1.0))
-        ruled = ruled.scaled(told / ruled.signal_share)
+        ruled = choose_capacity(n, signal / information, signal * (1.0 / information - 1.0))
+        ruled = ruled.scaled(information / ruled.signal_share)
         own = ruled.scaled(2.0 / k)
         rounds = min(own.rounds, max(MOST_TREES // k, FEWEST_ROUNDS))
         rate = min(own.learning_rate * own.rounds / rounds, LARGEST_RATE) * (k - 1) / k
@@ -186,15 +186,15 @@ class ClassLikelihood:
         if len(self.given) == 1:
             yield slice(None), self.given[0]
             return
-        for at, given in enumerate(self.given):
-            yield np.flatnonzero(self.message == at), given
+        for at, channel in enumerate(self.given):
+            yield np.flatnonzero(self.message == at), channel
 
     def seen(self, p: Matrix) -> tuple[Matrix, Matrix]:
         """Return (p − r [n, k], the gradients on the scores; L [n] of the observed outputs) at probabilities [n, k], in
         their type."""
         gradient, likely = np.empty_like(p), np.empty(len(p), p.dtype)
-        for here, given in self._parts():
-            joint = p[here] * given.astype(p.dtype).T[self.outputs[here]]
+        for here, channel in self._parts():
+            joint = p[here] * channel.astype(p.dtype).T[self.outputs[here]]
             likely[here] = np.maximum(joint.sum(axis=1), np.finfo(p.dtype).tiny)
             gradient[here] = p[here] - joint / likely[here, None]
         return gradient, likely
@@ -202,21 +202,21 @@ class ClassLikelihood:
     def information_along(self, p: Matrix, directions: Matrix) -> Matrix:
         """Return the Fisher information [n, j] of an output on scores along `directions` [k, j], at probabilities [n,
         k]."""
-        found, least = np.empty((len(p), directions.shape[1]), p.dtype), np.finfo(p.dtype).tiny
-        for here, given in self._parts():
-            channel = given.astype(p.dtype)
+        information, least = np.empty((len(p), directions.shape[1]), p.dtype), np.finfo(p.dtype).tiny
+        for here, matrix in self._parts():
+            channel = matrix.astype(p.dtype)
             unlikely = 1.0 / np.maximum(p[here] @ channel, 1e6 * least)
             for at, direction in enumerate(directions.T):
                 along = p[here] * direction
-                found[here, at] = ((along @ channel) ** 2 * unlikely).sum(axis=1) - along.sum(axis=1) ** 2
-        return found
+                information[here, at] = ((along @ channel) ** 2 * unlikely).sum(axis=1) - along.sum(axis=1) ** 2
+        return information
 
     def __call__(self, score: Matrix) -> tuple[Matrix, Matrix]:
         """Return (gradient, Hessian) [n, k] at scores [n, k], in their type."""
         p = softmax(score)
         hessian, least = np.empty_like(p), 1e6 * np.finfo(p.dtype).tiny
-        for here, given in self._parts():
-            channel = given.astype(p.dtype)
+        for here, matrix in self._parts():
+            channel = matrix.astype(p.dtype)
             hessian[here] = (1.0 / np.maximum(p[here] @ channel, least)) @ (channel**2).T
         hessian -= 1.0
         hessian *= p

@@ -82,15 +82,15 @@ def judge_classes(
     stretch, worst, g = folds.stretch, -float(np.log(LEAST)), indicators
     c = np.broadcast_to(constants, g.shape)
     at = np.arange(len(g))
-    own, theirs = _log_losses(predictions, g), _log_losses(c, g)
+    own, constant_losses = _log_losses(predictions, g), _log_losses(c, g)
     auc, counted = _macro_auc(predictions, g, group, stretch)
     return ClassMetrics(
         rows=len(g),
         accuracy=rate(g[at, predictions.argmax(axis=1)], group, stretch),
         constant_accuracy=rate(g[at, c.argmax(axis=1)], group),
         log_loss=interval(own, group, stretch).within(0.0, worst),
-        constant_log_loss=interval(theirs, group).within(0.0, worst),
-        log_loss_below_constant=interval(theirs - own, group, stretch).within(-worst, worst),
+        constant_log_loss=interval(constant_losses, group).within(0.0, worst),
+        log_loss_below_constant=interval(constant_losses - own, group, stretch).within(-worst, worst),
         macro_auc=auc,
         macro_auc_why="identified" if auc is not None else NO_CLASS,
         macro_auc_classes=counted,
@@ -108,9 +108,9 @@ def indicators_of(channel: Channel) -> FloatArray | str:
     """Return float64[m, k], an unbiased indicator of the label for each output; or a reason if labels share their
     outputs, or nearly."""
     try:
-        found = inverse(channel, None)
-        if float(np.max(np.abs(channel.rows(0, channel.k) @ found - np.eye(channel.k)))) <= EXACT:
-            return found
+        rows = inverse(channel, None)
+        if float(np.max(np.abs(channel.rows(0, channel.k) @ rows - np.eye(channel.k)))) <= EXACT:
+            return rows
     except InvalidMechanism:
         pass
     return (
@@ -124,14 +124,14 @@ def told_indicators(
 ) -> FloatArray | str:
     """Return float64[N, k] for the message (number into `channels`) and output of each of N rows, or the reason why it
     does not exist."""
-    found = np.empty((len(outputs), channels[0].k))
+    indicators = np.empty((len(outputs), channels[0].k))
     for number, channel in enumerate(channels):
         one = indicators_of(channel)
         if isinstance(one, str):
             return one
         here = message == number
-        found[here] = one[outputs[here]]
-    return found
+        indicators[here] = one[outputs[here]]
+    return indicators
 
 
 def _log_losses(f: FloatArray, g: FloatArray) -> FloatArray:

@@ -103,8 +103,8 @@ def categories(data: Any, name: str, holds: Holds) -> pa.Array:
         return pc.if_else(pc.equal(whole, "1"), "true", pc.if_else(pc.equal(whole, "0"), "false", cells))
     numeric = pc.and_(pc.match_substring_regex(cells, NUMBER), pc.invert(pc.match_substring_regex(cells, WHOLE)))
     if pc.any(numeric).as_py():
-        found = pc.replace_substring_regex(cells, r"^\+", "").filter(numeric).cast(pa.float64())
-        whole = pc.replace_with_mask(whole, pc.fill_null(numeric, False), _printed(found))
+        values = pc.replace_substring_regex(cells, r"^\+", "").filter(numeric).cast(pa.float64())
+        whole = pc.replace_with_mask(whole, pc.fill_null(numeric, False), _printed(values))
     return pc.if_else(pc.equal(whole, "-0"), "0", whole)
 
 
@@ -134,22 +134,24 @@ def times(data: Any, name: str, holds: Holds) -> pa.Array:
 
     cells = _plain(data, name)
     if pa.types.is_string(cells.type):
-        found = _parsed(_without(pc.utf8_trim_whitespace(cells), MISSING_WORDS), name, holds)
+        stamps = _parsed(_without(pc.utf8_trim_whitespace(cells), MISSING_WORDS), name, holds)
     elif pa.types.is_null(cells.type):
-        found = cells.cast(pa.timestamp("us"))
+        stamps = cells.cast(pa.timestamp("us"))
     else:
-        given = holds_of(cells.type, name)
-        if READ_AS[given] not in ("date", "timestamp") or (given == "zoned time") != (holds == "zoned time"):
-            raise _meets(name, given, SHOWN[holds])
-        if given == "date":
+        data_type = holds_of(cells.type, name)
+        if READ_AS[data_type] not in ("date", "timestamp") or (data_type == "zoned time") != (holds == "zoned time"):
+            raise _meets(name, data_type, SHOWN[holds])
+        if data_type == "date":
             cells = cells.cast(pa.date32(), safe=False).cast(pa.timestamp("s"))
         try:
-            found = cells.cast(pa.timestamp("us", cells.type.tz), safe=cells.type.unit != "ns").cast(pa.timestamp("us"))
+            stamps = cells.cast(pa.timestamp("us", cells.type.tz), safe=cells.type.unit != "ns").cast(
+                pa.timestamp("us")
+            )
         except pa.ArrowInvalid:
             raise InvalidTable(
                 f"The column '{name}' holds a time that is more than 292,000 years from 1970; make it a missing value."
             ) from None
-    return found.cast(pa.date32(), safe=False) if holds == "date" else found
+    return stamps.cast(pa.date32(), safe=False) if holds == "date" else stamps
 
 
 def _parsed(cells: pa.Array, name: str, holds: Holds) -> pa.Array:
@@ -229,8 +231,8 @@ def printed(number: float) -> str | None:
     """Format one number as a category spells it; None if it is not finite."""
     import pyarrow as pa
 
-    found: str | None = _printed(pa.array([number], pa.float64()))[0].as_py()
-    return found
+    text: str | None = _printed(pa.array([number], pa.float64()))[0].as_py()
+    return text
 
 
 def _without(cells: pa.Array, words: tuple[str, ...]) -> pa.Array:

@@ -97,9 +97,11 @@ class Growing:
             for _ in range(ROUNDS):
                 for column in (len(self.codes), *beside):
                     places = more.codes[column] + 1
-                    seen, old = places[train], tables[column]
-                    sums = np.bincount(seen, weights * (residual[train] + old[seen]), minlength=len(old))
-                    tables[column] = sums / (np.bincount(seen, weights, minlength=len(old)) + lambdas[column])
+                    train_places, old = places[train], tables[column]
+                    sums = np.bincount(
+                        train_places, weights * (residual[train] + old[train_places]), minlength=len(old)
+                    )
+                    tables[column] = sums / (np.bincount(train_places, weights, minlength=len(old)) + lambdas[column])
                     residual += (old - tables[column])[places]
             more.tables.append(tables)
             more.shrinkage.append(lambdas)
@@ -146,13 +148,13 @@ def choose_crossings(
 
 def _repeated(encoded: Encoded, names: Sequence[str], first: int) -> list[tuple[str, Side, int]]:
     """List numbers with repeated values, and the columns of their bins."""
-    found = []
+    sides = []
     for at, name in enumerate(names):
         column = encoded.numbers[:, at]
         values = np.unique(column[~np.isnan(column)])
         if 2 <= len(values) <= min(len(column) / REPEATED, MOST_GROUPS):
-            found.append((name, Side(at, len(values) + 1, values), first + at))
-    return found
+            sides.append((name, Side(at, len(values) + 1, values), first + at))
+    return sides
 
 
 def _usual(places: npt.NDArray[np.int64], beside: Codes | None) -> Codes:
@@ -208,10 +210,10 @@ class _Search:
 
     def take(self, candidates: Iterable[Candidate]) -> None:
         """Take the candidates that pass, the one that explains most first."""
-        wanted = [one for one in candidates if self.among is None or one.name in self.among]
-        queue = [(np.inf, -1, candidate, Moments(0.0, 0.0)) for candidate in wanted]
+        candidates_allowed = [one for one in candidates if self.among is None or one.name in self.among]
+        queue = [(np.inf, -1, candidate, Moments(0.0, 0.0)) for candidate in candidates_allowed]
         looked, every, failed = 0, max(len(queue), 1), 0
-        held = self.growing.held
+        residuals = self.growing.held
         while queue and failed < TRIED and len(self.crossings) < MOST_CROSSINGS:
             at = max(range(len(queue)), key=lambda i: queue[i][0])
             explained, step, candidate, moments = queue.pop(at)
@@ -219,14 +221,14 @@ class _Search:
                 return
             # each crossing taken lowers what is left to explain: only the first of the queue is scored again
             if step < len(self.crossings):
-                moments = Moments.of(held, self._places(candidate), self.weights)
-                usual = [Moments.of(held, codes + 1, self.weights).explained for codes in self._usual(candidate)]
+                moments = Moments.of(residuals, self._places(candidate), self.weights)
+                usual = [Moments.of(residuals, codes + 1, self.weights).explained for codes in self._usual(candidate)]
                 queue.append((max(moments.explained, *usual), len(self.crossings), candidate, moments))
                 looked += 1
                 self.done(min(looked / every, 1.0))
                 continue
             failed = 0 if self._passes(candidate, moments) else failed + 1
-            held = self.growing.held
+            residuals = self.growing.held
 
     def _places(self, candidate: Candidate) -> npt.NDArray[np.int64]:
         return joined(candidate.sides, [self._side(side) for side in candidate.sides])
@@ -269,9 +271,9 @@ class _Search:
         """Check whether effects of codes int32[n] are clearly present in the residuals of trees."""
         if self.left is None:
             return True
-        known = (Moments.of(self._rest, codes + 1, self.weights).shrinkage,)
-        found, _ = out_of_fold(codes[:, None], self._rest, self.draws, [size], known=known, weights=self.weights)
-        return _clear(self.growing.weights * (self._rest**2 - (self._rest - found[:, 0]) ** 2))
+        shrinkage = (Moments.of(self._rest, codes + 1, self.weights).shrinkage,)
+        effects, _ = out_of_fold(codes[:, None], self._rest, self.draws, [size], known=shrinkage, weights=self.weights)
+        return _clear(self.growing.weights * (self._rest**2 - (self._rest - effects[:, 0]) ** 2))
 
     @cached_property
     def _rest(self) -> FloatArray:
@@ -281,7 +283,7 @@ class _Search:
     def _grouped(self, candidate: Candidate) -> Crossing:
         """Restrict to the groups of two rows or more, the largest if there are too many."""
         groups, rows = np.unique(self._places(candidate), return_counts=True)
-        kept = np.flatnonzero(rows >= 2)
-        if len(kept) > MOST_GROUPS:
-            kept = np.sort(kept[np.argsort(-rows[kept], kind="stable")[:MOST_GROUPS]])
-        return Crossing(candidate.name, candidate.sides, groups[kept])
+        frequent = np.flatnonzero(rows >= 2)
+        if len(frequent) > MOST_GROUPS:
+            frequent = np.sort(frequent[np.argsort(-rows[frequent], kind="stable")[:MOST_GROUPS]])
+        return Crossing(candidate.name, candidate.sides, groups[frequent])

@@ -37,8 +37,8 @@ class Side:
         if self.values is None:
             return codes[:, self.at].astype(np.int64) + 1
         column = numbers[:, self.at]
-        found = np.minimum(np.searchsorted(self.values, column), len(self.values) - 1)
-        return np.where(self.values[found] == column, found + 1, 0).astype(np.int64)
+        place = np.minimum(np.searchsorted(self.values, column), len(self.values) - 1)
+        return np.where(self.values[place] == column, place + 1, 0).astype(np.int64)
 
     def as_json(self) -> dict[str, Any]:
         return {"at": self.at, "values": None if self.values is None else self.values.tolist()}
@@ -73,9 +73,9 @@ class Crossing:
 
     def codes(self, numbers: Float32, codes: Codes) -> Codes:
         """Return the group of each row, -1 for none: int32[n]."""
-        wanted = joined(self.sides, [side.places(numbers, codes) for side in self.sides])
-        found = np.minimum(np.searchsorted(self.groups, wanted), len(self.groups) - 1)
-        return np.where(self.groups[found] == wanted, found, -1).astype(np.int32)
+        keys = joined(self.sides, [side.places(numbers, codes) for side in self.sides])
+        place = np.minimum(np.searchsorted(self.groups, keys), len(self.groups) - 1)
+        return np.where(self.groups[place] == keys, place, -1).astype(np.int32)
 
     def as_json(self) -> dict[str, Any]:
         sides = [side.as_json() for side in self.sides]

@@ -21,10 +21,10 @@ STEP = np.uint64(0x9E3779B97F4A7C15)
 def mixed(draws: Draws, purpose: str) -> Draws:
     """Derive draws uint64[n] for this purpose, independent of those for another (SplitMix64; Steele, Lea & Flood
     2014)."""
-    found = draws ^ np.uint64(_word(purpose.encode()))
-    found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return found ^ (found >> np.uint64(31))
+    bits = draws ^ np.uint64(_word(purpose.encode()))
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
 
 
 def dealt(draws: Draws, count: int, purpose: str) -> npt.NDArray[np.int8]:

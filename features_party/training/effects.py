@@ -117,9 +117,9 @@ def fit_effects(
         np.bincount(column, weights, minlength=size).astype(np.float64)
         for column, size in zip(columns, sizes, strict=True)
     ]
-    given = [None] * (len(columns) - len(known)) + [*known]
+    fixed = [None] * (len(columns) - len(known)) + [*known]
     alone = [
-        Moments.of(residual, c, weights) if g is None else Moments(g, 0.0) for c, g in zip(columns, given, strict=True)
+        Moments.of(residual, c, weights) if g is None else Moments(g, 0.0) for c, g in zip(columns, fixed, strict=True)
     ]
     shrinkage, named = [one.shrinkage for one in alone], {}
     for at, of in words.items():
@@ -130,7 +130,7 @@ def fit_effects(
     tables = [np.zeros(size) for size in sizes]
     for step in range(ROUNDS if len(sizes) > 1 or named else 1):
         freedom = 0.0
-        found = list(shrinkage)
+        variances = list(shrinkage)
         for at, column in enumerate(columns):
             residual = residual + tables[at][column]
             sums = np.bincount(column, residual if weights is None else weights * residual, minlength=sizes[at])
@@ -138,14 +138,14 @@ def fit_effects(
             own = (sums - counts[at] * by_words) / (counts[at] + shrinkage[at])
             tables[at] = by_words + own
             residual = residual - tables[at][column]
-            told = float(np.sum(counts[at] / (counts[at] + shrinkage[at])))
-            freedom += told
-            if given[at] is None:
-                found[at] = noise * told / max(float(own @ own), 1e-300)
+            effective = float(np.sum(counts[at] / (counts[at] + shrinkage[at])))
+            freedom += effective
+            if fixed[at] is None:
+                variances[at] = noise * effective / max(float(own @ own), 1e-300)
         if noise > 0.0 and step >= ALONE:
             squares = float(np.sum(residual**2 if weights is None else (weights * residual) ** 2))
             noise = squares / max(float(counts[0].sum()) - freedom, 1.0)
-            shrinkage = [min(max(one, SMALLEST_SHRINKAGE), LARGEST_SHRINKAGE) for one in found]
+            shrinkage = [min(max(one, SMALLEST_SHRINKAGE), LARGEST_SHRINKAGE) for one in variances]
     return Effects(tuple(tables), tuple(shrinkage))
 
 
@@ -171,8 +171,8 @@ def out_of_fold(
     folds = []
     for index in range(FOLDS):
         inside = fold == index
-        told = None if weights is None else weights[~inside]
-        folds.append(fit_effects(codes[~inside], labels[~inside], sizes, known, told, words))
+        train_weights = None if weights is None else weights[~inside]
+        folds.append(fit_effects(codes[~inside], labels[~inside], sizes, known, train_weights, words))
         out[inside] = folds[-1].apply(codes[inside])
         done((index + 1) / FOLDS)
     averages = tuple(np.mean(tables, axis=0) for tables in zip(*(f.tables for f in folds), strict=True))

@@ -56,8 +56,8 @@ class Column:
         return [f"{self.name}.{part}" if part else self.name for part in PARTS[self.kind]]
 
     def as_json(self) -> dict[str, Any]:
-        shown: dict[str, Any] = {"name": self.name, "kind": self.kind, "holds": self.holds}
-        return shown | {"vocabulary": list(self.vocabulary)} if self.kind == "category" else shown
+        members: dict[str, Any] = {"name": self.name, "kind": self.kind, "holds": self.holds}
+        return members | {"vocabulary": list(self.vocabulary)} if self.kind == "category" else members
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Column:
@@ -162,8 +162,8 @@ class FeatureSchema:
         numbers[:, :p] = encoded.numbers
         for at, statistic in enumerate(statistics):
             with np.errstate(over="ignore"):
-                found = statistic.of(encoded.numbers, encoded.codes)
-            numbers[:, p + at] = np.where(np.isinf(found), np.nan, found)  # values beyond float32 count as missing
+                column = statistic.of(encoded.numbers, encoded.codes)
+            numbers[:, p + at] = np.where(np.isinf(column), np.nan, column)  # values beyond float32 count as missing
         return replace(encoded, numbers=numbers)
 
     @classmethod
@@ -239,7 +239,7 @@ class FeatureSchema:
             names = ", ".join(f"'{name}'" for name in missing[:20])
             raise InvalidTable(f"The model needs each of these columns exactly once in the feature table: {names}.")
         n = features.num_rows
-        found = np.empty((n, len(self.column_numbers)), dtype=np.float32, order="F")
+        numbers = np.empty((n, len(self.column_numbers)), dtype=np.float32, order="F")
         codes = np.empty((n, len(self.categories)), dtype=np.int32, order="F")
         unknown: dict[str, npt.NDArray[np.int64]] = {}
         at_number = at_code = 0
@@ -252,10 +252,10 @@ class FeatureSchema:
                 at_code += 1
                 continue
             for values in _numbers(data, column):
-                found[:, at_number] = values
+                numbers[:, at_number] = values
                 at_number += 1
-        found[~np.isfinite(found)] = np.nan
-        return self._extended(self.statistics, self._crossed(self.crossings, Encoded(found, codes, unknown)))
+        numbers[~np.isfinite(numbers)] = np.nan
+        return self._extended(self.statistics, self._crossed(self.crossings, Encoded(numbers, codes, unknown)))
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -271,7 +271,7 @@ class FeatureSchema:
         columns = tuple(Column.from_json(c) for c in listed(data["columns"]))
         if len({column.name for column in columns}) < len(columns):
             raise ValueError("a feature column occurs twice")
-        schema = cls(columns, tuple((text(left["column"]), text(left["why"])) for left in listed(data["left_out"])))
+        schema = cls(columns, tuple((text(entry["column"]), text(entry["why"])) for entry in listed(data["left_out"])))
         sizes, numbers = schema.sizes, len(schema.column_numbers)
         crossed = tuple(Crossing.from_json(one, sizes, numbers) for one in listed(data["crossings"]))
         schema = replace(schema, crossings=crossed)
@@ -285,8 +285,8 @@ def _codes(data: Any, column: Column) -> tuple[Codes, npt.NDArray[np.int64]]:
     import pyarrow.compute as pc
 
     cells = categories(data, column.name, column.holds)
-    found = pc.index_in(cells, value_set=pa.array(column.vocabulary, pa.string()))
-    codes = np.asarray(pc.fill_null(found, -1).to_numpy(zero_copy_only=False), dtype=np.int32)
+    places = pc.index_in(cells, value_set=pa.array(column.vocabulary, pa.string()))
+    codes = np.asarray(pc.fill_null(places, -1).to_numpy(zero_copy_only=False), dtype=np.int32)
     there = cells.is_valid().to_numpy(zero_copy_only=False)
     return codes, np.flatnonzero(there & (codes < 0))
 

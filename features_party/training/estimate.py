@@ -130,13 +130,13 @@ def _reliability(predictions: FloatArray, known: Identified, group: IntArray) ->
     count = min(GROUPS, n // MIN_EXAMPLES)
     if count < 2:
         return ()
-    number, found = equal_groups(predictions, count), []
+    number, groups = equal_groups(predictions, count), []
     for at in (np.flatnonzero(number == each) for each in range(int(number.max()) + 1)):
         examples = np.unique(group[at], return_inverse=True)[1]
         slack = known.bias / math.sqrt(len(at) / n)
         mean = interval(known.first[at] + known.centre, examples, slack=slack)
-        found.append(Group(len(at), float(predictions[at].mean()), mean))
-    return tuple(found)
+        groups.append(Group(len(at), float(predictions[at].mean()), mean))
+    return tuple(groups)
 
 
 def pessimism(labels: FloatArray, noise: float, folds: Folds) -> float:
@@ -166,8 +166,8 @@ def held_out(
     if len(draws) < MIN_ROWS:
         return None
     side = dealt(draws, HELD_OUT, "estimate") == 0
-    train, held = np.flatnonzero(~side), np.flatnonzero(side)
-    if not len(train) or not len(held):
+    train, test = np.flatnonzero(~side), np.flatnonzero(side)
+    if not len(train) or not len(test):
         return None
-    predictions, constant = fit_and_predict(train, held)
-    return held, predictions, constant
+    predictions, constant = fit_and_predict(train, test)
+    return test, predictions, constant

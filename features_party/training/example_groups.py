@@ -48,8 +48,8 @@ class ExampleGroups:
         np.minimum.at(least, self.which, variances)
         least = least[self.which]
         # relative to the least noise of the example, so that zero noise needs no special case
-        known = (variances > 0.0) & np.isfinite(variances)
-        weights = np.where(known, least / np.where(known, variances, 1.0), variances == least)
+        finite = (variances > 0.0) & np.isfinite(variances)
+        weights = np.where(finite, least / np.where(finite, variances, 1.0), variances == least)
         return np.asarray(weights / self.sums(weights)[self.which], np.float64)
 
     def labels(self, labels: FloatArray, variances: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -63,10 +63,10 @@ class ExampleGroups:
         order = np.lexsort((rows[0], self.which))
         example = self.which[order]
         rank = np.arange(len(order)) - np.searchsorted(example, example)
-        found = [np.full((len(self.first), int(rank.max()) + 1), ABSENT, np.int64) for _ in rows]
-        for table, values in zip(found, rows, strict=True):
+        tables = [np.full((len(self.first), int(rank.max()) + 1), ABSENT, np.int64) for _ in rows]
+        for table, values in zip(tables, rows, strict=True):
             table[example, rank] = values[order]
-        return tuple(found)
+        return tuple(tables)
 
 
 def joint_channels(
@@ -80,10 +80,10 @@ def joint_channels(
     Returns the products (one for each set of messages that some example is in), the product int64[n] and the output
     int64[n] of each example; None if a product would be too large.
     """
-    sent, seen = together.columns(message, outputs)
-    sets, which = np.unique(sent, axis=0, return_inverse=True)
+    messages, output_columns = together.columns(message, outputs)
+    sets, which = np.unique(messages, axis=0, return_inverse=True)
     which = which.reshape(-1).astype(np.int64)
-    products, joint = [], np.zeros(len(sent), np.int64)
+    products, joint = [], np.zeros(len(messages), np.int64)
     for at, members in enumerate(sets):
         here, product = which == at, np.ones((len(given[0]), 1))
         for column, number in enumerate(members[members != ABSENT]):
@@ -91,6 +91,6 @@ def joint_channels(
             if product.size * one.shape[1] > MOST_CELLS:
                 return None
             product = (product[:, :, None] * one[:, None, :]).reshape(len(one), -1)
-            joint[here] = joint[here] * one.shape[1] + seen[here, column]
+            joint[here] = joint[here] * one.shape[1] + output_columns[here, column]
         products.append(product)
     return tuple(products), which, joint

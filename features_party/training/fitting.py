@@ -85,15 +85,15 @@ class Examples:
     def together(self) -> tuple[Examples, ExampleGroups | None]:
         """Merge the rows of each example into one; unchanged if the channels allow no such row."""
         rows = None if self.groups is None else ExampleGroups.of(self.groups)
-        told = None if self.told is None or rows is None else self.told.together(rows)
-        if rows is None or (told is None and self.told is not None):
+        merged = None if self.told is None or rows is None else self.told.together(rows)
+        if rows is None or (merged is None and self.told is not None):
             return self, None
         noise = np.broadcast_to(np.asarray(self.noise_variance, np.float64), self.labels.shape)
         labels, variances = rows.labels(self.labels, noise)
         features, cells = self.features.take(rows.first), None if self.cells is None else self.cells.together(rows)
         draws = None if self.draws is None else self.draws[rows.first]
         one = replace(self, features=features, labels=labels, noise_variance=variances, groups=None, draws=draws)
-        return replace(one, told=told, cells=cells), rows
+        return replace(one, told=merged, cells=cells), rows
 
     @property
     def apart(self) -> int:
@@ -155,7 +155,7 @@ def fit(
     n = examples.features.num_rows
     if n == 0 or examples.labels.shape != (n,) or not np.all(np.isfinite(examples.labels)):
         raise InvalidTable("Training needs at least one row, and one finite label for each row.")
-    examples, together = examples.together()
+    examples, groups = examples.together()
     features, labels, draws, bounds = examples.features, examples.labels, examples.dealt_by, examples.bounds
     n = len(labels)
     if loss == "poisson" and bounds is not None and bounds[0] < 0:
@@ -219,9 +219,9 @@ def fit(
     rest = part(progress, 0.05, 0.95)
     with one_blas_thread():
         if classes is None:
-            found = kind.fit(sample, task, rest)
+            result = kind.fit(sample, task, rest)
         else:
-            found = fit_classes(sample, task, classes, rest, averaged=recipe.model == "gbdt")
+            result = fit_classes(sample, task, classes, rest, averaged=recipe.model == "gbdt")
     mean = float(np.average(labels, weights=label_weights))
     left_out = tuple(f"column '{name}' was left out: {why}" for name, why in schema.left_out)
     trained = TrainedModel(
@@ -229,22 +229,22 @@ def fit(
         loss=loss,
         objective=objective,
         schema=schema,
-        effects=found.effects,
-        body=found.body,
+        effects=result.effects,
+        body=result.body,
         bounds=bounds,
         mean=mean if bounds is None else float(np.clip(mean, *bounds)),
         capacity=task.capacity,
         notes=(
             *notes,
             *scarce,
-            *_several(together),
-            *found.notes,
+            *_several(groups),
+            *result.notes,
             *left_out,
             *(() if recipe.warm is None else (recipe.warm.note,)),
         ),
         classes=None if classes is None else examples.domain,
     )
-    return trained, found.cross if together is None or found.cross is None else found.cross.take(together.which)
+    return trained, result.cross if groups is None or result.cross is None else result.cross.take(groups.which)
 
 
 def made_columns(
@@ -346,8 +346,8 @@ def _signal(labels: FloatArray, noise: FloatArray, often: FloatArray | None) -> 
     rows = np.bincount(which, times)
     means = np.bincount(which, times * labels) / rows
     variances = np.bincount(which, times * (labels - means[which]) ** 2) / rows
-    told = rows / np.maximum(variances, 1e-150) ** 2  # the variance of a sample variance is its square over the rows
-    return max(0.0, float(np.average(variances - levels, weights=told)))
+    precision = rows / np.maximum(variances, 1e-150) ** 2  # a variance's own variance goes as its square over the rows
+    return max(0.0, float(np.average(variances - levels, weights=precision)))
 
 
 def _objective(

@@ -60,17 +60,17 @@ def _unbiased_values(channel: Channel) -> FloatArray:
 
 def _nearly(channel: Channel, prior: FloatArray, rows: int, centre: float) -> Identified:
     """Return the values of the shortest interval: the more bias weighs, the smaller it is and the larger the noise."""
-    solver, found = Solver.of(channel, prior, WEIGHTS[-1]), []
+    solver, candidates = Solver.of(channel, prior, WEIGHTS[-1]), []
     spread = math.sqrt(float(prior @ (channel.labels - solver.mean) ** 2))
     for weight in WEIGHTS:
         values = solver.regularised(weight)
         bias, noise = bias_and_noise(channel, values)
         size, variance = math.sqrt(float(prior @ (bias * bias))), float(prior @ noise)
         if size <= HIDES * spread:
-            found.append((size + NORMAL_95 * math.sqrt(variance / max(rows, 1)), size, variance, values))
-    if not found:
+            candidates.append((size + NORMAL_95 * math.sqrt(variance / max(rows, 1)), size, variance, values))
+    if not candidates:
         raise _hides(channel)
-    _, size, variance, values = min(found, key=lambda one: one[0])
+    _, size, variance, values = min(candidates, key=lambda one: one[0])
     why = (
         "not identified: under the message's prior the corrected labels keep a bias of "
         f"{size:.3g} (root mean square), so only the difference from the constant prediction is estimated, in an "
@@ -97,12 +97,12 @@ def _second(channel: Channel, target: FloatArray) -> tuple[FloatArray | None, fl
         return (target - rest * float(target.sum())) / gap, 0.0, "identified"
     best: tuple[float, FloatArray] | None = None
     for attempt in (_solved, _quadratic):
-        found = attempt(channel, target / scale)
-        if found is None:
+        solution = attempt(channel, target / scale)
+        if solution is None:
             continue
-        error = float(np.max(np.abs(channel.moments(found)[0] - target / scale)))
-        if float(np.max(np.abs(found))) <= AMPLIFIED and (best is None or error < best[0]):
-            best = (error, found)
+        error = float(np.max(np.abs(channel.moments(solution)[0] - target / scale)))
+        if float(np.max(np.abs(solution))) <= AMPLIFIED and (best is None or error < best[0]):
+            best = (error, solution)
         if best is not None and best[0] <= EXACT:
             return best[1] * scale, 0.0, "identified"
     if best is not None and best[0] <= BOUNDED:
@@ -140,12 +140,12 @@ def _solved(channel: Channel, target: FloatArray) -> FloatArray | None:
     if count < min(FEWEST_LABELS, channel.k):
         return None
     # a subset of very many labels; the fit on all of them is checked afterwards
-    chosen = np.unique(np.linspace(0, channel.k - 1, min(count, SOLVED_LABELS)).astype(np.int64))
-    if len(chosen) == channel.k:
+    sample = np.unique(np.linspace(0, channel.k - 1, min(count, SOLVED_LABELS)).astype(np.int64))
+    if len(sample) == channel.k:
         rows = channel.rows(0, channel.k)
     else:
-        rows = np.concatenate([channel.rows(int(at), int(at) + 1) for at in chosen])
-    target = target[chosen]
+        rows = np.concatenate([channel.rows(int(at), int(at) + 1) for at in sample])
+    target = target[sample]
     root = np.sqrt(np.maximum(rows.mean(axis=0), 1e-300))
     return np.asarray(np.linalg.lstsq(rows / root, target, rcond=1e-12)[0] / root, np.float64)
 
@@ -162,8 +162,8 @@ def told(
     With `rows` the outputs of each of n examples are combined. `priors` are those of the messages, if any. Raises as
     `identify`.
     """
-    found, counts = priors or [None] * len(channels), np.bincount(message, minlength=len(channels))
-    each = [identify(*one) for one in zip(channels, found, counts.tolist(), strict=True)]
+    functions, counts = priors or [None] * len(channels), np.bincount(message, minlength=len(channels))
+    each = [identify(*one) for one in zip(channels, functions, counts.tolist(), strict=True)]
     by_message = [k.about(each[0].centre) for k in each]  # messages may have ranges of their own in one domain
     first, second = np.empty(len(bins)), np.zeros(len(bins))
     for number, k in enumerate(by_message):
@@ -179,7 +179,7 @@ def told(
     if rows is None:
         return Identified(by_message[0].centre, first, second if whole else None, slack, why, float(noise.mean()), bias)
     squares = [_noise(channel, k.second) for channel, k in zip(channels, by_message, strict=True)]
-    joint, left = rows.labels(first, noise)
+    joint, noise_left = rows.labels(first, noise)
     product = _products(rows, first, rows.shares(noise))
     spread = np.array(squares)[message]
     own = rows.sums(np.isfinite(spread).astype(np.float64)) > 0.0
@@ -189,7 +189,9 @@ def told(
         why = "identified, where no channel does it by the product of two outputs of one example"
     elif whole:
         why = max((k.why for k in by_message if k.second is not None), key=len)
-    return Identified(by_message[0].centre, joint, second if whole else None, slack, why, float(left.mean()), bias)
+    return Identified(
+        by_message[0].centre, joint, second if whole else None, slack, why, float(noise_left.mean()), bias
+    )
 
 
 def _noise(channel: Channel, values: FloatArray | None) -> float:

@@ -21,8 +21,8 @@ def by_column(shares: Mapping[str, float], schema: FeatureSchema) -> dict[str, f
         made_of[crossing.name] = tuple(made_of[side][0] for side in sides)
     for statistic in schema.statistics:
         made_of[statistic.name] = made_of[schema.category_names[statistic.category]]
-    found = dict.fromkeys((column.name for column in schema.columns), 0.0)
+    totals = dict.fromkeys((column.name for column in schema.columns), 0.0)
     for name, share in shares.items():
         for column in made_of[name]:
-            found[column] += share / len(made_of[name])
-    return found
+            totals[column] += share / len(made_of[name])
+    return totals

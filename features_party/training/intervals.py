@@ -92,5 +92,5 @@ def rate(labels: FloatArray, group: Groups, stretch: float = 1.0) -> Interval:
     certain.
     """
     more = np.concatenate([labels, ADDED])
-    found = interval(more, np.concatenate([group, group.max() + 1 + np.arange(len(ADDED))]), stretch)
-    return Interval(float(labels.mean()), found.standard_error, found.low, found.high).within(0.0, 1.0)
+    padded = interval(more, np.concatenate([group, group.max() + 1 + np.arange(len(ADDED))]), stretch)
+    return Interval(float(labels.mean()), padded.standard_error, padded.low, padded.high).within(0.0, 1.0)

@@ -51,8 +51,8 @@ class ModelInput:
         """Return `make()` of these rows, computed once for all models."""
         if make not in self._made:
             self._made[make] = make(self)
-        found: Made = self._made[make]
-        return found
+        made_value: Made = self._made[make]
+        return made_value
 
 
 @dataclass(frozen=True)

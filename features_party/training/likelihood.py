@@ -57,10 +57,10 @@ class RowLikelihood:
     @classmethod
     def certain(cls, labels: FloatArray, ends: tuple[float, float]) -> RowLikelihood:
         """Build the likelihood of true labels float64[n], each one of `ends`. Raises InvalidLoss for any other."""
-        seen = labels == ends[1]
-        if not np.all(seen | (labels == ends[0])):
+        second = labels == ends[1]
+        if not np.all(second | (labels == ends[0])):
             raise InvalidLoss("The log loss needs labels of two values, those of the domain.")
-        return cls((np.eye(2),), np.zeros(len(labels), np.int8), seen.astype(np.int8), LogisticScore.between(*ends))
+        return cls((np.eye(2),), np.zeros(len(labels), np.int8), second.astype(np.int8), LogisticScore.between(*ends))
 
     def take(self, rows: slice | npt.NDArray[np.int64]) -> RowLikelihood:
         return RowLikelihood(self.given, self.message[rows], self.outputs[rows], self.link)
@@ -74,8 +74,8 @@ class RowLikelihood:
     def _counts(self) -> list[FloatArray]:
         """Count each output of each message."""
         return [
-            np.bincount(self.outputs[self.message == at], minlength=given.shape[1]).astype(np.float64)
-            for at, given in enumerate(self.given)
+            np.bincount(self.outputs[self.message == at], minlength=channel.shape[1]).astype(np.float64)
+            for at, channel in enumerate(self.given)
         ]
 
     def _information(self, p: FloatArray, at: int) -> FloatArray:
@@ -91,8 +91,8 @@ class RowLikelihood:
         for _ in range(ROUNDS):
             middle = (low + high) / 2
             slope = 0.0
-            for (zero, one), seen in zip(self.given, self._counts, strict=True):
-                slope += float(seen @ ((one - zero) / np.maximum(middle * one + (1.0 - middle) * zero, 1e-300)))
+            for (zero, one), counts in zip(self.given, self._counts, strict=True):
+                slope += float(counts @ ((one - zero) / np.maximum(middle * one + (1.0 - middle) * zero, 1e-300)))
             low, high = (middle, high) if slope > 0.0 else (low, middle)
         inside = np.clip(np.array([(low + high) / 2]), 1e-9, 1.0 - 1e-9)
         whole = sum(float(self._information(inside, at)[0] * c.sum()) for at, c in enumerate(self._counts))
@@ -160,9 +160,9 @@ class RowLikelihood:
     def rows(self) -> tuple[FloatArray, FloatArray]:
         """Probability of each row's output under the first and under the second label."""
         zero, one = np.empty(len(self.outputs)), np.empty(len(self.outputs))
-        for at, given in enumerate(self.given):
+        for at, channel in enumerate(self.given):
             here = self.message == at
-            zero[here], one[here] = given[:, self.outputs[here]]
+            zero[here], one[here] = channel[:, self.outputs[here]]
         return zero, one
 
     def losses(self, score: FloatArray) -> FloatArray:

@@ -165,6 +165,6 @@ def straight_line(
     error = 1.0 / max(spread * information, 1e-300)
     if slope <= 0.0 or slope * slope <= error:
         return 0.0, 0.0
-    kept = min(slope * (1.0 - error / (slope * slope)), MOST_SLOPE)
+    shrunk = min(slope * (1.0 - error / (slope * slope)), MOST_SLOPE)
     middle = inner / float(hessian.sum())  # the line turns here, so its height stays
-    return kept, shift + (slope - kept) * middle
+    return shrunk, shift + (slope - shrunk) * middle

@@ -152,11 +152,13 @@ class TrainedModel:
                 raise InvalidFile("The model was written by a newer version of this software; upgrade it to read it.")
             schema = FeatureSchema.from_json(data["schema"])
             kind, sizes = reading.text(data["kind"]), schema.sizes
-            made = learner(kind)
-            wanted = [] if made.own_categories else sizes
-            tables = reading.listed(data["effects"], len(wanted))
+            kind_class = learner(kind)
+            effect_sizes = [] if kind_class.own_categories else sizes
+            tables = reading.listed(data["effects"], len(effect_sizes))
             classes = None if data["classes"] is None else _classes(data["classes"])
-            body = (made if classes is None else ClassTrees).from_json(data["body"], len(schema.number_names), sizes)
+            body = (kind_class if classes is None else ClassTrees).from_json(
+                data["body"], len(schema.number_names), sizes
+            )
             if isinstance(body, ClassTrees) and (classes is None or body.k != classes.k or data["calibration"]):
                 raise ValueError("the trees are of other classes, or their probabilities go through a map")
             model = cls(
@@ -165,7 +167,9 @@ class TrainedModel:
                 objective=reading.text(data["objective"]),
                 schema=schema,
                 effects=Effects(
-                    tuple(reading.numbers(t, size, reading.FLOAT32) for t, size in zip(tables, wanted, strict=True))
+                    tuple(
+                        reading.numbers(t, size, reading.FLOAT32) for t, size in zip(tables, effect_sizes, strict=True)
+                    )
                 ),
                 body=body,
                 bounds=None if data["bounds"] is None else _bounds(data["bounds"]),

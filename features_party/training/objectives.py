@@ -78,18 +78,20 @@ class LossCorrection:
         distribution of the labels, or the channel is too large.
         """
         recovered, y = inverse(channel, prior), channel.labels
-        found = np.maximum(shares @ recovered, 0.0)
-        found = found / found.sum() if found.any() else np.full(channel.k, 1.0 / channel.k)
+        distribution = np.maximum(shares @ recovered, 0.0)
+        distribution = distribution / distribution.sum() if distribution.any() else np.full(channel.k, 1.0 / channel.k)
         if width is None:
-            centred = y - float(found @ y)
-            width = max(ROUNDED * float(np.sqrt(found @ (centred * centred))), 1e-3 * float(np.ptp(y)))
+            centred = y - float(distribution @ y)
+            width = max(ROUNDED * float(np.sqrt(distribution @ (centred * centred))), 1e-3 * float(np.ptp(y)))
         nodes = np.linspace(float(y[0]), float(y[-1]), NODES)
         ratio = (nodes[None, :] - y[:, None]) / width
         root = np.sqrt(1.0 + ratio * ratio)
         slopes = recovered @ (width * ratio / root)
-        middle = int(np.searchsorted(np.cumsum(found), 0.5))
+        middle = int(np.searchsorted(np.cumsum(distribution), 0.5))
         _, variances = channel.moments(slopes[:, int(np.argmin(np.abs(nodes - y[middle])))])
-        return cls(nodes, slopes, found @ (1.0 / root), float(y[middle]), float(found @ variances) / width**2)
+        return cls(
+            nodes, slopes, distribution @ (1.0 / root), float(y[middle]), float(distribution @ variances) / width**2
+        )
 
     def gradients(self, score: FloatArray, outputs: npt.NDArray[np.integer]) -> tuple[FloatArray, FloatArray]:
         """Return gradients for scores float64[n] and the outputs integer[n] of the rows."""
@@ -197,9 +199,9 @@ class AveragedGradients:
     def __call__(self, score: FloatArray, labels: FloatArray) -> tuple[FloatArray, FloatArray]:
         slope, hessian = np.zeros(len(score)), np.zeros(len(score))
         for share, look in zip(self.shares.T, self.looks, strict=True):
-            found = look(score, labels)
-            slope += share * found[0]
-            hessian += share * found[1]
+            gradient = look(score, labels)
+            slope += share * gradient[0]
+            hessian += share * gradient[1]
         return slope, hessian
 
 

@@ -122,12 +122,12 @@ def _why_unclear(positive: Interval) -> str:
 
 def _calibration(f: FloatArray, g: FloatArray, group: Groups, stretch: float, why: str) -> Calibration:
     number = equal_groups(f, GROUPS)
-    found = None if why else slope(f, g, group, stretch)
+    estimate = None if why else slope(f, g, group, stretch)
     rows = [np.flatnonzero(number == at) for at in range(int(number.max()) + 1)]
     return Calibration(
         in_the_large=interval(g - f, group, stretch).within(-1.0, 1.0),
-        slope=found,
-        slope_why=why or ("identified" if found is not None else NO_SLOPE),
+        slope=estimate,
+        slope_why=why or ("identified" if estimate is not None else NO_SLOPE),
         groups=tuple(
             Group(len(at), float(f[at].mean()), rate(g[at], np.unique(group[at], return_inverse=True)[1]))
             for at in rows

@@ -78,6 +78,6 @@ def _beneath(f: FloatArray, weights: FloatArray, within: Groups) -> FloatArray:
     first = np.cumsum(fresh)[tie] - 1  # the group of each run of equal values
     before -= before[:, fresh[tie]][:, first]
     run = np.repeat(np.arange(len(tie)), np.diff(np.append(tie, len(f))))
-    found = np.empty_like(weights)
-    found[:, order] = (before + sums / 2)[:, run]
-    return found
+    totals = np.empty_like(weights)
+    totals[:, order] = (before + sums / 2)[:, run]
+    return totals

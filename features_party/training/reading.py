@@ -43,10 +43,10 @@ def numbers(value: Any, size: int | None = None, most: float = math.inf) -> Floa
     """Parse float64[size] of finite numbers of absolute value at most `most`."""
     if not {type(one) for one in listed(value, size)} <= {int, float}:
         raise ValueError("a list of numbers has something else in it")
-    found = np.array(value, np.float64)
-    if not np.all(np.isfinite(found)) or np.any(np.abs(found) > most):
+    array = np.array(value, np.float64)
+    if not np.all(np.isfinite(array)) or np.any(np.abs(array) > most):
         raise ValueError("a number of the model is not finite, or too large")
-    return found
+    return array
 
 
 def wholes(value: Any, low: int, high: int, size: int | None = None) -> IntArray:

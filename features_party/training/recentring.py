@@ -44,9 +44,9 @@ def move(
     """Return the shift for n labels of this mean and variance."""
     if prior is None or epsilon_prior <= 0.0 or cells < 1 or n < 2:
         return 0.0
-    known, noise = float(prior @ values), prior_mean_variance(values, prior, epsilon_prior, cells, n)
+    prior_mean, noise = float(prior @ values), prior_mean_variance(values, prior, epsilon_prior, cells, n)
     sampled = variance / n
-    return 0.0 if sampled <= 0.0 else sampled / (sampled + noise) * (known - mean)
+    return 0.0 if sampled <= 0.0 else sampled / (sampled + noise) * (prior_mean - mean)
 
 
 def prior_mean_variance(values: FloatArray, prior: FloatArray, epsilon_prior: float, cells: int, n: int) -> float:

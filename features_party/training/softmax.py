@@ -44,6 +44,6 @@ class Softmax:
 
 def softmax(logits: npt.NDArray[np.floating]) -> Any:
     """Apply the softmax to each row of [n, k], in the type of `logits`."""
-    found = np.exp(logits - logits.max(axis=1, keepdims=True))
-    found /= found.sum(axis=1, keepdims=True)
-    return found
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    powers /= powers.sum(axis=1, keepdims=True)
+    return powers

@@ -53,8 +53,8 @@ def fit_curve(told: CellLikelihood, predictions: FloatArray) -> Curve:
         knots = knots[0] + np.array([0.0, 1.0])
     size = len(knots)
     hats = np.stack([np.interp(predictions, knots, one) for one in np.eye(size)], axis=1)
-    apart = np.diff(np.eye(size), axis=0)
-    penalty = SMOOTH * np.kron(apart.T @ apart, np.eye(SCORES)) + RIDGE * np.eye(size * SCORES)
+    differences = np.diff(np.eye(size), axis=0)
+    penalty = SMOOTH * np.kron(differences.T @ differences, np.eye(SCORES)) + RIDGE * np.eye(size * SCORES)
     at = np.zeros(size * SCORES)
 
     def looked(there: FloatArray) -> tuple[FloatArray, float]:

@@ -25,13 +25,13 @@ def straightened(told: ClassLikelihood, score: FloatArray) -> Softmax:
     nothing = Softmax(0.0, tuple(told.start.tolist()))
     if not np.any(score):
         return nothing
-    found, error = _fitted(told, score, np.append(told.start, 1.0), slope=True)
-    slope = float(found[-1])
+    solution, error = _fitted(told, score, np.append(told.start, 1.0), slope=True)
+    slope = float(solution[-1])
     if slope <= 0.0 or slope * slope <= error:
         return nothing
-    found[-1] = min(slope * (1.0 - error / (slope * slope)), MOST_SLOPE)
-    found, _ = _fitted(told, score, found, slope=False)
-    return Softmax(float(found[-1]), tuple(found[:-1].tolist()))
+    solution[-1] = min(slope * (1.0 - error / (slope * slope)), MOST_SLOPE)
+    solution, _ = _fitted(told, score, solution, slope=False)
+    return Softmax(float(solution[-1]), tuple(solution[:-1].tolist()))
 
 
 def _fitted(told: ClassLikelihood, score: FloatArray, at: FloatArray, *, slope: bool) -> tuple[FloatArray, float]:

@@ -39,9 +39,9 @@ class Warm:
                 f"training is '{kind}' under the {loss} loss, and the earlier model is {of}; leave the warm start out."
             )
         members = frozenset(str(one["name"]) for one in model.body.members() if one["weight"] > 0.0)
-        shown = ", ".join(releases[:SHOWN]) + (f" and {len(releases) - SHOWN:,} more" if len(releases) > SHOWN else "")
+        names = ", ".join(releases[:SHOWN]) + (f" and {len(releases) - SHOWN:,} more" if len(releases) > SHOWN else "")
         note = (
             "members and crossed effects were looked for among those of an earlier model alone, so this one depends on "
-            f"the messages of that one, too: {shown}"
+            f"the messages of that one, too: {names}"
         )
         return cls(members or None, frozenset(one.name for one in model.schema.crossings), note)

@@ -46,12 +46,12 @@ class Words:
         counts = Counter(word for text in texts for word in text)
         if sum(map(len, texts)) < USUAL * len(texts):
             return None
-        known = {word: at for at, (word, count) in enumerate(counts.most_common(MOST_WORDS)) if count > 1}
-        if len(known) < FEWEST_WORDS:
+        index = {word: at for at, (word, count) in enumerate(counts.most_common(MOST_WORDS)) if count > 1}
+        if len(index) < FEWEST_WORDS:
             return None
-        cells = [(place, known[word]) for place, text in enumerate(texts, 1) for word in text if word in known]
+        cells = [(place, index[word]) for place, text in enumerate(texts, 1) for word in text if word in index]
         rows, columns = zip(*cells, strict=True)
-        return cls(csr_matrix((np.ones(len(cells)), (rows, columns)), shape=(len(texts) + 1, len(known))))
+        return cls(csr_matrix((np.ones(len(cells)), (rows, columns)), shape=(len(texts) + 1, len(index))))
 
     @property
     def usual(self) -> float:
@@ -76,17 +76,17 @@ class Named:
         from scipy.sparse.linalg import cg
 
         of = self.words.of
-        told = counts / (counts / shrinkage + 1.0) / noise
+        precision = counts / (counts / shrinkage + 1.0) / noise
         means = np.divide(sums, counts, out=np.zeros(len(sums)), where=counts > 0.0)
-        system = (of.T @ diags(told) @ of + eye(of.shape[1]) / self.variance).tocsr()
+        system = (of.T @ diags(precision) @ of + eye(of.shape[1]) / self.variance).tocsr()
         along = system.diagonal()
-        found, _ = cg(system, of.T @ (told * means), rtol=SETTLED, maxiter=STEPS, M=diags(1.0 / along))
+        solution, _ = cg(system, of.T @ (precision * means), rtol=SETTLED, maxiter=STEPS, M=diags(1.0 / along))
         learned = float(np.sum(1.0 - 1.0 / (along * self.variance)))
-        self.variance = max(float(found @ found) / max(learned, 1e-12), LEAST * noise)
-        return np.asarray(of @ found, np.float64)
+        self.variance = max(float(solution @ solution) / max(learned, 1e-12), LEAST * noise)
+        return np.asarray(of @ solution, np.float64)
 
 
 def learn_words(vocabularies: Sequence[Sequence[str]]) -> Mapping[int, Words]:
     """Learn the words by position of the categories whose values are texts."""
-    found = {at: Words.learn(vocabulary) for at, vocabulary in enumerate(vocabularies)}
-    return {at: words for at, words in found.items() if words is not None}
+    learned = {at: Words.learn(vocabulary) for at, vocabulary in enumerate(vocabularies)}
+    return {at: words for at, words in learned.items() if words is not None}

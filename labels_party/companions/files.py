@@ -66,9 +66,9 @@ class AnswerErrand:
         if unfinished:
             # its cost, not the requested total: it may need less δ
             plan = self.kind.plan(batch, population, wish)
-            wanted = (plan.plan, plan.split, plan.inputs_mac, plan.by_audience)
+            expected = (plan.plan, plan.split, plan.inputs_mac, plan.by_audience)
             for work in unfinished:
-                if (work.plan, work.split, work.inputs_mac, work.by_audience) == wanted:
+                if (work.plan, work.split, work.inputs_mac, work.by_audience) == expected:
                     return work.id
         if self.features is not None:
             path, id_column = self.features
@@ -118,8 +118,8 @@ class CalibrationErrand(AnswerErrand):
 def planned(services: Services, batch_id: str, kind: PreviewedKind[Any, Any], asked: Ask) -> dict[str, Any]:
     """Plan the cost and effect of an answer; nothing is charged."""
     batch, population = services.database.read(f"{kind.name}.look", lambda c: services.work.allowed(c, batch_id))
-    found = kind.preview(batch, population, kind.wish(population, asked))
-    return {"kind": kind.name, "batch": batch_id} | found
+    preview = kind.preview(batch, population, kind.wish(population, asked))
+    return {"kind": kind.name, "batch": batch_id} | preview
 
 
 def write_out(services: Services, answer_id: str, out: Path, *, force: bool = False) -> dict[str, Any]:

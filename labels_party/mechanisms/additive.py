@@ -84,10 +84,10 @@ def fitted_peak(lattice: Lattice, share: float, period: Callable[[int], list[int
     probability."""
     peak = max(2, int(share * N) & ~1)
     for _ in range(20):
-        left = half_table(lattice.epsilon, period(peak), lattice.reach)[1]
-        if left >= 0:
+        remainder = half_table(lattice.epsilon, period(peak), lattice.reach)[1]
+        if remainder >= 0:
             return peak
-        peak = max(2, peak - 2 * (int(-left * Fraction(share)) // 2 + 1))
+        peak = max(2, peak - 2 * (int(-remainder * Fraction(share)) // 2 + 1))
     raise InvalidEpsilon("This ε is too small for so fine a lattice of noise.")
 
 

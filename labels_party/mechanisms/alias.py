@@ -92,20 +92,20 @@ class AliasSampler:
             if self.chance is not None:
                 point += stream.uint64(own.size) < self.chance.take(own)
             word = stream.uint64(own.size)
-            drawn = (word >> up).view(np.int64)
-            entry = flat.take(drawn if self.shift is not None else (point << self.bits) + drawn)
+            outputs = (word >> up).view(np.int64)
+            entry = flat.take(outputs if self.shift is not None else (point << self.bits) + outputs)
             word <<= low
             alias = entry & aliases
             entry ^= alias  # the threshold alone, aligned with the word
             other = alias.view(np.int64)
-            other -= drawn
+            other -= outputs
             other *= word >= entry
-            drawn += other
+            outputs += other
             if self.shift is not None:
-                drawn += point
-                drawn += self.shift
-                np.clip(drawn, 0, last, out=drawn)
-            out[start : start + CHUNK] = drawn
+                outputs += point
+                outputs += self.shift
+                np.clip(outputs, 0, last, out=outputs)
+            out[start : start + CHUNK] = outputs
         return out
 
 

@@ -125,12 +125,12 @@ def choose(
 
 
 def _choose_of_classes(domain: Domain, prior: FloatArray, epsilon: Epsilon, n: int) -> Choice:
-    found = []
+    ratings = []
     for candidate in OF_CLASSES:
         channel = MECHANISMS[candidate.name].design(domain, prior, epsilon, LOG, candidate.options, n)
-        found.append(Rating(candidate, channel, 1.0 - share_of_information(channel, prior)))
-    found.sort(key=lambda judged: judged.figure)  # stable: of equals the simpler one
-    best, other = found
+        ratings.append(Rating(candidate, channel, 1.0 - share_of_information(channel, prior)))
+    ratings.sort(key=lambda judged: judged.figure)  # stable: of equals the simpler one
+    best, other = ratings
     share = 1.0 - best.figure
     why = (
         f"chosen by auto: {best.candidate.called}, {best.channel.m} of {domain.k}, share of information {share:.3g}, "

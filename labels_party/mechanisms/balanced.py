@@ -45,20 +45,20 @@ def balanced_channel(domain: Domain, prior: FloatArray, epsilon: Epsilon, n: int
     best = one_bit_channel(domain, epsilon, best_clip(domain, prior, epsilon, n))
     if domain.k == 2 or epsilon < SMALLEST:
         return best
-    judged = model_error(best, prior, n)
-    error, weight = judged["expected_model_error"], judged["effective_parameters"] / n
+    errors = model_error(best, prior, n)
+    error, weight = errors["expected_model_error"], errors["effective_parameters"] / n
     mixed, used = (1.0 - UNIFORM) * prior + UNIFORM / domain.k, min(epsilon, LARGEST)
     rest = FeatureSignal.of(domain.values, prior).rest
     problem = KnotProblem(domain, mixed, place_knots(domain.values, mixed, KNOTS))
     for _ in range(ROUNDS):
         try:
             channel = _solved(domain, problem, used, max(DEARER * rest / weight - 1.0, 0.1))
-            judged = model_error(channel, prior, n)
+            errors = model_error(channel, prior, n)
         except (InvalidEpsilon, InvalidMechanism):
             break
-        if judged["expected_model_error"] < error:
-            best, error = channel, judged["expected_model_error"]
-        weight = judged["effective_parameters"] / n
+        if errors["expected_model_error"] < error:
+            best, error = channel, errors["expected_model_error"]
+        weight = errors["effective_parameters"] / n
     return best
 
 

@@ -87,8 +87,8 @@ def solve_bins(
     candidates = ell.candidates
     if candidates is not None:
         gain = math.expm1(min(exponent, MAX_REPRESENTABLE_EPSILON))
-        boundaries, chosen, expected = solve_matrix(p, ell.matrix(candidates, y), gain)
-        return Bins(boundaries, candidates[chosen], expected, 0.0)
+        boundaries, columns, expected = solve_matrix(p, ell.matrix(candidates, y), gain)
+        return Bins(boundaries, candidates[columns], expected, 0.0)
     instance = Instance.of(p, y, exponent, ell)
     if y.size > (STORED_LABELS if ell.name == "log" else EXACT_LABELS):
         values, bound = solve_grid(instance)

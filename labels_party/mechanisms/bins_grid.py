@@ -53,9 +53,9 @@ def _rounding(
     elif instance.loss.name == "absolute":
         # only labels inside the cell lose, half its width at most, and no optimum has more outputs than `most`
         inner = np.searchsorted(instance.labels, high) - 1, np.searchsorted(instance.labels, low, side="right") - 1
-        lost = np.sort((instance.p0[inner[0] + 1] - instance.p0[inner[1] + 1]) * width / 2.0)[::-1]
+        losses = np.sort((instance.p0[inner[0] + 1] - instance.p0[inner[1] + 1]) * width / 2.0)[::-1]
         most = incumbent * instance.gain / (least - incumbent) if incumbent < least else math.inf
-        growth = float(np.sum(lost[: math.ceil(min(most, lost.size))]))
+        growth = float(np.sum(losses[: math.ceil(min(most, losses.size))]))
     elif instance.loss.name == "log":
         # linear in the label, whose mean an output is: as for a label within the cell
         straight = width * width / 8.0 * (high / (low * low) + (1.0 - low) / np.square(1.0 - high))

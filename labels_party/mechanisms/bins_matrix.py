@@ -31,12 +31,12 @@ def _assignment(cost: FloatArray, opening: FloatArray) -> IntArray:
         moved[y] = entering < total
         source[y, 1:] = origin[:-1]
         total = np.where(moved[y], entering, total) + cost[y]
-    chosen = np.empty(k, dtype=np.int64)
-    chosen[-1] = int(np.argmin(total))
+    assignment = np.empty(k, dtype=np.int64)
+    assignment[-1] = int(np.argmin(total))
     for y in range(k - 1, 0, -1):
-        a = chosen[y]
-        chosen[y - 1] = source[y, a] if moved[y, a] else a
-    return chosen
+        a = assignment[y]
+        assignment[y - 1] = source[y, a] if moved[y, a] else a
+    return assignment
 
 
 def _settle_massless(chosen: IntArray, prior: FloatArray, loss: FloatArray) -> IntArray:

@@ -29,8 +29,8 @@ def prefix_sums(terms: FloatArray) -> FloatArray:
     sums = np.concatenate([[0.0], np.cumsum(terms)])
     before, after = sums[:-1], sums[1:]
     added = after - before
-    lost = (before - (after - added)) + (terms - added)
-    return np.asarray(sums + np.concatenate([[0.0], np.cumsum(lost)]), np.float64)
+    errors = (before - (after - added)) + (terms - added)
+    return np.asarray(sums + np.concatenate([[0.0], np.cumsum(errors)]), np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,8 +98,8 @@ class Instance:
         half = 0.5 * (self.p0[-1] + self.gain * (self.p0[j] - self.p0[i]))
         inside = (half + self.gain * self.p0[i]) / (1.0 + self.gain)
         after = half - self.gain * (self.p0[j] - self.p0[i])
-        wanted = np.where(self.p0[i] >= half, half, np.where(self.p0[j] >= inside, inside, after))
-        median = np.searchsorted(self.p0[1:], wanted - 1e-15)
+        target = np.where(self.p0[i] >= half, half, np.where(self.p0[j] >= inside, inside, after))
+        median = np.searchsorted(self.p0[1:], target - 1e-15)
         return np.asarray(self.labels[np.minimum(median, self.k - 1)], np.float64)
 
     def thresholds(self, values: FloatArray, following: FloatArray) -> FloatArray:

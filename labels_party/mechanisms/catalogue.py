@@ -230,8 +230,8 @@ def load(name: str) -> Mechanism:
     """Load a mechanism of this module, or the `MECHANISM` of the module of its name."""
     if name in _HERE:
         return _HERE[name]
-    found: Mechanism = import_module(f"labels_party.mechanisms.{name.replace('-', '_')}").MECHANISM
-    return found
+    mechanism: Mechanism = import_module(f"labels_party.mechanisms.{name.replace('-', '_')}").MECHANISM
+    return mechanism
 
 
 MECHANISMS = {name: load(name) for name in NAMES}

@@ -154,5 +154,5 @@ def _bits(total: int) -> int:
 def _below(bound: int, bits: int, source: Uint64Source) -> int:
     """Draw uniformly below `bound` < 2^bits, from as many words as `bits` needs and one more."""
     words = source.uint64(-(-bits // 64) + 1)
-    drawn = int.from_bytes(words.astype("<u8").tobytes(), "little")
-    return drawn * bound >> (64 * len(words))
+    value = int.from_bytes(words.astype("<u8").tobytes(), "little")
+    return value * bound >> (64 * len(words))

@@ -73,6 +73,6 @@ def _figure(falling: FloatArray, d: int, epsilon: Epsilon) -> float:
     own, other = A / N, B / N
     p, inside = falling[:d], float(np.sum(falling[:d]))
     rest = max(0.0, 1.0 - inside)
-    seen = other * inside + (own - other) * p + rest / d
+    share = other * inside + (own - other) * p + rest / d
     squares = other**2 * inside + (own**2 - other**2) * p + rest / d**2
-    return float(np.sum(squares / seen))
+    return float(np.sum(squares / share))

@@ -42,11 +42,11 @@ def _search(values: FloatArray, prior: FloatArray, epsilon: Epsilon, n: int) -> 
     first = np.concatenate([np.linspace(0, k - 1, min(k, GRID)), np.geomspace(1, k - 1, GRID // 2)])
     lows = highs = np.unique(first.round().astype(np.int64))
     while True:
-        found = error(lows[:, None], highs[None, :])
-        i, j = np.unravel_index(int(np.argmin(found)), found.shape)
+        errors = error(lows[:, None], highs[None, :])
+        i, j = np.unravel_index(int(np.argmin(errors)), errors.shape)
         low, high = int(lows[i]), int(highs[j])
         step = max(_gap(lows, int(i)), _gap(highs, int(j)))
-        if not np.isfinite(found[i, j]):
+        if not np.isfinite(errors[i, j]):
             return 0, k - 1
         if step <= 1:
             return low, high
@@ -84,19 +84,19 @@ class _PairError:
         mean = a * under[0] + inside[1] + b * above[0]
         square = a * a * under[0] + inside[2] + b * b * above[0]
         covariance = a * under[1] + inside[2] + b * above[1]
-        told = (b > a) & (covariance > LEAST * v)
-        covariance = np.where(told, covariance, 1.0)
+        informative = (b > a) & (covariance > LEAST * v)
+        covariance = np.where(informative, covariance, 1.0)
         signal = np.maximum(square - mean * mean, 0.0)
         # E[clip(y)·h(y)] of the feature signal h, which has two values if zero, clipped to the lower end, is apart
         along = self.apart * self.zero * (mean - a) if self.told.zero_apart else covariance
         part = along * along / self.told.variance
         outer, elsewhere = covariance - along, np.maximum(signal - part, 0.0)
-        scale = best_scale(self.told, along, part, outer, np.where(told, elsewhere, 1.0))
+        scale = best_scale(self.told, along, part, outer, np.where(informative, elsewhere, 1.0))
         centre, half = (a + b) / 2.0, (b - a) * self.stretch
         noise = half * half - (square - 2.0 * centre * mean + centre * centre)
-        share = signal / np.where(told, signal + noise, 1.0)
+        share = signal / np.where(informative, signal + noise, 1.0)
         share = np.maximum(share, min(1.0, max(FLOOR, (2.0 / self.n) ** 0.5)))
         error = self.told.explained * (scale * along / self.told.variance - 1.0) ** 2 * self.told.variance
         error = error + self.told.rest * (scale * (scale * elsewhere - 2.0 * outer) + v - self.told.variance)
         error = error + scale * scale * noise * PARAMETERS * np.sqrt(share / self.n)
-        return np.asarray(np.where(told, error, np.inf), np.float64)
+        return np.asarray(np.where(informative, error, np.inf), np.float64)

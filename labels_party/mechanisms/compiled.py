@@ -18,12 +18,12 @@ def _spare_scipy() -> None:
     def absent() -> None:
         raise ImportError
 
-    asked = linalg.ensure_blas
+    ensure_blas = linalg.ensure_blas
     linalg.ensure_blas = absent
     try:
         import numba.np.arraymath  # noqa: F401 - its import asks, once
     finally:
-        linalg.ensure_blas = asked
+        linalg.ensure_blas = ensure_blas
 
 
 with suppress(ImportError, AttributeError):  # another numba may ask elsewhere, and then it loads scipy

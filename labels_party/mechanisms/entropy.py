@@ -34,12 +34,12 @@ class Uint64Source(Protocol):
 def _system_bytes(n: int) -> bytes:
     """Read n bytes of the operating system's randomness. Raises RandomnessUnavailable."""
     try:
-        found = os.urandom(n)
+        random_bytes = os.urandom(n)
     except (OSError, NotImplementedError):  # the latter is Python's error on a system without a source
         raise RandomnessUnavailable("The operating system gave no randomness, so nothing was drawn.") from None
-    if len(found) != n:
+    if len(random_bytes) != n:
         raise RandomnessUnavailable("The operating system gave too little randomness, so nothing was drawn.")
-    return found
+    return random_bytes
 
 
 class Keystream:
@@ -148,7 +148,7 @@ def discrete_laplace(noise: LaplaceNoise, n: int) -> npt.NDArray[np.int64]:
     if not measurement.map(noise.sensitivity) <= noise.epsilon:  # NaN is refused as well
         raise EpsilonNotProved("The noise library does not prove the ε that is charged, so nothing was drawn.")
     try:
-        drawn = measurement([0] * n)
+        values = measurement([0] * n)
     except OpenDPException:
         raise RandomnessUnavailable("The discrete Laplace sampler got no randomness, so nothing was drawn.") from None
-    return np.array(drawn, dtype=np.int64)
+    return np.array(values, dtype=np.int64)

@@ -48,15 +48,15 @@ def powers(rate: Fraction, steps: IntArray) -> FloatArray:
     if steps.size and not 0 <= int(steps.min()) <= int(steps.max()) < 1 << MAX_BITS:
         raise InvalidMechanism("A power has 0 to 2⁶² − 1 steps.")
     tables, bits = _tables(rate)
-    found = np.empty(steps.shape)
+    results = np.empty(steps.shape)
     for start in range(0, steps.size, BLOCK):
-        left = np.minimum(steps[start : start + BLOCK], 1 << bits)
-        part = tables[0].take(left & ((1 << DIGIT) - 1))
+        remaining = np.minimum(steps[start : start + BLOCK], 1 << bits)
+        part = tables[0].take(remaining & ((1 << DIGIT) - 1))
         for table in tables[1:]:
-            left >>= DIGIT
-            part *= table.take(left & ((1 << DIGIT) - 1))
-        found[start : start + BLOCK] = part
-    return found
+            remaining >>= DIGIT
+            part *= table.take(remaining & ((1 << DIGIT) - 1))
+        results[start : start + BLOCK] = part
+    return results
 
 
 @lru_cache(maxsize=64)
@@ -78,12 +78,12 @@ def _squares(rate: Fraction, bits: int) -> list[float]:
     """Compute e^(−rate·2^j) for each bit j."""
     halvings = (rate.numerator // rate.denominator).bit_length()  # from a power of at most 1, squared up
     low, high = _bounds(rate / (1 << halvings))
-    found = []
+    constants = []
     for at in range(halvings + bits):
         if at >= halvings:
-            found.append(_rounded(low, high))
+            constants.append(_rounded(low, high))
         low, high = low * low >> FIXED, -(-high * high >> FIXED)
-    return found
+    return constants
 
 
 def _bounds(x: Fraction) -> tuple[int, int]:
@@ -127,8 +127,8 @@ def _falling() -> FloatArray:
     """Tabulate e^(−k/STEP), float64[END·STEP + 1]."""
     down, up = _bounds(Fraction(1, STEP))
     low = high = 1 << FIXED
-    found = []
+    table = []
     for _ in range(END * STEP + 1):
-        found.append(_rounded(low, high))
+        table.append(_rounded(low, high))
         low, high = low * down >> FIXED, -(-high * up >> FIXED)
-    return np.array(found)
+    return np.array(table)

@@ -70,6 +70,6 @@ def minimised(
     solver.run()
     if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         return None
-    found = solver.getSolution()
-    x, duals = (np.asarray(values, np.float64) for values in (found.col_value, found.row_dual))
+    solution = solver.getSolution()
+    x, duals = (np.asarray(values, np.float64) for values in (solution.col_value, solution.row_dual))
     return Solved(x, duals, float(solver.getInfo().objective_function_value))

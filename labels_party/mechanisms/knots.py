@@ -35,8 +35,8 @@ def place_knots(labels: FloatArray, prior: FloatArray, count: int) -> IntArray:
     total = float(np.sum(density * widths))
     share = widths * (0.5 + 0.5 * density / total) if total > 0 else widths
     reached = np.concatenate([[0.0], np.cumsum(share)])
-    wanted = np.linspace(0.0, reached[-1], max(count - atoms.size, 2))
-    return np.unique(np.concatenate([[0, k - 1], atoms, np.searchsorted(reached, wanted).clip(0, k - 1)]))
+    targets = np.linspace(0.0, reached[-1], max(count - atoms.size, 2))
+    return np.unique(np.concatenate([[0, k - 1], atoms, np.searchsorted(reached, targets).clip(0, k - 1)]))
 
 
 def shared_out(labels: FloatArray, knots: IntArray, what: FloatArray) -> FloatArray:

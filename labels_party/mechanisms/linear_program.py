@@ -131,6 +131,6 @@ def _solve(
     masses = np.maximum(solved.x[:m] / unit, 0.0)
     rows = np.tile(masses, (g, 1))
     rows[raised] += solved.x[m : m + count]
-    kept = masses > ACTIVE / m
-    found = Rows(outputs[kept], masses[kept], rows[:, kept], solved.value)
-    return found, solved.duals[:g], solved.duals[g : 2 * g]
+    active = masses > ACTIVE / m
+    best = Rows(outputs[active], masses[active], rows[:, active], solved.value)
+    return best, solved.duals[:g], solved.duals[g : 2 * g]

@@ -66,6 +66,6 @@ def sample_one_bit(index: npt.NDArray[np.int64], channel: OneBitChannel, stream:
     out = np.empty(index.size, dtype=np.uint8)
     weights = channel.weights
     for start in range(0, index.size, CHUNK):
-        chosen = weights[index[start : start + CHUNK]]
-        np.less(stream.uint64(chosen.size), chosen, out=out[start : start + CHUNK].view(np.bool_))
+        weight = weights[index[start : start + CHUNK]]
+        np.less(stream.uint64(weight.size), weight, out=out[start : start + CHUNK].view(np.bool_))
     return out

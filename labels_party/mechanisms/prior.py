@@ -99,8 +99,8 @@ def onto_simplex(values: FloatArray) -> FloatArray:
     values = values - values.max()  # the projection does not change, and large values lose no digits
     descending = np.sort(values)[::-1]
     excess = (np.cumsum(descending) - 1.0) / np.arange(1, values.size + 1)
-    kept = int(np.flatnonzero(descending > excess)[-1])
-    return np.asarray(np.maximum(values - excess[kept], 0.0), np.float64)
+    last = int(np.flatnonzero(descending > excess)[-1])
+    return np.asarray(np.maximum(values - excess[last], 0.0), np.float64)
 
 
 def estimate_prior(

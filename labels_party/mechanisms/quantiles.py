@@ -193,8 +193,8 @@ def quantiles(labels: npt.NDArray[Any], size: int, plan: QuantilePlan, source: U
         return _recursive(points, size, plan, stream)
     distinct, first = np.unique(points, return_index=True)
     upto = np.append(first[1:], points.size).astype(np.int64)
-    found = [_draw(distinct, upto, (0, size - 1), share, plan.rate, stream) for share in plan.wanted]
-    return sorted(found)
+    answers = [_draw(distinct, upto, (0, size - 1), share, plan.rate, stream) for share in plan.wanted]
+    return sorted(answers)
 
 
 def histogram_quantiles(counts: Counts, plan: QuantilePlan, source: Uint64Source | None = None) -> list[int]:
@@ -221,8 +221,10 @@ def candidate_quantiles(
     if plan.method != EACH:
         raise InvalidInput("Quantiles among candidates have one budget each.")
     stream = Keystream() if source is None else source
-    found = [choose(rank_losses(below, upto, share, n), plan.rate / share.denominator, stream) for share in plan.wanted]
-    return sorted(found)
+    numbers = [
+        choose(rank_losses(below, upto, share, n), plan.rate / share.denominator, stream) for share in plan.wanted
+    ]
+    return sorted(numbers)
 
 
 def scale_grid(k: int, zero: int) -> Counts:
@@ -236,8 +238,8 @@ def scale_grid(k: int, zero: int) -> Counts:
     while away[-1] < k:
         away.append(away[-1] + max(1, away[-1] // STEPS))
     distances = np.array(away, np.int64)
-    found = np.concatenate([zero - distances, zero + distances, np.array([0, k - 1], np.int64)])
-    return np.unique(found[(found >= 0) & (found < k)])
+    positions = np.concatenate([zero - distances, zero + distances, np.array([0, k - 1], np.int64)])
+    return np.unique(positions[(positions >= 0) & (positions < k)])
 
 
 def rank_losses(below: Counts, upto: Counts, share: Fraction, n: int) -> Counts:

@@ -17,5 +17,5 @@ def learner(model: str) -> type[Learner]:
     """Return the class of a model. Raises InvalidInput."""
     if model not in MODELS:
         raise InvalidInput(f"There is no model '{model}'; choose one of {', '.join(MODELS)}.")
-    found: type[Learner] = import_module(f"{__name__}.{model}").LEARNER
-    return found
+    kind: type[Learner] = import_module(f"{__name__}.{model}").LEARNER
+    return kind

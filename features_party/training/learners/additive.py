@@ -48,8 +48,8 @@ class Interaction:
     table: FloatArray
 
     def places(self, levels: Sequence[Places]) -> Places:
-        found = self.rows[levels[self.first]] * self.table.shape[1] + self.columns[levels[self.second]]
-        return np.asarray(found, np.min_scalar_type(self.table.size))
+        place = self.rows[levels[self.first]] * self.table.shape[1] + self.columns[levels[self.second]]
+        return np.asarray(place, np.min_scalar_type(self.table.size))
 
 
 @dataclass(frozen=True)
@@ -68,24 +68,24 @@ class Additive(Body):
         """Return the share of the spread of the score by input; an interaction counts half for each of its inputs."""
         of = feature_names(schema)
         names = [of[f.source][f.at] for f in self.features]
-        found = dict.fromkeys(names, 0.0)
+        shares = dict.fromkeys(names, 0.0)
         for name, spread in zip(names, self.spreads, strict=False):
-            found[name] += spread
+            shares[name] += spread
         for pair, spread in zip(self.pairs, self.spreads[len(names) :], strict=True):
             for at in (pair.first, pair.second):
-                found[names[at]] += spread / 2.0
-        total = sum(found.values()) or 1.0
-        return {name: share / total for name, share in found.items()}
+                shares[names[at]] += spread / 2.0
+        total = sum(shares.values()) or 1.0
+        return {name: share / total for name, share in shares.items()}
 
     def score(self, seen: ModelInput) -> FloatArray:
         """Compute the score before the link, float64[n]."""
         levels = [feature.places(seen) for feature in self.features]
-        found = np.full(len(seen), self.intercept)
+        total = np.full(len(seen), self.intercept)
         for table, places in zip(self.main, levels, strict=True):
-            found += table[places]
+            total += table[places]
         for pair in self.pairs:
-            found += pair.table.ravel()[pair.places(levels)]
-        return found
+            total += pair.table.ravel()[pair.places(levels)]
+        return total
 
     def linked(self, score: FloatArray) -> FloatArray:
         """Map scores float64[n] to predictions."""
@@ -276,8 +276,8 @@ def _roots(covariance: FloatArray, counts: FloatArray) -> FloatArray:
     if mean <= 1e-12:
         return np.zeros((len(counts), 0))
     values, vectors = np.linalg.eigh((covariance + covariance.T) / (2.0 * mean))
-    kept = values > SMALLEST_ROOT * values.max()
-    return np.asarray(vectors[:, kept] * np.sqrt(values[kept]), np.float64)
+    large = values > SMALLEST_ROOT * values.max()
+    return np.asarray(vectors[:, large] * np.sqrt(values[large]), np.float64)
 
 
 def _centred(covariance: FloatArray, counts: FloatArray) -> FloatArray:
@@ -341,8 +341,8 @@ def _interactions(rows: Rows, main: AdditiveFit, report: Report) -> tuple[tuple[
     if not tested:
         return (), []
     enough = float(norm.isf(min(FALSE_PAIRS / len(tested), 0.5)))
-    chosen = sorted((t for t in tested if t[0] > enough), reverse=True)[:MOST_PAIRS]
-    shapes = tuple(Interaction(i, j, coarse[i], coarse[j], np.zeros((sizes[i], sizes[j]))) for _, i, j in chosen)
+    strongest = sorted((t for t in tested if t[0] > enough), reverse=True)[:MOST_PAIRS]
+    shapes = tuple(Interaction(i, j, coarse[i], coarse[j], np.zeros((sizes[i], sizes[j]))) for _, i, j in strongest)
     blocks = []
     for shape in shapes:
         cells = shape.places(rows.levels)

@@ -58,10 +58,10 @@ class Belief:
         square, along = float(weights @ (moved * moved)), float(weights @ (moved * left))
         if square <= 0.0:
             return cls(1.0, 0.0)
-        taken = along * along / square if along > 0.0 else 0.0
-        noise = (float(weights @ (left * left)) - taken) / len(left)
-        chance = _chance(taken / noise) if noise > 0.0 else 0.0
-        plausible = max(spread * EXPLAINED, (taken - USUAL * noise) / len(left))
+        gain = along * along / square if along > 0.0 else 0.0
+        noise = (float(weights @ (left * left)) - gain) / len(left)
+        chance = _chance(gain / noise) if noise > 0.0 else 0.0
+        plausible = max(spread * EXPLAINED, (gain - USUAL * noise) / len(left))
         factor = math.sqrt(min(1.0, plausible * len(left) / square))
         return cls(chance, math.inf if chance <= SMALL else spread * SMALL / chance, factor)
 

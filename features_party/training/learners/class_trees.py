@@ -67,10 +67,10 @@ class ClassTrees(Body):
     def predict(self, seen: ModelInput, threads: int = 1) -> FloatArray:
         """Predict float64[n, k]; each row sums to 1."""
         rows = seen.once(TreeInput.of)
-        found = np.zeros((len(seen), self.k))
+        total = np.zeros((len(seen), self.k))
         for booster in self.boosters:
-            found += self.softmax.shares(class_scores(booster, rows, self.k, threads))
-        return found / len(self.boosters)
+            total += self.softmax.shares(class_scores(booster, rows, self.k, threads))
+        return total / len(self.boosters)
 
     def importance(self, schema: FeatureSchema) -> dict[str, float]:
         return tree_gain(self.boosters, schema)
@@ -78,13 +78,13 @@ class ClassTrees(Body):
     def nodes(self, graph: Graph, ports: Ports) -> str:
         """Add the probabilities, float64 [n, k], to the graph."""
         matrix = tree_ports(graph, ports)
-        found = ""
+        total = ""
         for booster in self.boosters:
             attributes = tree_attributes(booster_document(booster), self.k)
             score = graph.double(graph.add("TreeEnsembleRegressor", matrix, domain="ai.onnx.ml", **attributes))
             shares = self.softmax.nodes(graph, score)
-            found = graph.add("Add", found, shares) if found else shares
-        return graph.add("Div", found, graph.constant(len(self.boosters), np.float64))
+            total = graph.add("Add", total, shares) if total else shares
+        return graph.add("Div", total, graph.constant(len(self.boosters), np.float64))
 
     def as_json(self) -> dict[str, Any]:
         boosters = [booster_document(booster) for booster in self.boosters]
@@ -124,27 +124,27 @@ def _averaged(sample: Sample, task: Task, told: ClassLikelihood, progress: Progr
     width = 1.0 / (count + bags)
     scores, constants = np.empty((len(fold), told.k)), np.empty((len(fold), told.k))
     for at in range(count):
-        train, held = np.flatnonzero(fold != at), np.flatnonzero(fold == at)
-        part_told, later = told.take(train), sample.encoded.take(held)
+        train, test = np.flatnonzero(fold != at), np.flatnonzero(fold == at)
+        part_told, later = told.take(train), sample.encoded.take(test)
         rest = _contrasted(sample.take(train), task, part_told)
         model_input, effects = rest.seen(task)
         booster = _booster(
             TreeInput.of(model_input), part_told, task, seed(rest.draws, "trees 0"), part(progress, at * width, width)
         )
         unseen = TreeInput.of(ModelInput(later, effects.apply(later.codes), task.sizes))
-        scores[held], constants[held] = class_scores(booster, unseen, told.k, task.threads), part_told.shares
+        scores[test], constants[test] = class_scores(booster, unseen, told.k, task.threads), part_told.shares
     softmax = straightened(told, scores)
     model_input, effects = sample.seen(task)
     rows, boosters = TreeInput.of(model_input), []
     for bag in range(bags if softmax.slope > 0.0 else 1):
         report = part(progress, (count + bag) * width, width)
-        grown = seed(sample.draws, f"trees {bag}")
-        boosters.append(_booster(rows, told, task, grown, report, rounds=None if softmax.slope > 0.0 else 0))
+        tree_seed = seed(sample.draws, f"trees {bag}")
+        boosters.append(_booster(rows, told, task, tree_seed, report, rounds=None if softmax.slope > 0.0 else 0))
     notes = () if softmax.slope > 0.0 else (NOTHING,)
     predictions = np.empty_like(scores)
     for at in range(count):  # k shifts can overfit the rows they are judged on
-        others, held = np.flatnonzero(fold != at), np.flatnonzero(fold == at)
-        predictions[held] = straightened(told.take(others), scores[others]).shares(scores[held])
+        others, test = np.flatnonzero(fold != at), np.flatnonzero(fold == at)
+        predictions[test] = straightened(told.take(others), scores[others]).shares(scores[test])
     cross = CrossFit(predictions, constants, fold)
     return Fit(ClassTrees(tuple(boosters), softmax, told.shares), effects, cross, notes)
 

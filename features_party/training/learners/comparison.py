@@ -135,16 +135,16 @@ def out_of_fold(
     count = int(fold.max()) + 1
     scores, constants = np.zeros(len(fold)), np.zeros(len(fold))
     for at in range(count):
-        train, held = np.flatnonzero(fold != at), np.flatnonzero(fold == at)
+        train, test = np.flatnonzero(fold != at), np.flatnonzero(fold == at)
         rest, channel_gradients = sample.take(train), None if task.told is None else task.told.take(train)
         own = replace(task, told=channel_gradients, watch=lambda _place, _loss: None)
         objective = Objective.of(rest, own, channel_gradients)
         low, high = task.bounds if objective.link is None else (objective.link.low, objective.link.high)
         model_input, effects = rest.seen(task)
         scored = fitting(model_input, rest, own, part(progress, at / count, 1.0 / count))
-        later = sample.encoded.take(held)
-        scores[held] = np.clip(scored(ModelInput(later, effects.apply(later.codes), task.sizes)), low, high)
-        constants[held] = objective.constant
+        later = sample.encoded.take(test)
+        scores[test] = np.clip(scored(ModelInput(later, effects.apply(later.codes), task.sizes)), low, high)
+        constants[test] = objective.constant
         unseen = OutOfFold(scores, constants, fold, at + 1)
         if at == 0 and enough(unseen):
             break

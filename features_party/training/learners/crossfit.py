@@ -97,8 +97,8 @@ class Plan:
         labels, w = held.labels, held.row_weights
         rounds = best_rounds(out, constants, labels, w, task.capacity.rounds)
         parts = {group: [out[n, rounds[n]] for n in names if n in rounds] for group, names in GROUPS.items()}
-        kept, told = worthwhile(parts, NEEDS, constants, labels, w, task.capacity.noise_variance)
-        return cls(frozenset(kept), stages, enough=told and task.capacity.rows >= MANY)
+        groups, decisive = worthwhile(parts, NEEDS, constants, labels, w, task.capacity.noise_variance)
+        return cls(frozenset(groups), stages, enough=decisive and task.capacity.rows >= MANY)
 
     def wants(self, group: str) -> bool:
         return self.members is None or group in self.members
@@ -130,23 +130,23 @@ def fit_validated(
         def report(what: str, done: float, at: int = index) -> None:
             progress(f"fold {at + 1} of {count}, {what}", begun + share * min(at + done, expected))
 
-        apart = sample.take(np.flatnonzero(held))
-        found, constants[held] = _unseen(sample.take(np.flatnonzero(~held)), apart, task, plan, kernel, report)
+        test = sample.take(np.flatnonzero(held))
+        found, constants[held] = _unseen(sample.take(np.flatnonzero(~held)), test, task, plan, kernel, report)
         out.append(found)
         if index == 0:
-            plan = Plan.after(found, constants[held], apart, task)
+            plan = Plan.after(found, constants[held], test, task)
         if plan.enough:
             break
     told = np.flatnonzero(fold <= index)
     # weights are never judged on rows that chose them
     side = fold[told] if index else assign_folds(sample.draws[told], "weights of members")
-    kept = _kept(out, fold[told], plan)
-    chosen, stacked_up, belief = _weighted(kept, constants[told], sample.take(told), side, task)
+    merged = _kept(out, fold[told], plan)
+    weights, stacked_up, belief = _weighted(merged, constants[told], sample.take(told), side, task)
     predictions = np.full(len(labels), np.nan)
     predictions[told] = np.clip(stacked_up, *task.bounds)
-    del out, kept, apart  # frees memory before the members are fitted on all rows
+    del out, merged, test  # frees memory before the members are fitted on all rows
     model_input, effects = sample.seen(task)
-    members = _refit(Fold(model_input, sample), task, chosen, kernel, part(progress, 1.0 - share / 2, share / 2))
+    members = _refit(Fold(model_input, sample), task, weights, kernel, part(progress, 1.0 - share / 2, share / 2))
     if not belief.certain and members:
         few = model_input.take(np.arange(0, len(model_input), -(-len(model_input) // LOOKED_AT)))
         factor = drawn_in(moves(members, sample.mean, task.bounds, few, task.threads), belief)
@@ -170,12 +170,12 @@ def _kept(
     """Collect float64[h] by member and number of trees over the rows of all folds; NaN in folds without it."""
     if len(out) == 1:
         return {key: found for key, found in out[0].items() if plan.wants(_group(key[0]))}
-    kept: dict[tuple[str, int], FloatArray] = {}
+    merged: dict[tuple[str, int], FloatArray] = {}
     for index, found in enumerate(out):
         for key, predictions in found.items():
             if plan.wants(_group(key[0])):
-                kept.setdefault(key, np.full(len(fold), np.nan))[fold == index] = predictions
-    return kept
+                merged.setdefault(key, np.full(len(fold), np.nan))[fold == index] = predictions
+    return merged
 
 
 def _weighted(
@@ -197,16 +197,16 @@ def _weighted(
     wanted = rounds if task.members is None else task.members
     names = [name for name, trees in rounds.items() if name in wanted and np.all(np.isfinite(out[name, trees]))]
     table = np.stack([out[name, rounds[name]] for name in names], axis=1) if names else np.empty((len(labels), 0))
-    spread, left = task.capacity.signal_share * task.capacity.label_variance, labels - constants
+    spread, residuals = task.capacity.signal_share * task.capacity.label_variance, labels - constants
     parts, found = table - constants[:, None], np.empty(len(labels))
     for index in range(int(side.max()) + 1):
         others, own = side != index, side == index
         shares = stacked(table[others], constants[others], labels[others], w[others])
-        belief = Belief.of(parts[others] @ shares, left[others], w[others], spread)
+        belief = Belief.of(parts[others] @ shares, residuals[others], w[others], spread)
         moved = parts[own] @ (belief.factor * shares)
         found[own] = constants[own] + drawn_in(moved, belief) * moved
     shares = stacked(table, constants, labels, w)
-    belief = Belief.of(parts @ shares, left, w, spread)
+    belief = Belief.of(parts @ shares, residuals, w, spread)
     weighted = zip(names, belief.factor * shares, strict=True)
     return {name: (float(s), rounds[name]) for name, s in weighted if s > 0.0}, found, belief
 
@@ -285,8 +285,8 @@ def _fold(
         for bag in range(count):
             ruled = stages[-1] if growths or name in plan.stages else ruled
             growths.append(Growth(Course(held_input, first, task.bounds, task.threads), later.sample, stages, ruled))
-            told = part(report, 0.4 + 0.3 * (on_top + bag / count), 0.3 / count)
-            _booster(fold, task, on_top, stages[-1], Boosting(bag, start, enough=growths[-1].enough), told)
+            progress = part(report, 0.4 + 0.3 * (on_top + bag / count), 0.3 / count)
+            _booster(fold, task, on_top, stages[-1], Boosting(bag, start, enough=growths[-1].enough), progress)
             stages = sorted(growths[-1].predictions)
         for stage in stages:
             yield (name, stage), np.mean([one.predictions[stage] for one in growths], axis=0)
@@ -297,8 +297,8 @@ def _forward(fold: Fold, task: Task, base: Additive, report: Progress) -> Forwar
     if cell_likelihood is None or len(fold.sample.labels) > MOST_ROWS:
         return None
     start = starting_score(base, base.score(fold.seen), False, task.bounds)
-    grown = seed(fold.sample.draws, FORWARD)
-    return fit_forward(fold.seen.once(TreeInput.of), cell_likelihood, start, task, report, grown)
+    tree_seed = seed(fold.sample.draws, FORWARD)
+    return fit_forward(fold.seen.once(TreeInput.of), cell_likelihood, start, task, report, tree_seed)
 
 
 def _booster(fold: Fold, task: Task, on_top: bool, rounds: int, boosting: Boosting, report: Progress) -> Trees:
@@ -320,22 +320,22 @@ def _refit(
             members.append(Member(name, chosen.get(name, (0.0, 0))[0], additive_fit.model))
     last = len(members) - 1
     # only members with a weight are kept, and the base of the trees on top
-    kept = [at for at, member in enumerate(members) if member.weight > 0.0 or (on_top and at == last)]
-    members = [members[at] for at in kept]
+    refitted = [at for at, member in enumerate(members) if member.weight > 0.0 or (on_top and at == last)]
+    members = [members[at] for at in refitted]
     if PROCESS in chosen:
         process = _process(fold, task, kernel, lambda done: report(PROCESS, 0.2 + 0.2 * done))
         if process is not None:
             members.append(Member(PROCESS, chosen[PROCESS][0], process))
     if FORWARD in chosen and last >= 0:
-        base = members[kept.index(last)].body
+        base = members[refitted.index(last)].body
         forward = _forward(fold, task, base, part(report, 0.35, 0.05)) if isinstance(base, Additive) else None
         if forward is not None:
-            members.append(Member(FORWARD, chosen[FORWARD][0], forward, kept.index(last)))
+            members.append(Member(FORWARD, chosen[FORWARD][0], forward, refitted.index(last)))
     for top in (False, True):
         if _TREES[top] not in chosen or (top and last < 0):
             continue
         weight, rounds = chosen[_TREES[top]]
-        at = kept.index(last) if top else None
+        at = refitted.index(last) if top else None
         body = None if at is None else members[at].body
         start = _start(body, fold, task) if isinstance(body, Additive) else None
         boosters = [

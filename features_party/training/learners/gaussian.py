@@ -141,8 +141,8 @@ def solve(sums: Sums, among: FloatArray, jitter: float = JITTER) -> Solution:
     rest = max(sums.square - sums.label * mean, 1e-300)
 
     def evidence(ridge: float) -> float:
-        left = max(rest - float(np.sum(along * along / (values + ridge))), 1e-12 * rest)
-        return -0.5 * sums.weight * math.log(left / rest) - 0.5 * float(np.sum(np.log1p(values / ridge)))
+        residual = max(rest - float(np.sum(along * along / (values + ridge))), 1e-12 * rest)
+        return -0.5 * sums.weight * math.log(residual / rest) - 0.5 * float(np.sum(np.log1p(values / ridge)))
 
     ridge = max((max(float(values.max()), 1e-12) * r for r in RIDGES), key=evidence)
     weights = np.linalg.solve(factor.T, vectors @ (along / (values + ridge)))
@@ -273,16 +273,16 @@ def choose_kernel(
     alone = [search.alone(at) for at in range(len(features))]
     order = sorted(range(len(features)), key=lambda at: -alone[at])[:SEARCH_FEATURES]
     steps = [(sweep, at) for sweep in range(SWEEPS) for at in order]
-    for done, (sweep, at) in enumerate(steps):
-        report(done / len(steps))
-        now = found = (search.kernel.strengths[at], search.kernel.lengths[at])
+    for finished, (sweep, at) in enumerate(steps):
+        report(finished / len(steps))
+        now = best_setting = (search.kernel.strengths[at], search.kernel.lengths[at])
         best = search.best
         for strength, length in _candidates(features[at].ordered, now, sweep, alone[at] > GAIN):
             evidence = search.tried(at, strength, length)
-            if evidence > best + (GAIN if found == now and now[0] == 0.0 else 0.0):
-                best, found = evidence, (strength, length)
-        if found != now:
-            search.take(at, *found, best)
+            if evidence > best + (GAIN if best_setting == now and now[0] == 0.0 else 0.0):
+                best, best_setting = evidence, (strength, length)
+        if best_setting != now:
+            search.take(at, *best_setting, best)
     return search.kernel.kept()
 
 
@@ -294,8 +294,8 @@ def _candidates(ordered: bool, now: tuple[float, float], sweep: int, alone: bool
         return [(s, v) for v in ((0.12, 0.5) if ordered else (length,)) for s in (0.1, 0.5, 2.0)]
     if strength == 0.0:
         return []
-    around = [(strength * 2.0, length), (strength / 2.0, length), (0.0, length)]
-    return around + ([(strength, length * 1.6), (strength, length / 1.6)] if ordered else [])
+    neighbours = [(strength * 2.0, length), (strength / 2.0, length), (0.0, length)]
+    return neighbours + ([(strength, length * 1.6), (strength, length / 1.6)] if ordered else [])
 
 
 def fit_gaussian(kernel: Kernel, cells: Cells, z: FloatArray, w: FloatArray, draws: Draws, report: Report) -> Gaussian:

@@ -50,20 +50,20 @@ class Ensemble(Learner):
 
     @classmethod
     def fit(cls, sample: Sample, task: Task, progress: Progress) -> Fit:
-        apart = sample.apart
-        if apart >= SMALLEST and isinstance(task.told, RowLikelihood):
+        examples = sample.apart
+        if examples >= SMALLEST and isinstance(task.told, RowLikelihood):
             return cls._averaged(sample, task, task.told, progress)
-        if not task.validate or apart < SMALLEST:
+        if not task.validate or examples < SMALLEST:
             return Trees.fit(sample, task, progress)
         members, effects, cross, notes = fit_validated(sample, task, progress)
         mean = float(np.clip(sample.mean, *task.bounds))
         if sample.cells is None:
             return Fit(cls(mean, task.bounds, tuple(members)), effects, cross, notes)
-        told = cross.rows
-        spread = Spread.around(cross.predictions[told], sample.cells.take(told))
+        rows = cross.rows
+        spread = Spread.around(cross.predictions[rows], sample.cells.take(rows))
         if not task.median:
             return Fit(cls(mean, task.bounds, tuple(members), spread), effects, cross, notes)
-        median = spread.medians(cross.predictions[told])
+        median = spread.medians(cross.predictions[rows])
         cross = replace(cross, predictions=median(cross.predictions))
         return Fit(cls(mean, task.bounds, tuple(members), median=median), effects, cross, (MEDIANS, *notes))
 
@@ -95,8 +95,8 @@ class Ensemble(Learner):
         return [{"name": m.name, "weight": m.weight, "trees": m.body.count} for m in self.parts]
 
     def predict(self, seen: ModelInput, threads: int = 1) -> FloatArray:
-        found = self.mean + moves(self.parts, self.mean, self.bounds, seen, threads)
-        return found if self.median is None else self.median(np.clip(found, *self.bounds))
+        predictions = self.mean + moves(self.parts, self.mean, self.bounds, seen, threads)
+        return predictions if self.median is None else self.median(np.clip(predictions, *self.bounds))
 
     def importance(self, schema: FeatureSchema) -> dict[str, float]:
         """Sum the members' importances by their weights; trees on top count half for their base."""
@@ -116,10 +116,10 @@ class Ensemble(Learner):
         score = graph.add("Expand", graph.constant([[self.mean]], np.float64), shape)
         scores: list[str] = []
         for member in self.parts:
-            found = self._member_nodes(member, graph, ports, matrix, scores)
-            scores.append(found)
+            output = self._member_nodes(member, graph, ports, matrix, scores)
+            scores.append(output)
             if member.weight > 0.0:
-                prediction = graph.clip(graph.linked(found, member.body.link), *self.bounds)
+                prediction = graph.clip(graph.linked(output, member.body.link), *self.bounds)
                 moved = graph.add("Sub", prediction, graph.constant(self.mean, np.float64))
                 score = graph.add("Add", score, graph.add("Mul", moved, graph.constant(member.weight, np.float64)))
         if self.median is None:
@@ -171,8 +171,8 @@ class Ensemble(Learner):
                 raise ValueError("a member has no base")
             members.append(Member(reading.text(one["name"]), reading.number(one["weight"], 0.0), body, base))
         low, high = reading.numbers(data["bounds"], 2).tolist()
-        told = data.get("spread")  # absent in models of earlier versions
-        spread = None if told is None else Spread.from_json(told)
+        saved_spread = data.get("spread")  # absent in models of earlier versions
+        spread = None if saved_spread is None else Spread.from_json(saved_spread)
         middle = data.get("median")  # absent there too
         median = None if middle is None else Median.from_json(middle)
         return cls(reading.number(data["mean"]), (low, reading.number(high, low)), tuple(members), spread, median)

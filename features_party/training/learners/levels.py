@@ -48,11 +48,11 @@ class Feature:
         if not self.ordered:
             return np.asarray(encoded.codes[:, self.at] + 1, dtype=np.uint8)
         column = (encoded.numbers if self.source == "number" else seen.effects)[:, self.at]
-        found = np.searchsorted(np.array(self.edges, dtype=np.float32), column, side="right").astype(
+        level = np.searchsorted(np.array(self.edges, dtype=np.float32), column, side="right").astype(
             np.uint8
         ) + np.uint8(1)
-        found[np.isnan(column)] = 0
-        return found
+        level[np.isnan(column)] = 0
+        return level
 
     def nodes(self, graph: Graph, ports: Ports) -> str:
         """Add the level of each row, int64 [n, 1], as nodes of an ONNX graph."""
@@ -93,11 +93,11 @@ class Feature:
 def learn_features(seen: ModelInput, numbers: int | None = None) -> list[Feature]:
     """Learn the inputs that vary among these rows; of the encoded numbers the first `numbers` (None: all)."""
     encoded, effects, sizes = seen.encoded, seen.effects, seen.sizes
-    found = [("number", at, encoded.numbers[:, at]) for at in range(encoded.numbers.shape[1])[:numbers]]
-    found += [("effect", at, effects[:, at]) for at, size in enumerate(sizes) if size > ONE_BY_ONE]
+    columns = [("number", at, encoded.numbers[:, at]) for at in range(encoded.numbers.shape[1])[:numbers]]
+    columns += [("effect", at, effects[:, at]) for at, size in enumerate(sizes) if size > ONE_BY_ONE]
     features = [
         Feature(source, at, edges)
-        for source, at, column in found
+        for source, at, column in columns
         if (edges := _edges(column)) or (np.isnan(column).any() and not np.isnan(column).all())
     ]
     features += [Feature("category", at, values=size - 1) for at, size in enumerate(sizes) if 1 < size <= ONE_BY_ONE]

@@ -192,14 +192,14 @@ def _compared(sample: Sample, task: Task, progress: Progress) -> Fit:
     model = _fitted(seen, sample, task, part(progress, 0.8, 0.2))
     slope, shift = fold.line(sample, objective)
     straight = fold.straightened(slope, shift, objective.constant)
-    stands = slope > 0.0 and straight.gain(sample, objective) > CHANCE
-    scores = fold.scores if stands else fold.constants
-    if not stands:
+    keep = slope > 0.0 and straight.gain(sample, objective) > CHANCE
+    scores = fold.scores if keep else fold.constants
+    if not keep:
         model = replace(model, intercept=objective.constant, coefficients=0.0 * model.coefficients)
     elif slope < 1.0:
         model = replace(model, intercept=slope * model.intercept + shift, coefficients=slope * model.coefficients)
         scores = straight.scores
-    notes = () if stands else (NOTHING,)
+    notes = () if keep else (NOTHING,)
     if not isinstance(task.told, RowLikelihood):
         return Fit(model, effects, None, notes)
     link = task.told.link
@@ -214,10 +214,10 @@ def _fitted(seen: ModelInput, sample: Sample, task: Task, progress: Progress) ->
     poisson = task.loss == "poisson"
     # solvers with a link pass over the columns many times
     passes = poisson or isinstance(task.told, RowLikelihood)
-    kept = list(design.chunks(seen)) if passes and len(labels) * design.width <= KEPT_CELLS else None
+    blocks = list(design.chunks(seen)) if passes and len(labels) * design.width <= KEPT_CELLS else None
 
     def chunks() -> Chunks:
-        return design.chunks(seen) if kept is None else iter(kept)
+        return design.chunks(seen) if blocks is None else iter(blocks)
 
     if isinstance(task.told, RowLikelihood):
         intercept, coefficients = scored(chunks, task.told, design.width, part(progress, 0.1, 0.9))
@@ -268,8 +268,8 @@ def _poisson(
     start[0] = link.base()
     # with few rows and negative labels the cost may have no minimum: the box keeps every score finite
     box = [(link.low, link.high)] + [(-10.0, 10.0)] * width
-    found = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=box, options={"maxiter": 200})
-    return float(found.x[0]), np.asarray(found.x[1:], dtype=np.float64)
+    optimum = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=box, options={"maxiter": 200})
+    return float(optimum.x[0]), np.asarray(optimum.x[1:], dtype=np.float64)
 
 
 LEARNER = Linear

@@ -43,7 +43,7 @@ def moves(
     members: Sequence[Member], mean: float, bounds: tuple[float, float], seen: ModelInput, threads: int = 1
 ) -> FloatArray:
     """Compute Σ weight·(prediction − mean), float64[n], each prediction clipped to `bounds` first."""
-    found = np.zeros(len(seen))
+    total = np.zeros(len(seen))
     scores = [m.body.score(seen) if isinstance(m.body, Additive) else None for m in members]
     for member, score in zip(members, scores, strict=True):
         if member.weight == 0.0:
@@ -59,5 +59,5 @@ def moves(
             predictions = member.body.outputs(seen.once(TreeInput.of), threads, start)
         else:
             predictions = member.body.predict(seen, threads)
-        found += member.weight * (np.clip(predictions, *bounds) - mean)
-    return found
+        total += member.weight * (np.clip(predictions, *bounds) - mean)
+    return total

@@ -73,17 +73,17 @@ class Network(Learner):
         return out
 
     def nodes(self, graph: Graph, ports: Ports) -> str:
-        own, seen = self.inputs, []
+        own, ports_used = self.inputs, []
         if ports.numbers:
             standard, missing = graph.standardised(ports.numbers, own.mean, own.scale, LARGEST_NUMBER)
-            seen.append(graph.single(standard))
+            ports_used.append(graph.single(standard))
             if own.gaps:
                 gaps = graph.constant(own.gaps, np.int64)
-                seen.append(graph.add("Gather", graph.single(missing), gaps, axis=1))
+                ports_used.append(graph.add("Gather", graph.single(missing), gaps, axis=1))
         for index, rows in zip(ports.index, own.rows, strict=True):
             vectors = graph.looked_up(index, self.embedding[rows], np.float32)
-            seen.append(graph.add("Reshape", vectors, graph.constant([-1, EMBEDDING], np.int64)))
-        values = graph.add("Concat", *seen, axis=1)
+            ports_used.append(graph.add("Reshape", vectors, graph.constant([-1, EMBEDDING], np.int64)))
+        values = graph.add("Concat", *ports_used, axis=1)
         for at, (weights, bias) in enumerate(self.layers):
             values = values if at == 0 else graph.add("Relu", values)
             product = graph.add("MatMul", values, graph.constant(weights, np.float32))

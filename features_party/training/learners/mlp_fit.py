@@ -117,8 +117,8 @@ def fit_network(sample: Sample, task: Task, progress: Progress) -> Fitted:
         training = _Training(torch, numbers, looked_up, target, inputs.width, embeddings, batch, own, task.watch)
         epochs, begun = longest, 0.0
         if (task.unbiased or isinstance(target, LikelihoodTarget)) and settings.epochs is None and longest > 0:
-            held, begun = dealt(sample.draws, HELD_OUT, "trial") == 0, 0.5
-            errors = training.trial(~held, held, longest, lambda what, share: progress(f"trial, {what}", 0.5 * share))
+            test, begun = dealt(sample.draws, HELD_OUT, "trial") == 0, 0.5
+            errors = training.trial(~test, test, longest, lambda what, share: progress(f"trial, {what}", 0.5 * share))
             epochs = int(np.argmin(errors))
         judge = training.judge_some(n)
         parameters = training.run(None, longest, epochs, part(progress, begun, 1.0 - begun), judge)
@@ -252,8 +252,8 @@ class _Training:
         # on the CPU for any device, so that its order is the same everywhere
         random = torch.Generator().manual_seed(settings.seed)
         parameters = self._initial(random)
-        chosen = torch.arange(len(self.numbers)) if rows is None else torch.from_numpy(np.flatnonzero(rows))
-        batches = max(1, math.ceil(len(chosen) / self.batch_size))
+        rows_used = torch.arange(len(self.numbers)) if rows is None else torch.from_numpy(np.flatnonzero(rows))
+        batches = max(1, math.ceil(len(rows_used) / self.batch_size))
         weights, biases = [p for p in parameters if p.ndim == 2], [p for p in parameters if p.ndim == 1]
         optimizer = torch.optim.RMSprop(
             # half the gradient of l2 * (sum of squares) is the optimizer's weight decay
@@ -263,7 +263,7 @@ class _Training:
         decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=max(1, schedule * batches))
         every = max(1, epochs * batches // REPORTS)
         for epoch in range(epochs):
-            order = chosen[torch.randperm(len(chosen), generator=random)].to(self.device)
+            order = rows_used[torch.randperm(len(rows_used), generator=random)].to(self.device)
             for at, batch in enumerate(order.tensor_split(batches)):
                 step = epoch * batches + at
                 if step % every == 0:

@@ -20,18 +20,18 @@ def tree_attributes(document: Any, classes: int = 1) -> dict[str, Any]:
     """
     data = document["learner"]
     base = json.loads(str(data["learner_model_param"]["base_score"]))
-    found: dict[str, list[Any]] = {name: [] for name in NODE} | {name: [] for name in TARGET}
+    attributes: dict[str, list[Any]] = {name: [] for name in NODE} | {name: [] for name in TARGET}
     every = data["gradient_booster"]["model"]["trees"]
     for number, tree in enumerate(every):
-        _add(found, number, tree, number % classes)
+        _add(attributes, number, tree, number % classes)
     if not every:
-        _leaf(found, 0, 0, 0.0)
+        _leaf(attributes, 0, 0, 0.0)
     return {
         "n_targets": classes,
         "aggregate_function": "SUM",
         "post_transform": "NONE",
         "base_values": [float(base[0] if isinstance(base, list) else base)] * classes,
-        **found,
+        **attributes,
     }
 
 
@@ -83,8 +83,8 @@ def _add(found: dict[str, list[Any]], number: int, tree: dict[str, Any], target:
         if node in category:
             if len(category[node]) != 1:
                 raise InvalidFile("The model splits on sets of categories, which the ONNX export does not know.")
-            wanted = float(category[node][0])
-            _node(found, number, index, feature, "BRANCH_EQ", wanted, down[1], down[0], 1 - goes_left)
+            value = float(category[node][0])
+            _node(found, number, index, feature, "BRANCH_EQ", value, down[1], down[0], 1 - goes_left)
         else:
             threshold = float(np.float32(values[node]))
             _node(found, number, index, feature, "BRANCH_LT", threshold, *down, goes_left)

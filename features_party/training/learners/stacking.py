@@ -31,7 +31,7 @@ def stacked(predictions: FloatArray, constants: FloatArray, labels: FloatArray, 
     scale = np.sqrt(np.diag(gram))
     # a member that hardly moves would get a huge weight
     alive = np.flatnonzero(scale > FAINT * np.sqrt(weights @ (labels - constants) ** 2))
-    found = np.zeros(len(scale))
+    solution = np.zeros(len(scale))
     if alive.size:
         unit = scale[alive]
         values, vectors = np.linalg.eigh(gram[np.ix_(alive, alive)] / np.outer(unit, unit))
@@ -39,18 +39,18 @@ def stacked(predictions: FloatArray, constants: FloatArray, labels: FloatArray, 
         root = (vectors * np.sqrt(values)).T
         target = (vectors / np.sqrt(values)).T @ (along[alive] / unit)
         solved, _ = nnls(root, target)
-        found[alive] = solved / unit
+        solution[alive] = solved / unit
         square = float(weights @ (labels - constants) ** 2)
-        gain = float(2.0 * found @ along - found @ gram @ found)
-        chance = (int(np.count_nonzero(found)) + 1) * (square - gain) / len(labels)
+        gain = float(2.0 * solution @ along - solution @ gram @ solution)
+        chance = (int(np.count_nonzero(solution)) + 1) * (square - gain) / len(labels)
         shrunk = max(0.0, 1.0 - chance / gain) if gain > 0.0 else 0.0
-        if shrunk * float(found.sum()) > 1.0:
+        if shrunk * float(solution.sum()) > 1.0:
             smallest = float(unit.min())
             sums = np.append(root, [FIRM * smallest / unit], axis=0)
             solved, _ = nnls(sums, np.append(target, FIRM * smallest))
-            found[alive], shrunk = solved / unit, 1.0
-        found *= shrunk / max(1.0, shrunk * float(found.sum()))
-    return found
+            solution[alive], shrunk = solved / unit, 1.0
+        solution *= shrunk / max(1.0, shrunk * float(solution.sum()))
+    return solution
 
 
 def worthwhile(
@@ -73,24 +73,24 @@ def worthwhile(
 
     def errors(groups: set[str]) -> FloatArray:
         table = np.stack([one for group in sorted(groups) for one in parts[group]], axis=1)
-        found = constants + (table - constants[:, None]) @ stacked(table, constants, labels, weights)
-        return np.asarray(weights * (labels - found) ** 2, np.float64)
+        prediction = constants + (table - constants[:, None]) @ stacked(table, constants, labels, weights)
+        return np.asarray(weights * (labels - prediction) ** 2, np.float64)
 
-    kept = {group for group, members in parts.items() if members}
-    if not kept:
-        return kept, False
-    all_of_them = errors(kept)
+    remaining = {group for group, members in parts.items() if members}
+    if not remaining:
+        return remaining, False
+    all_of_them = errors(remaining)
     slight = SLIGHT * max(float(all_of_them.mean()) - noise, 0.0)
     if TOLD**2 * float(all_of_them.mean()) / len(labels) > slight:
-        return kept, False
-    while len(kept) > 1:
-        held = {needs[group] for group in kept if group in needs}
-        more = {group: errors(kept - {group}) - all_of_them for group in sorted(kept - held)}
+        return remaining, False
+    while len(remaining) > 1:
+        bases = {needs[group] for group in remaining if group in needs}
+        more = {group: errors(remaining - {group}) - all_of_them for group in sorted(remaining - bases)}
         slightest = min(more, key=lambda group: float(more[group].mean()))
         if more[slightest].mean() + more[slightest].std() / np.sqrt(len(labels)) > slight:
             break
-        kept.remove(slightest)
-    return kept, True
+        remaining.remove(slightest)
+    return remaining, True
 
 
 def best_rounds(
@@ -105,10 +105,10 @@ def best_rounds(
     for (name, rounds), predictions in out.items():
         filled = np.where(np.isfinite(predictions), predictions, constants)
         errors.setdefault(name, {})[rounds] = w * (labels - filled) ** 2
-    found = {}
+    best = {}
     for name, by in errors.items():
         usual = max(ruled, 1) if max(ruled, 1) in by else 0
         gains = {rounds: by[usual] - one for rounds, one in by.items()}
         clear = {r: g.mean() for r, g in gains.items() if g.mean() > g.std() / np.sqrt(len(labels))}
-        found[name] = max(clear, key=lambda r: (clear[r], -r)) if clear else usual
-    return found
+        best[name] = max(clear, key=lambda r: (clear[r], -r)) if clear else usual
+    return best

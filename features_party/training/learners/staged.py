@@ -65,8 +65,8 @@ class Growth:
         """Check whether `count` trees are enough."""
         if count not in self.stages:
             return False
-        found = self.predictions[count] = self.course.after(trees, count)
-        errors = self.held.row_weights * (self.held.labels - found) ** 2
+        prediction = self.predictions[count] = self.course.after(trees, count)
+        errors = self.held.row_weights * (self.held.labels - prediction) ** 2
         if self._best is None:
             self._best = errors
             return False

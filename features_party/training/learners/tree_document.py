@@ -62,12 +62,12 @@ def checked_document(document: Any, kinds: Sequence[str], sizes: Sequence[int], 
     }
     if told != wanted or n % a_round:
         raise ValueError("the booster is of another kind than those that are trained here")
-    made = _empty(kinds, 0.0 if classes else _base(parameters["base_score"]), classes)
-    into = made["learner"]["gradient_booster"]["model"]
+    written_document = _empty(kinds, 0.0 if classes else _base(parameters["base_score"]), classes)
+    into = written_document["learner"]["gradient_booster"]["model"]
     into["trees"] = [_tree(tree, at, kinds, sizes) for at, tree in enumerate(trees)]
     into["gbtree_model_param"]["num_trees"] = str(n)
     into["tree_info"], into["iteration_indptr"] = groups, rounds
-    return json.dumps(made, allow_nan=False).encode()
+    return json.dumps(written_document, allow_nan=False).encode()
 
 
 def _objective(classes: int) -> str:
@@ -111,9 +111,11 @@ def _tree(tree: Any, at: int, kinds: Sequence[str], sizes: Sequence[int]) -> dic
     split, code = _categories(tree, place)
     by_category = np.zeros(len(order), bool)
     by_category[split] = True
-    meant = np.zeros(len(order), bool)
-    meant[inner] = np.array([kind == "c" for kind in kinds])[columns[inner]]
-    if not np.array_equal(by_category, meant) or not np.array_equal(categorical[inner] == 1, meant[inner]):
+    asks_category = np.zeros(len(order), bool)
+    asks_category[inner] = np.array([kind == "c" for kind in kinds])[columns[inner]]
+    if not np.array_equal(by_category, asks_category) or not np.array_equal(
+        categorical[inner] == 1, asks_category[inner]
+    ):
         raise ValueError("a split treats a number as a category, or the other way round")
     if split.size and np.any(code >= np.array(sizes)[columns[split]]):
         raise ValueError("a split asks for a category that is not there")
@@ -129,7 +131,7 @@ def _tree(tree: Any, at: int, kinds: Sequence[str], sizes: Sequence[int]) -> dic
         "parents": parents,
         "default_left": wholes(tree["default_left"], 0, 1, n)[order],
         "split_indices": columns,
-        "split_type": meant.astype(np.int64),
+        "split_type": asks_category.astype(np.int64),
         "categories": code,
         "categories_nodes": split,
         "categories_segments": np.arange(len(split)),
@@ -151,14 +153,14 @@ def _reached(left: IntArray, right: IntArray) -> IntArray:
     """List the nodes reachable from the root, level by level. Raises ValueError for anything but a tree."""
     if not left.size or np.any((left == LEAF) != (right == LEAF)):
         raise ValueError("a node of a tree has one child, or there is none")
-    seen = np.zeros(len(left), bool)
-    seen[0] = True
+    visited = np.zeros(len(left), bool)
+    visited[0] = True
     levels = [np.zeros(1, np.int64)]
     while (inner := levels[-1][left[levels[-1]] != LEAF]).size:
         below = np.stack([left[inner], right[inner]], axis=1).ravel()
-        if seen[below].any() or np.unique(below).size < below.size or len(levels) > MAX_DEPTH:
+        if visited[below].any() or np.unique(below).size < below.size or len(levels) > MAX_DEPTH:
             raise ValueError("a node of a tree has two parents, or the tree is too deep")
-        seen[below] = True
+        visited[below] = True
         levels.append(below)
     return np.concatenate(levels)
 

@@ -91,13 +91,13 @@ class TreeInput:
 
         `base` float64[n] are scores that the trees add to, instead of their own constant.
         """
-        found = []
+        blocks = []
         for start in range(0, len(self), AT_ONCE):
             rows = slice(start, start + AT_ONCE)
             margin = None if base is None else base[rows].astype(np.float32)
             data = _xgboost().DMatrix(self.matrix(rows), base_margin=margin, **self._described(threads))
-            found.append(booster.predict(data, output_margin=True, iteration_range=trees))
-        return np.concatenate(found).astype(np.float64)
+            blocks.append(booster.predict(data, output_margin=True, iteration_range=trees))
+        return np.concatenate(blocks).astype(np.float64)
 
     def to_train(self, threads: int, bins: int, labels: FloatArray, weights: FloatArray | None = None) -> Any:
         """Bin the input, with `bins` bins a number, once for all boosters that learn from these rows."""
@@ -232,11 +232,11 @@ def tree_gain(boosters: Sequence[Any], schema: FeatureSchema) -> dict[str, float
 
 def tree_ports(graph: Graph, ports: Ports) -> str:
     """Return the trees' input as one value of an ONNX graph."""
-    seen = list(ports.numbers)
+    inputs = list(ports.numbers)
     for index, effects in zip(ports.index, ports.effects, strict=True):
         table = np.array([np.nan, *range(len(effects) - 1)]) if len(effects) <= ONE_HOT else effects
-        seen.append(graph.looked_up(index, table, np.float32))
-    return graph.add("Concat", *seen, axis=1)
+        inputs.append(graph.looked_up(index, table, np.float32))
+    return graph.add("Concat", *inputs, axis=1)
 
 
 @dataclass(frozen=True)
@@ -301,14 +301,14 @@ def left_by_trees(sample: Sample, task: Task) -> FloatArray:
     steps, rounds = task.capacity.learning_rate * QUICKER, round(task.capacity.rounds / QUICKER)
     quick = {"learning_rate": min(steps, LONGEST), "rounds": max(rounds, 1)}
     capacity = task.capacity.model_copy(update=quick)
-    found = sample.labels.copy()
+    residuals = sample.labels.copy()
     for at in range(QUICK_FOLDS):
-        train, held = np.flatnonzero(fold != at), np.flatnonzero(fold == at)
-        rest, later = sample.take(train), sample.encoded.take(held)
+        train, test = np.flatnonzero(fold != at), np.flatnonzero(fold == at)
+        rest, later = sample.take(train), sample.encoded.take(test)
         model_input, effects = rest.seen(task)
         body = fit_trees(TreeInput.of(model_input), rest, task, Boosting(capacity=capacity), lambda _what, _share: None)
-        found[held] -= body.predict(ModelInput(later, effects.apply(later.codes), task.sizes), task.threads)
-    return found
+        residuals[test] -= body.predict(ModelInput(later, effects.apply(later.codes), task.sizes), task.threads)
+    return residuals
 
 
 def parameters_of(capacity: Capacity) -> dict[str, Any]:

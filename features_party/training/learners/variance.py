@@ -117,16 +117,16 @@ def empirical_bayes(
         system = root[:, None] * gram * (root / sigma2)
         system[np.diag_indices_from(system)] += 1.0
         factor = cho_factor(system, lower=True, overwrite_a=True, check_finite=False)
-        found = root * cho_solve(factor, root * data.along[alive] / sigma2, check_finite=False)
-        coefficients[alive] = found
+        means = root * cho_solve(factor, root * data.along[alive] / sigma2, check_finite=False)
+        coefficients[alive] = means
         inverse, _ = lapack.dpotri(factor[0], lower=1)
-        told = np.zeros(len(data.along))  # 1 if the labels decide a coefficient, 0 if its prior does
-        told[alive] = 1.0 - np.diag(inverse)
-        per_block = np.add.reduceat(np.append(told, 0.0), data.starts[:-1]) * (sizes > 0)
+        effective = np.zeros(len(data.along))  # 1 if the labels decide a coefficient, 0 if its prior does
+        effective[alive] = 1.0 - np.diag(inverse)
+        per_block = np.add.reduceat(np.append(effective, 0.0), data.starts[:-1]) * (sizes > 0)
         squares = np.add.reduceat(np.append(coefficients**2, 0.0), data.starts[:-1]) * (sizes > 0)
         updated = np.minimum(squares / np.maximum(per_block, 1e-9), 4.0 * signal)
         variances = np.where(variances > floor, updated, 0.0)
-        left = data.square - 2.0 * float(data.along[alive] @ found) + float(found @ gram @ found)
-        sigma2 = max(left / max(data.rows - float(told.sum()), 1.0), 1e-9 * residual)
+        residual_square = data.square - 2.0 * float(data.along[alive] @ means) + float(means @ gram @ means)
+        sigma2 = max(residual_square / max(data.rows - float(effective.sum()), 1.0), 1e-9 * residual)
         report((step + 1) / iterations)
     return Posterior(coefficients, variances, sigma2)

@@ -68,10 +68,10 @@ def get_allowance(batch: str, ctx: Ctx, caller: Viewer) -> AllowanceOut:
     def look(connection: Connection) -> AllowanceOut:
         try:
             _, population = ctx.batches.get(connection, batch)
-            known = ctx.allowances.of(connection, batch, CALIBRATION) is not None
+            allowed = ctx.allowances.of(connection, batch, CALIBRATION) is not None
         except NotFound:
             raise NotFound(f"There is no batch '{batch}'.") from None
-        if caller.role == "features" and not (known and caller.audience in population.audiences):
+        if caller.role == "features" and not (allowed and caller.audience in population.audiences):
             raise NotFound(f"There is no batch '{batch}'.")
         return AllowanceOut(**ctx.allowances.describe(connection, batch, CALIBRATION))
 

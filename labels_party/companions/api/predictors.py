@@ -118,8 +118,8 @@ def list_predictors(
     if caller.role == "features" and caller.audience is None:
         return []
     predictors, audience = companions_of(ctx).predictors, _audience(caller)
-    found = ctx.database.read("predictor.list", lambda c: predictors.list(c, audience, batch))
-    return [PredictorOut(**to_the_day(predictor, caller)) for predictor in found]
+    rows = ctx.database.read("predictor.list", lambda c: predictors.list(c, audience, batch))
+    return [PredictorOut(**to_the_day(predictor, caller)) for predictor in rows]
 
 
 @router.get("/predictors/{predictor}")
@@ -128,8 +128,8 @@ def get_predictor(predictor: str, ctx: Ctx, caller: Viewer) -> PredictorOut:
     audience = _audience(caller, predictor)
 
     def look(connection: Any) -> dict[str, Any]:
-        found, population = companions_of(ctx).predictors.for_audience(connection, predictor, audience)
-        return companions_of(ctx).predictors.describe(connection, found, population, owner=audience is None)
+        row, population = companions_of(ctx).predictors.for_audience(connection, predictor, audience)
+        return companions_of(ctx).predictors.describe(connection, row, population, owner=audience is None)
 
     return PredictorOut(**to_the_day(ctx.database.read("predictor.get", look), caller))
 

@@ -34,17 +34,17 @@ def answers(
     """Every answer that was charged, oldest first: what it is, of which batch, for whom, at which ε, who asked."""
     from labels_party.work.kind import ANSWERS
 
-    found = everything_given(ANSWERS, limit, asked)
+    page = everything_given(ANSWERS, limit, asked)
 
     def human() -> None:
-        if not found:
+        if not page:
             say("No answer fits: calibrate, median, rectangle, linear-model and predict give some.")
             return
-        rows = [[a["id"], a["kind"], *given_row(a), a["delta"], fetched(a), acknowledged(a)] for a in found]
+        rows = [[a["id"], a["kind"], *given_row(a), a["delta"], fetched(a), acknowledged(a)] for a in page]
         heads = ["answer", "kind", *GIVEN, "δ", "last fetched", "acknowledged"]
         table("Answers; `labels-party answer ANSWER --out FILE.json` writes one", heads, rows)
 
-    emit(found, as_json, human)
+    emit(page, as_json, human)
 
 
 @app.command(rich_help_panel=AROUND)

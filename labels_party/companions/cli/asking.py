@@ -107,8 +107,8 @@ def of_features(
         if not isinstance(of, str) or features is not None or out is not None:
             raise InvalidInput("--plan looks at a sealed batch and the features stored with it: name it with --batch.")
         party = services(existing=True)
-        told = planned(party, of, party.work.asked_by(type(asked)), asked)
-        emit(told, as_json, lambda: _show_plan(told))
+        preview = planned(party, of, party.work.asked_by(type(asked)), asked)
+        emit(preview, as_json, lambda: _show_plan(preview))
         return
     if out is None:
         raise InvalidInput("Say where the signed answer goes with --out, or look first with --plan.")
@@ -149,8 +149,8 @@ def allow_calibrations(
 
     allowed = Epsilon.parse(asked.epsilon, name="the allowance")
     _, result = services(existing=True).allowances.set(batch, CALIBRATION, allowed, "command line")
-    said = f"{batch}: audiences may charge ε {result['epsilon']} by calibrations, {result['epsilon_left']} is left"
-    emit(result, as_json, lambda: echo(said))
+    text = f"{batch}: audiences may charge ε {result['epsilon']} by calibrations, {result['epsilon_left']} is left"
+    emit(result, as_json, lambda: echo(text))
 
 
 def _batch_or_labels(
@@ -192,16 +192,16 @@ def _answer(
     actor = _actor(name)
     with progress("answer", as_json) as report:
         party = services(existing=isinstance(of, str))
-        made = CalibrationErrand if "scores" in beside else AnswerErrand
-        errand = made(out, force, actor, party.work.asked_by(type(asked)), asked, **beside)
+        errand_type = CalibrationErrand if "scores" in beside else AnswerErrand
+        errand = errand_type(out, force, actor, party.work.asked_by(type(asked)), asked, **beside)
         result = run(party, of, errand, report)
     emit(result, as_json, lambda: show_answer(result))
 
 
 def _show_plan(told: dict[str, Any]) -> None:
     cost = told["epsilon"]
-    said = told["parameters"] | told["facts"]
-    rows = [[name, str(value)] for name, value in said.items() if name != "features"]
+    members = told["parameters"] | told["facts"]
+    rows = [[name, str(value)] for name, value in members.items() if name != "features"]
     table(
         f"A {told['kind']} of batch {told['batch']}", ["", ""], [["ε", f"{cost['total']}; δ = {cost['delta']}"], *rows]
     )

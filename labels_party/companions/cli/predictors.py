@@ -44,43 +44,43 @@ def create(
     if features is not None:
         store = companions_of(party).features
         store.put(asked.batch, store.read_file(features, id_column), id_column)
-    _, made = companions_of(party).predictors.create(asked.batch, asked, COMMAND_LINE)
-    companions_of(party).predictors.train(made["id"])
-    told = _told(party, made["id"])
-    if told["state"] == "failed":
-        raise Conflict(f"Predictor '{made['id']}' failed. {told['problem'].get('detail', '')}".strip())
-    emit(told, as_json, lambda: _show(told))
+    _, described = companions_of(party).predictors.create(asked.batch, asked, COMMAND_LINE)
+    companions_of(party).predictors.train(described["id"])
+    description = _told(party, described["id"])
+    if description["state"] == "failed":
+        raise Conflict(f"Predictor '{described['id']}' failed. {description['problem'].get('detail', '')}".strip())
+    emit(description, as_json, lambda: _show(description))
 
 
 @predictor.command(name="list")
 def list_(as_json: Json = False) -> None:
     """Every predictor, what a query costs and how many new ones are left."""
     party = services(existing=True)
-    found = party.database.read("predictor.list", lambda c: companions_of(party).predictors.list(c, None))
+    listing = party.database.read("predictor.list", lambda c: companions_of(party).predictors.list(c, None))
 
     def human() -> None:
         rows = [
             [str(p[name]) for name in ("id", "batch", "state", "method", "epsilon_per_query", "epsilon_cap")]
             + [str(p[f"queries_{what}"]) for what in ("answered", "left")]
-            for p in found
+            for p in listing
         ]
         table("Predictors", ["id", "batch", "state", "method", "ε a query", "ε cap", "answered", "left"], rows)
 
-    emit(found, as_json, human)
+    emit(listing, as_json, human)
 
 
 @predictor.command()
 def show(name: PredictorId, as_json: Json = False) -> None:
     """How a predictor answers, and what is left of its cap."""
-    told = _told(services(existing=True), name)
-    emit(told, as_json, lambda: _show(told))
+    description = _told(services(existing=True), name)
+    emit(description, as_json, lambda: _show(description))
 
 
 @predictor.command()
 def retire(name: PredictorId, as_json: Json = False) -> None:
     """Delete what a predictor learned; the answers that it gave stay."""
-    told = companions_of(services(existing=True)).predictors.retire(name, COMMAND_LINE)
-    emit(told, as_json, lambda: say(f"Predictor {name} is retired; what it learned is deleted."))
+    description = companions_of(services(existing=True)).predictors.retire(name, COMMAND_LINE)
+    emit(description, as_json, lambda: say(f"Predictor {name} is retired; what it learned is deleted."))
 
 
 @app.command(rich_help_panel=AROUND)
@@ -116,9 +116,9 @@ def predict(
     _refuse_too_many(party, name, plan, wanted)  # refuses an invalid row, too, before the first one is charged
     answered: list[Answered] = []
     refused: LabelDPError | None = None
-    for given in wanted:
+    for query_members in wanted:
         try:
-            answered.append(companions_of(party).queries.predict(name, given, COMMAND_LINE))
+            answered.append(companions_of(party).queries.predict(name, query_members, COMMAND_LINE))
         except LabelDPError as error:
             refused = error
             break
@@ -141,13 +141,13 @@ def _refuse_too_many(party: Any, name: str, plan: Any, wanted: list[dict[str, An
     from label_dp.errors import BudgetExceeded
     from label_dp.privacy import Epsilon
 
-    found = companions_of(party).queries.outlook(name, wanted)
-    if found.new > found.left:
+    outlook = companions_of(party).queries.outlook(name, wanted)
+    if outlook.new > outlook.left:
         raise BudgetExceeded(
-            f"There are {found.new:,} new queries in the table, and predictor '{name}' has {found.left:,} left at ε = "
-            f"{plan.epsilon} each. Nothing was charged. --limit {found.first} answers the first "
-            f"{counted(found.first, 'row')}; a row that was answered before, or comes again, is free.",
-            asked=str(Epsilon(found.new * plan.epsilon.nano)),
+            f"There are {outlook.new:,} new queries in the table, and predictor '{name}' has {outlook.left:,} left at "
+            f"ε = {plan.epsilon} each. Nothing was charged. --limit {outlook.first} answers the first "
+            f"{counted(outlook.first, 'row')}; a row that was answered before, or comes again, is free.",
+            asked=str(Epsilon(outlook.new * plan.epsilon.nano)),
             spent=str(Epsilon(_told(party, name)["queries_answered"] * plan.epsilon.nano)),
             lifetime=str(plan.cap),
         )
@@ -163,12 +163,12 @@ def _value(answered: Answered) -> str:
 
 def _told(party: Any, name: str) -> dict[str, Any]:
     def look(connection: Any) -> dict[str, Any]:
-        found, population = companions_of(party).predictors.for_audience(connection, name, None)
-        told: dict[str, Any] = companions_of(party).predictors.describe(connection, found, population)
-        return told
+        predictor, population = companions_of(party).predictors.for_audience(connection, name, None)
+        description: dict[str, Any] = companions_of(party).predictors.describe(connection, predictor, population)
+        return description
 
-    found: dict[str, Any] = party.database.read("predictor.get", look)
-    return found
+    predictor: dict[str, Any] = party.database.read("predictor.get", look)
+    return predictor
 
 
 def _show(told: dict[str, Any]) -> None:
@@ -176,8 +176,8 @@ def _show(told: dict[str, Any]) -> None:
     say(f"Predictor {told['id']} ({trained_on}) is {told['state']}.")
     if told["problem"]:
         say(str(told["problem"].get("detail", "")))
-    left = told["queries_left"]
-    new = f"{left:,} new {'query is' if left == 1 else 'queries are'}"
+    remaining = told["queries_left"]
+    new = f"{remaining:,} new {'query is' if remaining == 1 else 'queries are'}"
     say(f"A query costs ε {told['epsilon_per_query']}; {new} left of ε {told['epsilon_cap']}.")
     say(f"Protected: {told['adjacency']}.")
     settings = ("threshold", "learner", "parts", "regularisation", "centre", "bound")

@@ -89,11 +89,11 @@ class Schema:
 
         Raises InvalidInput.
         """
-        found = tuple(_feature(item) for item in data)
-        names = [feature.name for feature in found]
+        features = tuple(_feature(item) for item in data)
+        names = [feature.name for feature in features]
         if len(set(names)) != len(names):
             raise InvalidInput("Every feature has a name of its own.")
-        schema = cls(found, levels)
+        schema = cls(features, levels)
         if schema.width > MOST_COLUMNS:
             raise InvalidInput(
                 f"Numbers count once and categories once per value: together at most {MOST_COLUMNS - 1}."
@@ -140,8 +140,8 @@ class Schema:
         """Encode one query: a member that is absent, null or NaN is missing. Raises InvalidInput."""
         unknown = [name for name in given if name not in self.names]
         if unknown:
-            known = ", ".join(f"'{name}'" for name in self.names[:20])
-            raise InvalidInput(f"The predictor has no feature '{_shown(unknown[0])}'; it has {known}.")
+            names = ", ".join(f"'{name}'" for name in self.names[:20])
+            raise InvalidInput(f"The predictor has no feature '{_shown(unknown[0])}'; it has {names}.")
         return tuple(self._code(feature, given.get(feature.name)) for feature in self.features)
 
     def _code(self, feature: Feature, value: Any) -> int:
@@ -156,20 +156,20 @@ class Schema:
 
     def shown(self, codes: Sequence[int]) -> dict[str, str | None]:
         """Format a canonical query for people and for the signed answer: places as decimals, categories as texts."""
-        told: dict[str, str | None] = {}
+        members: dict[str, str | None] = {}
         for feature, code in zip(self.features, codes, strict=True):
             if code == MISSING:
-                told[feature.name] = None
+                members[feature.name] = None
             elif isinstance(feature, Category):
-                told[feature.name] = feature.values[code]
+                members[feature.name] = feature.values[code]
             else:
-                told[feature.name] = place_text(code, feature.low, feature.high, self.levels)
-        return told
+                members[feature.name] = place_text(code, feature.low, feature.high, self.levels)
+        return members
 
     def table_codes(self, table: pa.Table) -> IntArray:
         """Encode a table with a column for each feature, int64[n, p]. Raises InvalidTable, InvalidRows."""
-        found = [self._column(feature, table[feature.name]) for feature in self.features]
-        return np.stack(found, axis=1) if found else np.zeros((table.num_rows, 0), np.int64)
+        columns = [self._column(feature, table[feature.name]) for feature in self.features]
+        return np.stack(columns, axis=1) if columns else np.zeros((table.num_rows, 0), np.int64)
 
     def check(self, table: pa.Table) -> None:
         """Check a table. Raises as `table_codes`, and InvalidTable if values are listed for what must have been meant
@@ -266,9 +266,9 @@ def _numbers(column: Any, name: str) -> npt.NDArray[np.float64]:
         values = np.asarray(pc.fill_null(pc.cast(column, pa.float64(), safe=False), float("nan")), np.float64)
         bad = np.zeros(len(values), bool)
     elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        found = [_number(None if text is None or not text.strip() else text) for text in column.to_pylist()]
-        bad = np.array([number is None for number in found], bool)
-        values = np.array([math.nan if number is None else number for number in found], np.float64)
+        numbers = [_number(None if text is None or not text.strip() else text) for text in column.to_pylist()]
+        bad = np.array([number is None for number in numbers], bool)
+        values = np.array([math.nan if number is None else number for number in numbers], np.float64)
     elif pa.types.is_null(kind):
         return np.full(len(column), np.nan)
     else:

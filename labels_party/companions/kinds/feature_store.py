@@ -163,13 +163,13 @@ class FeatureStore:
 
         table = self.load(key, schema.names)
         schema.check(table)
-        known, found = table[ID].combine_chunks(), 0
+        ids, matched = table[ID].combine_chunks(), 0
         try:
             for rows in itertools.chain.from_iterable(map(self.vault.scan, sealed)):
-                found += int(pc.sum(pc.is_in(rows.column(0).cast(pa.large_string()), value_set=known)).as_py() or 0)
+                matched += int(pc.sum(pc.is_in(rows.column(0).cast(pa.large_string()), value_set=ids)).as_py() or 0)
         except OSError:
             raise Unavailable("The batch was written again meanwhile; try again.") from None
-        return found
+        return matched
 
     def met(self, labels: SealedLabels, key: str, schema: Schema) -> Iterator[tuple[pa.Array, IntArray, IntArray]]:
         """Yield (ids, codes int64[m, p], label positions int64[m]) of the examples with features, in the order of ids.
@@ -180,10 +180,10 @@ class FeatureStore:
         import pyarrow.compute as pc
 
         table = self.load(key, schema.names)
-        codes, known = schema.table_codes(table), table[ID].combine_chunks()
+        codes, known_ids = schema.table_codes(table), table[ID].combine_chunks()
         try:
             for ids, positions in labels.chunks():
-                at = pc.index_in(ids.cast(pa.large_string()), value_set=known)
+                at = pc.index_in(ids.cast(pa.large_string()), value_set=known_ids)
                 there = at.is_valid()
                 rows = at.filter(there).to_numpy(zero_copy_only=False).astype(np.int64)
                 yield ids.filter(there), codes[rows], positions[there.to_numpy(zero_copy_only=False)]

@@ -121,28 +121,30 @@ class LinearModelKind(FeatureKind[LinearModel]):
 
     def compute(self, job: Job) -> Computed:
         """Train. Raises Unavailable, RandomnessUnavailable."""
-        given, domain = job.work.plan, job.population.domain
-        schema = Schema.from_json(given["features"], given["levels"])
+        parameters, domain = job.work.plan, job.population.domain
+        schema = Schema.from_json(parameters["features"], parameters["levels"])
         plan = TrainingPlan(
-            given["examples"],
+            parameters["examples"],
             schema.width,
-            given["steps"],
-            given["minibatch"],
-            Epsilon.parse(given["epsilon_per_step"]).fraction,
-            *noise_of(given),
-            given["rule"],
-            given["clip"],
-            given["huber"],
-            Fraction(given["rate"]),
+            parameters["steps"],
+            parameters["minibatch"],
+            Epsilon.parse(parameters["epsilon_per_step"]).fraction,
+            *noise_of(parameters),
+            parameters["rule"],
+            parameters["clip"],
+            parameters["huber"],
+            Fraction(parameters["rate"]),
         )
-        check_paid(linear_model_cost(given), job)
+        check_paid(linear_model_cost(parameters), job)
         codes, positions = examples(self.features, job, schema)
         middle, half = label_scale(domain)
         weights = train(schema.coordinates(codes) / UNIT, (domain.values[positions] - middle) / half, plan)
         *each, constant = (number_text(weight) for weight in weights)
-        told = [member | {"weight": weight} for member, weight in zip(members(given["features"]), each, strict=True)]
-        name = f"linear model by {given['rule']} order"
-        return Computed({"constant": constant, "weights": told}, name, SOURCE, _facts(plan), self.adjacency)
+        entries = [
+            member | {"weight": weight} for member, weight in zip(members(parameters["features"]), each, strict=True)
+        ]
+        name = f"linear model by {parameters['rule']} order"
+        return Computed({"constant": constant, "weights": entries}, name, SOURCE, _facts(plan), self.adjacency)
 
 
 KIND = LinearModelKind

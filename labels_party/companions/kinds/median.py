@@ -95,8 +95,8 @@ class MedianKind(AnswerKind[MedianWish], SchemaKind[Median, MedianWish]):
     def compute(self, job: Job) -> Computed:
         """Draw the median. Raises RandomnessUnavailable, EpsilonNotProved."""
         method, domain, epsilon = job.work.plan["method"], job.population.domain, job.work.split.randomize
-        found, facts = METHOD[method](job, domain.k, epsilon)
-        median = None if found is None else format(domain.value(found), "f")
+        value, facts = METHOD[method](job, domain.k, epsilon)
+        median = None if value is None else format(domain.value(value), "f")
         result = {"found": median is not None, "median": median}
         return Computed(result, f"median by {method}", SOURCES[method], facts, self.adjacency)
 

@@ -105,9 +105,9 @@ class FeatureKind(AnswerKind[Wish[S]], PreviewedKind[S, Wish[S]]):
     @classmethod
     def wish(cls, _population: Population, body: S) -> Wish[S]:
         """Parse a request. Raises InvalidEpsilon, InvalidInput."""
-        given: Any = body
-        total = parse_total(given.epsilon, given.delta, cls.name.replace("-", " "))
-        features = [feature.model_dump() for feature in given.features]
+        fields: Any = body
+        total = parse_total(fields.epsilon, fields.delta, cls.name.replace("-", " "))
+        features = [feature.model_dump() for feature in fields.features]
         return Wish(body, *total, Schema.from_json(features, cls.levels(body)))
 
     def plan(self, batch: Batch, population: Population, wish: Wish[S]) -> PlannedWork:
@@ -144,12 +144,12 @@ class FeatureKind(AnswerKind[Wish[S]], PreviewedKind[S, Wish[S]]):
 
 def parse_total(epsilon: str | int | float, delta: str | int | float, what: str) -> tuple[Epsilon, int]:
     """Parse (ε, atto-δ) of a whole answer. Raises InvalidEpsilon."""
-    asked, atto = Epsilon.parse(epsilon, positive=True), parse_delta(delta)
-    if asked < LEAST_EPSILON or asked > LARGEST_EPSILON:
+    total, atto = Epsilon.parse(epsilon, positive=True), parse_delta(delta)
+    if total < LEAST_EPSILON or total > LARGEST_EPSILON:
         raise InvalidEpsilon(f"A {what} needs an ε between {LEAST_EPSILON} and {LARGEST_EPSILON}.")
     if atto >= ATTO:
         raise InvalidEpsilon("δ must lie below 1.")
-    return asked, atto
+    return total, atto
 
 
 def noise_of(given: dict[str, Any]) -> tuple[SliceNoise | None, Fraction]:
@@ -170,6 +170,6 @@ def examples(features: FeatureStore, job: Job, schema: Schema) -> tuple[IntArray
 
     Raises Unavailable.
     """
-    met = list(features.met(job.labels, job.work.features, schema))
-    codes = [np.zeros((0, len(schema.features)), np.int64), *(codes for _, codes, _ in met)]
-    return np.concatenate(codes), np.concatenate([np.zeros(0, np.int64), *(positions for _, _, positions in met)])
+    parts = list(features.met(job.labels, job.work.features, schema))
+    codes = [np.zeros((0, len(schema.features)), np.int64), *(codes for _, codes, _ in parts)]
+    return np.concatenate(codes), np.concatenate([np.zeros(0, np.int64), *(positions for _, _, positions in parts)])

@@ -79,33 +79,33 @@ class RectangleKind(FeatureKind[Rectangle]):
 
     def compute(self, job: Job) -> Computed:
         """Learn the rectangle. Raises Unavailable, RandomnessUnavailable."""
-        given, domain = job.work.plan, job.population.domain
-        schema = Schema.from_json(given["features"], given["levels"])
-        bits = (given["levels"] + 1).bit_length() - 1
+        parameters, domain = job.work.plan, job.population.domain
+        schema = Schema.from_json(parameters["features"], parameters["levels"])
+        bits = (parameters["levels"] + 1).bit_length() - 1
         plan = RectanglePlan(
-            given["examples"],
+            parameters["examples"],
             len(schema.features),
             bits,
-            given["slice"],
-            Epsilon.parse(given["epsilon_per_side"]).fraction,
-            Fraction(given["delta_per_side"]),
-            *noise_of(given),
-            _base(given["method"], bits),
+            parameters["slice"],
+            Epsilon.parse(parameters["epsilon_per_side"]).fraction,
+            Fraction(parameters["delta_per_side"]),
+            *noise_of(parameters),
+            _base(parameters["method"], bits),
         )
-        check_paid(rectangle_cost(given), job)
+        check_paid(rectangle_cost(parameters), job)
         codes, positions = examples(self.features, job, schema)
         whole = np.all(codes != MISSING, axis=1)
-        positive = whole & (positions >= threshold_position(domain, given["threshold"]))
+        positive = whole & (positions >= threshold_position(domain, parameters["threshold"]))
         rectangle = private_rectangle(np.maximum(codes, 0), positive, plan)
         ends = list(zip(rectangle.low, rectangle.high, strict=True))
         sides = []
-        for feature, (first, last) in zip(given["features"], ends, strict=True):
+        for feature, (first, last) in zip(parameters["features"], ends, strict=True):
             low, high = feature["range"]
             numbers = [None if end is None else place_text(end, low, high, schema.levels) for end in (first, last)]
             side = {"name": feature["name"], "first": first, "last": last}
             sides.append(side | dict(zip(("from", "to"), numbers, strict=True)))
         complete = all(end is not None for pair in ends for end in pair)
-        name, source = f"rectangle by {given['method']}", SOURCES[given["method"]]
+        name, source = f"rectangle by {parameters['method']}", SOURCES[parameters["method"]]
         return Computed({"found": complete, "sides": sides}, name, source, _facts(plan), self.adjacency)
 
 

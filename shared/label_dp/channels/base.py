@@ -125,10 +125,10 @@ class Channel(ABC):
 
     def flip_probability(self, prior: FloatArray | None = None) -> float:
         """Return the expected share of examples whose output is not the likeliest one of their label."""
-        p, kept = self._prior(prior), 0.0
+        p, unchanged = self._prior(prior), 0.0
         for start, stop in self._chunks():
-            kept += float(p[start:stop] @ self.rows(start, stop).max(axis=1))
-        return max(0.0, 1.0 - kept)
+            unchanged += float(p[start:stop] @ self.rows(start, stop).max(axis=1))
+        return max(0.0, 1.0 - unchanged)
 
     def moments(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return mean and variance of `values[Z]` given each label, float64[k] each; `values` is float64[m]."""

@@ -86,8 +86,8 @@ class Solver:
         for _ in range(max(1, min(STEPS, channel.m, LARGEST // channel.m))):
             before = length
             for _ in range(2):  # twice is enough against rounding
-                for known in basis:
-                    direction = direction - float((shares * known) @ direction) * known
+                for earlier in basis:
+                    direction = direction - float((shares * earlier) @ direction) * earlier
             length = math.sqrt(float(shares @ (direction * direction)))
             if not length > EXHAUSTED * before:
                 break
@@ -113,8 +113,8 @@ class Solver:
 
     def _coordinates(self, rho: float) -> FloatArray:
         if math.isinf(rho):
-            known = self.strengths > WEAKEST
-            return np.where(known, self.along / np.where(known, self.strengths, 1.0), 0.0)
+            nonzero = self.strengths > WEAKEST
+            return np.where(nonzero, self.along / np.where(nonzero, self.strengths, 1.0), 0.0)
         return (1.0 + rho) * self.along / (1.0 + rho * self.strengths)
 
     def regularised(self, rho: float) -> FloatArray:

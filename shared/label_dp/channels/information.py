@@ -21,7 +21,7 @@ def share_of_information(channel: Channel, prior: FloatArray) -> float:
     """Compute φ² of a channel of k ≥ 2 labels that follow `prior` float64[k]; an output that never occurs counts as
     0."""
     matrix = channel.matrix()
-    seen = prior @ matrix
+    outputs = prior @ matrix
     squares = prior @ (matrix * matrix)
-    total = float(np.sum(np.divide(squares, seen, out=np.zeros_like(seen), where=seen > 0)))
+    total = float(np.sum(np.divide(squares, outputs, out=np.zeros_like(outputs), where=outputs > 0)))
     return min(1.0, max(0.0, (total - 1.0) / (channel.k - 1)))

@@ -70,8 +70,8 @@ def half_table(epsilon: Epsilon, period: list[int], reach: int) -> tuple[list[in
         weights += [-(-w * b >> BITS) for w in weights[-cells:][:missing]]
     inside = sum(weights[reach:])
     tail = -(-inside * b // (ONE - b))
-    left = N - weights[0] - 2 * (sum(weights[1:]) + tail)
-    return [*weights, tail + max(left, 0) // 2], left
+    remainder = N - weights[0] - 2 * (sum(weights[1:]) + tail)
+    return [*weights, tail + max(remainder, 0) // 2], remainder
 
 
 def as_table(weights: list[int], left: int) -> UInt64Array:

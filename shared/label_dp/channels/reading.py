@@ -58,16 +58,16 @@ def items(value: object, least: int, most: int) -> list[object]:
 
 def reals(value: object, count: int | None = None) -> FloatArray:
     """Parse float64[count], by default of 1 to MAX_OUTPUTS numbers."""
-    listed = items(value, 1 if count is None else count, MAX_OUTPUTS if count is None else count)
-    return np.array([real(v) for v in listed])
+    values = items(value, 1 if count is None else count, MAX_OUTPUTS if count is None else count)
+    return np.array([real(v) for v in values])
 
 
 def positions(value: object, least: int, most: int, end: int) -> IntArray:
     """Parse whole numbers from 0 to `end`, int64."""
-    found = [integer(v) for v in items(value, least, most)]
-    if max(found) > end:
+    values = [integer(v) for v in items(value, least, most)]
+    if max(values) > end:
         raise malformed("a position lies outside the domain")
-    return np.array(found, np.int64)
+    return np.array(values, np.int64)
 
 
 def weight_rows(value: object, rows: int, columns: int, most: int) -> npt.NDArray[np.uint64]:

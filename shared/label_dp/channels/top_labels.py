@@ -33,16 +33,16 @@ class TopLabelsChannel(WeightedChannel):
     B: int
 
     def __post_init__(self) -> None:
-        kept = np.array(self.kept, dtype=np.int64)
-        kept.setflags(write=False)
-        if kept.ndim != 1 or not 2 <= kept.size <= MAX_KEPT or kept[0] < 0 or kept[-1] >= self.k:
+        labels = np.array(self.kept, dtype=np.int64)
+        labels.setflags(write=False)
+        if labels.ndim != 1 or not 2 <= labels.size <= MAX_KEPT or labels[0] < 0 or labels[-1] >= self.k:
             raise InvalidMechanism(f"Between 2 and {MAX_KEPT} labels of the domain are kept.")
-        if np.any(np.diff(kept) < 1):
+        if np.any(np.diff(labels) < 1):
             raise InvalidMechanism("The kept labels must be listed in rising order, each once.")
-        if not 1 <= self.B <= self.A or self.A + (kept.size - 1) * self.B != N:
+        if not 1 <= self.B <= self.A or self.A + (labels.size - 1) * self.B != N:
             raise InvalidMechanism("The weights must satisfy 1 ≤ B ≤ A and A + (d − 1)·B = 2⁶⁴.")
-        object.__setattr__(self, "kept", kept)
-        object.__setattr__(self, "outputs", self.labels[kept])
+        object.__setattr__(self, "kept", labels)
+        object.__setattr__(self, "outputs", self.labels[labels])
 
     @property
     def d(self) -> int:
@@ -116,5 +116,5 @@ class TopLabelsChannel(WeightedChannel):
 
     @classmethod
     def read(cls, members: Members, domain: Domain) -> Self:
-        kept = positions(members["kept"], 2, MAX_KEPT, domain.k - 1)
-        return cls(domain=domain, kept=kept, A=integer(members["A"]), B=integer(members["B"]))
+        labels = positions(members["kept"], 2, MAX_KEPT, domain.k - 1)
+        return cls(domain=domain, kept=labels, A=integer(members["A"]), B=integer(members["B"]))

@@ -86,8 +86,8 @@ class CalibrationWish:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        found = {"loss": self.loss, "shape": self.shape, "options": self.options}
-        return found | dict(zip_longest(NUMBERS, map(str, self.grids)))
+        parameters = {"loss": self.loss, "shape": self.shape, "options": self.options}
+        return parameters | dict(zip_longest(NUMBERS, map(str, self.grids)))
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -160,8 +160,8 @@ class CalibrationKind(AnswerKind[Scored]):
             _terms(population.domain, calibration_wish.epsilon, calibration_wish.parameters, batch.n, scores)
         )
         if audience is None:
-            held = (RUNS, SEALED)
-            runs = self.database.read("calibration.runs", lambda c: self.works.batches.segments(c, batch.id, *held))
+            folders = (RUNS, SEALED)
+            runs = self.database.read("calibration.runs", lambda c: self.works.batches.segments(c, batch.id, *folders))
             scores.refuse_unknown(among(scores.run, [self.vault.run(run.key) for run in runs]))
         return self.asked(
             EpsilonSplit(ZERO, ZERO, calibration_wish.epsilon),
@@ -182,9 +182,9 @@ class CalibrationKind(AnswerKind[Scored]):
         scores = Scores.load(job.inputs)
         x, y = self._met(job, scores)
         terms = _terms(domain, job.work.split.randomize, parameters, job.n, scores)
-        found, facts = fitted(parameters["shape"], terms, x, y)
+        mapping, facts = fitted(parameters["shape"], terms, x, y)
         return Computed(
-            {"map": found.as_json()},
+            {"map": mapping.as_json()},
             "isotonic",
             SHAPES[parameters["shape"]].source,
             facts,
@@ -201,9 +201,9 @@ class CalibrationKind(AnswerKind[Scored]):
             low, high = siphash128(ids, key)
             rows = np.flatnonzero(contains(scores.run, low, high))
             if len(rows):
-                asked, order = sort_run(low[rows], high[rows])
+                uploaded, order = sort_run(low[rows], high[rows])
                 at = np.empty(len(rows), np.int64)
-                at[order] = locate(scores.run, asked)
+                at[order] = locate(scores.run, uploaded)
                 numbers.append(scores.numbers[:, at])
                 labels.append(index[rows])
         x = np.concatenate(numbers, axis=1)

@@ -106,9 +106,9 @@ def fitted(shape: str, terms: Terms, x: IntArray, labels: IntArray) -> tuple[Mon
 
 
 def _levels(terms: Terms) -> int:
-    given = terms.options.get("levels")
-    if given is not None:
-        return int(given)
+    levels = terms.options.get("levels")
+    if levels is not None:
+        return int(levels)
     places = cut_places(terms.distinct, terms.x_size, "points")
     return default_levels(terms.domain, terms.n, places, terms.epsilon, terms.loss)
 
@@ -120,8 +120,8 @@ def _plan_monotone(terms: Terms) -> Facts:
 
 
 def _fit_monotone(terms: Terms, x: Any, labels: Any) -> MonotoneMap:
-    levels, given = _levels(terms), (terms.domain, terms.x_size, terms.epsilon, terms.loss)
-    return isotonic(x, labels, *given, levels=levels, places=terms.sent)
+    levels, arguments = _levels(terms), (terms.domain, terms.x_size, terms.epsilon, terms.loss)
+    return isotonic(x, labels, *arguments, levels=levels, places=terms.sent)
 
 
 # --- means and medians of public cells --------------------------------------------------------------------
@@ -140,10 +140,10 @@ def _binned(terms: Terms) -> BinnedMeans | BinnedMedians:
 
 
 def _plan_bins(terms: Terms) -> Facts:
-    found = _binned(terms)
-    cells = "x".join(map(str, found.shape))
-    if isinstance(found, BinnedMedians):
-        return MediansFacts(algorithm="medians of cells", cells=cells, rank_error=f"{rounded_up(found.rank_error):.6g}")
+    plan = _binned(terms)
+    cells = "x".join(map(str, plan.shape))
+    if isinstance(plan, BinnedMedians):
+        return MediansFacts(algorithm="medians of cells", cells=cells, rank_error=f"{rounded_up(plan.rank_error):.6g}")
     return BinsFacts(algorithm="noisy sums of cells", cells=cells)
 
 
@@ -161,10 +161,12 @@ def _design(shape: str, terms: Terms) -> Design:
 
 def _constrained(shape: str) -> ShapeEntry:
     def plan(terms: Terms) -> Facts:
-        found = _design(shape, terms)
+        fit_design = _design(shape, terms)
         if shape == "pieces":
-            return PiecesFacts(algorithm="appendix C", values=found.values, cells=found.cells)
-        return KnotsFacts(algorithm="appendix C", values=found.values, knots=found.knots, steps=found.steps)
+            return PiecesFacts(algorithm="appendix C", values=fit_design.values, cells=fit_design.cells)
+        return KnotsFacts(
+            algorithm="appendix C", values=fit_design.values, knots=fit_design.knots, steps=fit_design.steps
+        )
 
     def fit(terms: Terms, x: Any, labels: Any) -> MonotoneMap:
         return _design(shape, terms).fit(x, labels, places=terms.sent)
@@ -223,22 +225,22 @@ def parse_options(shape: str, options: Mapping[str, Any]) -> dict[str, int | str
     entry = SHAPES.get(shape)
     if entry is None:
         raise InvalidInput(f"There is no shape '{shape}'; choose one of {', '.join((AUTO, *SHAPES))}.")
-    found: dict[str, int | str] = {}
+    parsed: dict[str, int | str] = {}
     for name, value in options.items():
         if name not in entry.form.options:
-            known = ", ".join(entry.form.options) or "none"
-            raise InvalidInput(f"The shape '{shape}' has no option '{name}'; its options: {known}.")
+            names = ", ".join(entry.form.options) or "none"
+            raise InvalidInput(f"The shape '{shape}' has no option '{name}'; its options: {names}.")
         text = str(value)
         if name == DECIMAL:
-            found[name] = _plain(text)
+            parsed[name] = _plain(text)
         elif (shape, name) == (GRID, "cells"):
-            found[name] = "x".join(map(str, grid_cells(text)))
+            parsed[name] = "x".join(map(str, grid_cells(text)))
         elif (shape, name) == (BINS, "cells"):
-            found[name] = bins_option(text)
+            parsed[name] = bins_option(text)
         elif text.isascii() and text.isdigit() and len(text) <= 9:
-            found[name] = int(text)
+            parsed[name] = int(text)
         else:
             raise InvalidInput(f"The option '{name}' of shape '{shape}' is a whole number.")
-    if entry.form.needs is not None and entry.form.needs not in found:
+    if entry.form.needs is not None and entry.form.needs not in parsed:
         raise InvalidInput(f"The shape '{shape}' needs the option '{entry.form.needs}'.")
-    return found
+    return parsed

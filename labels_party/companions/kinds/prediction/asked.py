@@ -45,8 +45,8 @@ def make_plan(asked: Predictor, domain: Domain, n: int) -> PredictorPlan:
         raise InvalidInput("A label domain of one value leaves nothing to predict.")
     _refuse_needless(asked, method)
     epsilon, stable_one = asked_epsilon.fraction, asked.method.startswith("stable-")
-    wanted = votes.parts_for(ALPHA, epsilon) if method.classifies else average.parts_for(NOISE, epsilon)
-    parts = asked.parts or min(wanted, max(1, n // PER_PART), votes.MOST_PARTS)
+    parts_needed = votes.parts_for(ALPHA, epsilon) if method.classifies else average.parts_for(NOISE, epsilon)
+    parts = asked.parts or min(parts_needed, max(1, n // PER_PART), votes.MOST_PARTS)
     plan = PredictorPlan(
         asked.method,
         asked_epsilon,
@@ -79,7 +79,7 @@ def schema_of(asked: Predictor) -> Schema:
 
 
 def _refuse_needless(asked: Predictor, method: Method) -> None:
-    given = {
+    options = {
         "threshold": (asked.threshold, method.classifies),
         "learner": (asked.learner, method.learner is not None),
         "parts": (asked.parts, method.learner is not None),
@@ -87,7 +87,7 @@ def _refuse_needless(asked: Predictor, method: Method) -> None:
         "centre": (asked.centre, method.name == "stable-ridge"),
         "bound": (asked.bound, method.name == "walk"),
     }
-    for name, (value, used) in given.items():
+    for name, (value, used) in options.items():
         if value is not None and not used:
             raise InvalidInput(f"The method {method.name} has no use for '{name}'; leave it out.")
 

@@ -275,8 +275,8 @@ def _check_walk(plan: PredictorPlan) -> None:
 
 def _learn_walk(plan: PredictorPlan, domain: Domain, codes: IntArray, positions: IntArray, _: IntArray) -> Arrays:
     # examples of equal position go in the order of their ids, in which they come
-    found = walk.walk(codes[:, 0], classes(plan, domain, positions), _bound(plan))
-    return {"starts": found.starts, "values": found.values}
+    state = walk.walk(codes[:, 0], classes(plan, domain, positions), _bound(plan))
+    return {"starts": state.starts, "values": state.values}
 
 
 def _stands(plan: PredictorPlan, _: Domain, arrays: Arrays, codes: IntArray) -> int:

@@ -149,21 +149,21 @@ class Predictors:
         """Train waiting predictors; returns how many became ready. Transient errors are raised at the end."""
         query = sa.select(predictors.c.id).where(predictors.c.state == TRAINING).order_by(predictors.c.created)
         failure: Exception | None = None
-        done = 0
+        ready = 0
         for predictor_id in self.database.read("predictor.waiting", lambda c: c.execute(query).scalars().all()):
             if stopped():
                 break
             try:
-                done += self.train(predictor_id)
+                ready += self.train(predictor_id)
             except LabelDPError as error:
-                said = event("work-waits", work=predictor_id, code=error.code)
-                log.warning("predictor %s waits: %s", predictor_id, error.code, extra=said)
+                record = event("work-waits", work=predictor_id, code=error.code)
+                log.warning("predictor %s waits: %s", predictor_id, error.code, extra=record)
                 failure = error
             except Exception as error:
                 failure = error  # a bug with one must not keep the others waiting
         if failure is not None:
             raise failure
-        return done
+        return ready
 
     def train(self, predictor_id: str) -> bool:
         """Learn from the sealed labels, and store the state beside them.
@@ -171,13 +171,13 @@ class Predictors:
         Returns False if another process is training it, it is done, or the labels changed meanwhile. The same work
         again has the same result: nothing is drawn. Refusals depend on features alone.
         """
-        with self.leases.hold(f"predictor {predictor_id}") as mine:
-            if not mine:
+        with self.leases.hold(f"predictor {predictor_id}") as acquired:
+            if not acquired:
                 return False
-            found = self.database.read("predictor.training", lambda c: self._waiting(c, predictor_id))
-            if found is None:
+            waiting = self.database.read("predictor.training", lambda c: self._waiting(c, predictor_id))
+            if waiting is None:
                 return False
-            predictor, population, sealed = found
+            predictor, population, sealed = waiting
             key = f"{predictor.batch}/predictor-{secrets.token_hex(8)}.run"
             try:
                 arrays = self._learn(predictor, population, sealed)
@@ -202,11 +202,11 @@ class Predictors:
     def _learn(self, predictor: Predictor, population: Population, sealed: list[str]) -> Any:
         plan, labels = predictor.plan, SealedLabels(self.vault, *sealed)
         key = self.secrets.derive("predictor-parts:" + predictor.id)
-        kept = [
+        arrays = [
             (codes, positions, (siphash128(ids, key)[0] % np.uint64(plan.parts or 1)).astype(np.int64))
             for ids, codes, positions in self.features.met(labels, predictor.features_key, plan.features)
         ]
-        x, y, parts = (np.concatenate([piece[i] for piece in kept]) for i in range(3))
+        x, y, parts = (np.concatenate([piece[i] for piece in arrays]) for i in range(3))
         if len(y) != plan.n:
             raise Unavailable("The features of the batch are not those that the predictor was made for.")
         return METHODS[plan.method].learn(plan, population.domain, x, y, parts)
@@ -246,11 +246,11 @@ class Predictors:
                 self.ledger.note(connection, PREDICTOR_RETIRED, *about, actor, details, audiences=())
             return self.describe(connection, self.get(connection, predictor_id), population)
 
-        told = self.database.write("predictor.retire", end)
+        description = self.database.write("predictor.retire", end)
         gone = self.database.read("predictor.gone", lambda c: self.get(c, predictor_id)).state_key
         if gone is not None:
             self.vault.delete(gone)  # the row that notes it goes with the next erasure
-        return told
+        return description
 
     # --- reading ------------------------------------------------------------------------------------------
 
@@ -278,13 +278,13 @@ class Predictors:
         query = sa.select(predictors).order_by(predictors.c.created, predictors.c.id)
         if batch is not None:
             query = query.where(predictors.c.batch == (batch if batch.isprintable() else ""))
-        told = []
+        descriptions = []
         for row in connection.execute(query).all():
             predictor = _from_row(row)
             _, population = self.batches.get(connection, predictor.batch)
             if audience is None or audience in population.audiences:
-                told.append(self.describe(connection, predictor, population, owner=audience is None))
-        return told
+                descriptions.append(self.describe(connection, predictor, population, owner=audience is None))
+        return descriptions
 
     def asked(self, connection: Connection, predictor: Predictor) -> int:
         """Count the queries that the ledger has charged of its cap.
@@ -362,5 +362,5 @@ class StateStore:
             plain = self.vault.get_bytes(key)
         except (OSError, Unavailable):
             raise Unavailable("What this predictor learned cannot be read; nothing was charged.") from None
-        with np.load(io.BytesIO(plain), allow_pickle=False) as found:
-            return {name: found[name] for name in found.files}
+        with np.load(io.BytesIO(plain), allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}

@@ -97,14 +97,14 @@ class Queries:
                 self._check(connection, predictor, population)
             return stored, self.predictors.answered(connection, predictor_id), predictor, population, codes
 
-        stored, asked, predictor, population, codes = self.database.read("prediction.look", look)
+        stored, answer_count, predictor, population, codes = self.database.read("prediction.look", look)
         if stored is not None:
             if not stored.belongs_to(audience):
                 share = stored.answered.answer
                 self.database.write(
                     "prediction.share", lambda c: self._share(c, predictor, population, share, actor, audience)
                 )
-            self._note(predictor_id, asked)  # the process that drew it may have died before
+            self._note(predictor_id, answer_count)  # the process that drew it may have died before
             return stored.answered
         assert predictor.state_key is not None
         method, plan = METHODS[predictor.plan.method], predictor.plan
@@ -119,14 +119,14 @@ class Queries:
                 self._check(connection, now, owner)
             if stored is None:
                 query = Query(now, codes, self._mac(predictor_id, codes), fact, audience)
-                found = self._answer(connection, owner, query, actor)
+                answer = self._answer(connection, owner, query, actor)
             else:
-                found = stored.answered
-                self._share(connection, now, owner, found.answer, actor, audience)
-            return found, self.predictors.answered(connection, predictor_id)
+                answer = stored.answered
+                self._share(connection, now, owner, answer.answer, actor, audience)
+            return answer, self.predictors.answered(connection, predictor_id)
 
-        answered, asked = self.database.write("prediction.draw", draw)
-        self._note(predictor_id, asked)
+        answered, answer_count = self.database.write("prediction.draw", draw)
+        self._note(predictor_id, answer_count)
         return answered
 
     def outlook(self, predictor_id: str, given: Sequence[Mapping[str, Any]], audience: str | None = None) -> Outlook:
@@ -139,17 +139,17 @@ class Queries:
         def look(connection: Connection) -> Outlook:
             predictor, population = self.predictors.for_audience(connection, predictor_id, audience)
             digests = [self._mac(predictor_id, predictor.plan.features.query(query)) for query in given]
-            asked = sa.select(predictions.c.query).where(predictions.c.predictor == predictor_id)
-            paid = set(connection.execute(asked).scalars())
-            left = self.predictors.left(connection, predictor, population)
+            answered_queries = sa.select(predictions.c.query).where(predictions.c.predictor == predictor_id)
+            answered = set(connection.execute(answered_queries).scalars())
+            remaining = self.predictors.left(connection, predictor, population)
             new: dict[str, int] = {}  # the first position of each
             for row, digest_ in enumerate(digests):
-                if digest_ not in paid:
+                if digest_ not in answered:
                     new.setdefault(digest_, row)
             if new:
                 self._check(connection, predictor, population)
-            over = sorted(new.values())[left:]
-            return Outlook(len(new), left, over[0] if over else len(digests))
+            over = sorted(new.values())[remaining:]
+            return Outlook(len(new), remaining, over[0] if over else len(digests))
 
         return self.database.read("prediction.outlook", look)
 
@@ -159,11 +159,11 @@ class Queries:
             why = "what it learned is deleted" if predictor.state == RETIRED else "it answers once it is ready"
             raise Conflict(f"Predictor '{predictor.id}' is {predictor.state}: {why}. Earlier answers stay.")
         plan = predictor.plan
-        asked = self.predictors.asked(connection, predictor)
-        if asked >= plan.queries:
-            spent = Epsilon(asked * plan.epsilon.nano)
+        queries = self.predictors.asked(connection, predictor)
+        if queries >= plan.queries:
+            spent = Epsilon(queries * plan.epsilon.nano)
             raise BudgetExceeded(
-                f"This predictor's queries may spend ε = {plan.cap} together, and {asked} of ε = {plan.epsilon} each "
+                f"This predictor's queries may spend ε = {plan.cap} together, and {queries} of ε = {plan.epsilon} each "
                 "have. Earlier queries are answered again at no charge; its owner may make another predictor.",
                 asked=str(plan.epsilon),
                 spent=str(spent),
@@ -183,8 +183,8 @@ class Queries:
         row = connection.execute(query).first()
         if row is None:
             return None
-        left = self.predictors.left(connection, predictor, population)
-        return _Stored(Answered(bytes(row.content), row.id, left), tuple(row.audiences))
+        remaining = self.predictors.left(connection, predictor, population)
+        return _Stored(Answered(bytes(row.content), row.id, remaining), tuple(row.audiences))
 
     def _share(
         self,
@@ -201,19 +201,19 @@ class Queries:
         if audience is None or audience in had:
             return
         connection.execute(sa.update(t).where(t.c.id == answer_id).values(audiences=sorted([*had, audience])))
-        told = {"answer": PREDICTION, "predictor": predictor.id}
+        members = {"answer": PREDICTION, "predictor": predictor.id}
         about = (population, predictor.batch, answer_id)
-        self.ledger.note(connection, ANSWER_SHARED, *about, actor, told, audiences=(audience,))
+        self.ledger.note(connection, ANSWER_SHARED, *about, actor, members, audiences=(audience,))
 
     def _answer(self, connection: Connection, population: Population, query: Query, actor: str) -> Answered:
         """Charge, then draw, then store: all of it commits together, or nothing does."""
         predictor = query.predictor
-        found, signed_files = self.works.at_once(
+        answer_work, signed_files = self.works.at_once(
             connection, self.works.immediate(PREDICTION), predictor.batch, query, actor
         )
-        key = {"predictor": predictor.id, "query": query.digest, "answer": found.id}
+        key = {"predictor": predictor.id, "query": query.digest, "answer": answer_work.id}
         connection.execute(sa.insert(predictions).values(**key))
-        return Answered(signed_files.envelope, found.id, self.predictors.left(connection, predictor, population))
+        return Answered(signed_files.envelope, answer_work.id, self.predictors.left(connection, predictor, population))
 
     def _mac(self, predictor_id: str, codes: tuple[int, ...]) -> str:
         """Compute a query's identifier in tables and audit events: keyed, since queries are few enough to be
@@ -236,8 +236,8 @@ class Queries:
             finally:
                 os.close(handle)
         except OSError as error:
-            said = event("answer-not-noted", predictor=predictor_id, error=error.strerror)
-            log.warning("an answer of predictor %s is not noted: %s", predictor_id, error.strerror, extra=said)
+            record = event("answer-not-noted", predictor=predictor_id, error=error.strerror)
+            log.warning("an answer of predictor %s is not noted: %s", predictor_id, error.strerror, extra=record)
             raise Unavailable(
                 f"The answer cannot be noted beside the database yet ({error.strerror}). It is kept; ask again, at no "
                 "further charge."

@@ -87,7 +87,7 @@ def isotonic_poset(
     grid = poset_grid(domain, poset, examples.n, epsilon, loss, values)
     losses = cell_losses(examples, Cells.even(poset.size, poset.size), grid)
     parts = shares(epsilon.fraction, levels_of(grid.size), poset.size)
-    found = np.zeros(poset.size, np.int64)
+    settled = np.zeros(poset.size, np.int64)
     regions = [Region(0, sets.count - 1, 0, grid.size - 1)]
     for level in range(len(parts) + 1):
         below = []
@@ -96,20 +96,20 @@ def isotonic_poset(
             if members.size == 0:
                 continue
             if region.low == region.high:
-                found[members] = region.low
+                settled[members] = region.low
                 continue
             sensitivity = grid.sensitivity(region.low, region.high + 1)
             if members.size == 1:
                 scores = losses[members[0], region.low : region.high + 1]
                 rate = rate_of(sum(parts[level:], Fraction(0)), sensitivity)
-                found[members] = region.low + choose(scores, rate, source := source or Keystream())
+                settled[members] = region.low + choose(scores, rate, source := source or Keystream())
                 continue
             inside, scores = region_scores(sets, poset.sequence, losses, region)
             at = int(inside[choose(scores, rate_of(parts[level], sensitivity), source := source or Keystream())])
             below.append(Region(region.lower, at, region.low, region.middle))
             below.append(Region(at, region.upper, region.middle + 1, region.high))
         regions = below
-    return grid.outputs[found]
+    return grid.outputs[settled]
 
 
 def region_scores(sets: DownSets, sequence: IntArray, losses: IntArray, region: Region) -> tuple[IntArray, IntArray]:
@@ -123,8 +123,8 @@ def region_scores(sets: DownSets, sequence: IntArray, losses: IntArray, region: 
     moves = []
     for x in sequence[upper[sequence] & ~lower[sequence]].tolist():
         into, of = sets.moves[x]
-        kept = inside[into] & inside[of]
-        moves.append((x, into[kept], of[kept]))
+        within = inside[into] & inside[of]
+        moves.append((x, into[within], of[within]))
     low, high = np.full((2, sets.count), NEVER, np.int64)
     low[region.lower] = high[region.upper] = 0
     for v in range(region.low, region.middle + 1):

@@ -65,12 +65,12 @@ class BinnedMedians(CellPlan):
         """
         below, upto, counts = self.ranks(x, y_positions)
         stream, rate = Keystream() if source is None else source, self.rate / MEDIAN.denominator
-        chosen = [
+        places = [
             choose(rank_losses(low, high, MEDIAN, int(m)), rate, stream)
             for low, high, m in zip(below, upto, counts, strict=True)
         ]
-        found = in_units(self.domain, self.candidates, UNITS)[chosen]
-        return self._map(np.where(counts == 0, 0, found).astype(np.float64), counts)
+        medians = in_units(self.domain, self.candidates, UNITS)[places]
+        return self._map(np.where(counts == 0, 0, medians).astype(np.float64), counts)
 
     def ranks(self, x: AnyInts, y_positions: AnyInts) -> tuple[IntArray, IntArray, IntArray]:
         """Count the labels of each cell below each candidate, and up to it, which is not private yet: int64[M, V] each;

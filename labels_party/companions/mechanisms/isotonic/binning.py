@@ -106,9 +106,9 @@ class CellPlan(ABC):
         from labels_party.companions.mechanisms.isotonic.projection import rising  # numba takes a while to load
 
         weights = np.maximum(counts, 1).astype(np.float64).reshape(self.shape)
-        fitted = rising(np.where(counts == 0, found + UNITS // 2, found).reshape(self.shape), weights)
+        projected = rising(np.where(counts == 0, found + UNITS // 2, found).reshape(self.shape), weights)
         low, high = float(self.domain.value(0)), float(self.domain.value(self.domain.k - 1))
-        values = np.asarray(np.clip(low + (high - low) * np.rint(fitted) / UNITS, low, high), np.float64)
+        values = np.asarray(np.clip(low + (high - low) * np.rint(projected) / UNITS, low, high), np.float64)
         if len(self.cells) == 1:
             return self.cells[0].map_of(values)
         first, second = (cells.edges for cells in self.cells)

@@ -125,11 +125,11 @@ class Shape(ABC):
     def between_knots(self, k: int) -> IntArray:
         """Return the losses of straight lines from v at knot k to w at the next one on the cells in between: int64[V,
         V]."""
-        found = np.zeros((self.values, self.values), np.int64)
-        v, w = np.indices(found.shape)
+        total = np.zeros((self.values, self.values), np.int64)
+        v, w = np.indices(total.shape)
         for q in range(1, self.steps):
-            found += self.losses[k * self.steps + q][(self.steps - q) * v + q * w]
-        return found
+            total += self.losses[k * self.steps + q][(self.steps - q) * v + q * w]
+        return total
 
 
 def draw(
@@ -146,9 +146,9 @@ def draw(
     for level in range(len(parts) + 1):
         below: list[Node] = []
         for node in nodes:
-            known = shape.settle(node)
-            if known is not None:
-                settled.update(known)
+            only = shape.settle(node)
+            if only is not None:
+                settled.update(only)
                 continue
             options = shape.options(node)
             if options.scores.size > MAX_OPTIONS:

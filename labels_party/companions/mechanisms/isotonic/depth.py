@@ -72,11 +72,11 @@ def default_levels(domain: Domain, n: int, places: int, epsilon: Epsilon, loss: 
     ell = get_loss(loss)
     absolute = isinstance(ell, Absolute)
     enough = max(1, (domain.k - 1).bit_length()) if absolute else MOST_BY_DEFAULT
-    drawn = math.log(places) / (SEEN * max(n * float(epsilon), 1e-9))
+    choice_error = math.log(places) / (SEEN * max(n * float(epsilon), 1e-9))
 
     def excess(levels: int) -> float:
         spacing = 0.0 if absolute and levels >= enough else 1.0 / ((1 << levels) - 1)
-        return levels * levels * drawn + spacing * spacing / (2 if absolute else 12)
+        return levels * levels * choice_error + spacing * spacing / (2 if absolute else 12)
 
     most = min(enough, MOST_BY_DEFAULT)
     if not isinstance(ell, Absolute | Squared):

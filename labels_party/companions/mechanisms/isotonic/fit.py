@@ -171,7 +171,7 @@ def design(
         values = grid.size
     else:
         grid = even_grid(domain, loss, (values - 1) * steps + 1)
-    found = Design(
+    plan = Design(
         shape,
         domain,
         x_size,
@@ -186,7 +186,7 @@ def design(
     )
     for share in shares(epsilon.fraction, levels_of(values), _complexity(shape, pieces, knots)):
         rate_of(share, 1)  # refuses an ε that is too small
-    return found
+    return plan
 
 
 def constrained(

@@ -113,17 +113,19 @@ class DownSets:
         bars = [_mask(poset.below[x]) for x in range(poset.size)]
         sets = [0]
         for x in poset.sequence.tolist():
-            sets += [found | 1 << x for found in sets if found & needs[x] == needs[x]]
+            sets += [members | 1 << x for members in sets if members & needs[x] == needs[x]]
             _check_down_sets(len(sets))
-        number = {found: i for i, found in enumerate(sets)}
+        number = {members: i for i, members in enumerate(sets)}
         moves = []
         for x in range(poset.size):
             own = 1 << x
-            pairs = [(i, number[found ^ own]) for i, found in enumerate(sets) if found & own and not found & bars[x]]
+            pairs = [
+                (i, number[members ^ own]) for i, members in enumerate(sets) if members & own and not members & bars[x]
+            ]
             into, source = np.array(pairs, np.int64).T
             moves.append((into, source))
         length = -(-poset.size // 8)
-        packed = np.frombuffer(b"".join(found.to_bytes(length, "little") for found in sets), np.uint8)
+        packed = np.frombuffer(b"".join(members.to_bytes(length, "little") for members in sets), np.uint8)
         bits = np.unpackbits(packed.reshape(len(sets), length), axis=1, bitorder="little")
         return cls(bits[:, : poset.size].astype(np.bool_), tuple(moves))
 

@@ -33,8 +33,8 @@ def least_prefixes(grid: LossGrid, labels: IntArray, ends: IntArray, values: ran
     """
     full = np.concatenate((ends[:1] > 0, ends[1:] > ends[:-1]))
     if not full.all():  # an empty group changes nothing
-        found = least_prefixes(grid, labels, ends[full], values, fast)
-        return np.asarray(found[np.append(0, np.cumsum(full))], np.int64)
+        least = least_prefixes(grid, labels, ends[full], values, fast)
+        return np.asarray(least[np.append(0, np.cumsum(full))], np.int64)
     if not fast or ends.size == 0:
         return recursive(grid, labels, ends, values)
     if isinstance(grid, SquaredGrid) and len(values) >= MANY_SQUARED:
@@ -67,8 +67,8 @@ def _squared(grid: SquaredGrid, labels: IntArray, ends: IntArray, values: range)
     sums = np.diff(np.cumsum(labels)[ends - 1], prepend=0)
     start, step = (int(grid.points[values[0]]), int(grid.points[1] - grid.points[0]))
     counts = np.diff(ends, prepend=0)
-    found = squared_prefixes(counts, values.step * sums, values.step * start, step, len(values))
-    return np.asarray(found, np.int64)
+    least = squared_prefixes(counts, values.step * sums, values.step * start, step, len(values))
+    return np.asarray(least, np.int64)
 
 
 def _absolute(grid: AbsoluteGrid, labels: IntArray, ends: IntArray, values: range) -> IntArray:

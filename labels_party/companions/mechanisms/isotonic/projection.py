@@ -23,17 +23,17 @@ def rising(values: FloatArray, weights: FloatArray) -> FloatArray:
     if values.ndim == 1:
         line = _pooled(values.astype(np.float64)[None], weights.astype(np.float64)[None])
         return np.asarray(line[0], np.float64)
-    found, residues = values.astype(np.float64), [np.zeros(values.shape), np.zeros(values.shape)]
+    current, residues = values.astype(np.float64), [np.zeros(values.shape), np.zeros(values.shape)]
     close = CLOSE * max(float(np.ptp(values)), 1e-300)
     for _ in range(MOST_ROUNDS):
-        before = found
+        before = current
         for axis, residue in enumerate(residues):
-            open_ = found + residue
-            found = _along(axis, open_, weights)
-            residues[axis] = open_ - found
-        if float(np.abs(found - before).max()) <= close:
+            open_ = current + residue
+            current = _along(axis, open_, weights)
+            residues[axis] = open_ - current
+        if float(np.abs(current - before).max()) <= close:
             break
-    return np.asarray(np.maximum.accumulate(np.maximum.accumulate(found, axis=0), axis=1), np.float64)
+    return np.asarray(np.maximum.accumulate(np.maximum.accumulate(current, axis=0), axis=1), np.float64)
 
 
 def _along(axis: int, values: FloatArray, weights: FloatArray) -> FloatArray:

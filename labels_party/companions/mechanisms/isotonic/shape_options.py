@@ -39,11 +39,11 @@ class ShapeOptions:
         """Raise InvalidMechanism for an unknown shape, a missing or inapplicable option, or one out of range."""
         if shape not in SHAPES:
             raise InvalidMechanism(f"There is no shape of that name; there are {', '.join(SHAPES)}.")
-        given = {name for name, value in asdict(self).items() if value is not None}
+        options = {name for name, value in asdict(self).items() if value is not None}
         form = FORMS[shape]
-        if form.needs is not None and form.needs not in given:
+        if form.needs is not None and form.needs not in options:
             raise InvalidMechanism(f"The shape '{shape}' needs '{form.needs}'.")
-        for name in sorted(given - TAKES[shape]):
+        for name in sorted(options - TAKES[shape]):
             raise InvalidMechanism(f"The shape '{shape}' takes no '{name}'.")
         for name, (least, most) in form.whole.items():
             value = getattr(self, name)

@@ -71,7 +71,7 @@ class SurfacePlan:
         a, b = self.shape
         elements: Any = self.cells[0].of(x[0]) * b + self.cells[1].of(x[1])
         poset = self.poset
-        found = isotonic_poset(
+        values = isotonic_poset(
             elements,
             y_positions,
             self.domain,
@@ -82,7 +82,7 @@ class SurfacePlan:
             places=np.arange(poset.size),
             source=source,
         )
-        return self.map_of(found.reshape(a, b))
+        return self.map_of(values.reshape(a, b))
 
     def map_of(self, values: FloatArray) -> MonotoneGrid:
         """Build the step function with `values` float64[a, b] on the cells."""

@@ -67,10 +67,10 @@ def _search(epsilon: float, added: float, alpha: float, delta: float, most: floa
         return None
     path = None
     for _ in range(3):  # again on the part of the grid that is needed
-        found = _shortest(epsilon, added, alpha, math.log(delta), np.linspace(start, end, GRID))
-        if found is None:
+        shortest = _shortest(epsilon, added, alpha, math.log(delta), np.linspace(start, end, GRID))
+        if shortest is None:
             break
-        path, end = found, found[-1]
+        path, end = shortest, shortest[-1]
     return path
 
 

@@ -160,9 +160,9 @@ def train(
     total = np.zeros(plan.features, np.int64)
     for at in range(plan.steps):
         now = weights
-        chosen = None if order is None else _ordered(order, now)
-        shown = session.step(NoisyGradient(plan, now, noise), plan.minibatch, chosen)
-        weights = _moved(weights, shown, plan)
+        ordering = None if order is None else _ordered(order, now)
+        gradient = session.step(NoisyGradient(plan, now, noise), plan.minibatch, ordering)
+        weights = _moved(weights, gradient, plan)
         total += weights if 2 * at >= plan.steps - 1 else 0
     return np.asarray(total / (plan.steps // 2 + 1 if plan.steps % 2 else plan.steps // 2) / WEIGHT, np.float64)
 
@@ -193,8 +193,8 @@ class NoisyGradient:
         return self.plan.step
 
     def __call__(self, rows: Rows) -> IntArray:
-        drawn = self.noise(self.plan.gradient_noise, self.plan.features)
-        return np.asarray(gradients(rows, self.weights, self.plan).sum(axis=0) + drawn, np.int64)
+        noise = self.noise(self.plan.gradient_noise, self.plan.features)
+        return np.asarray(gradients(rows, self.weights, self.plan).sum(axis=0) + noise, np.int64)
 
 
 def gradients(rows: Rows, weights: IntArray, plan: TrainingPlan) -> IntArray:

@@ -261,15 +261,15 @@ class _Prefix:
 
     def __call__(self, rows: Rows) -> int | None:
         threshold = self.plan.threshold
-        drawn = self.noise(self.plan.counting, len(rows))  # one each, so that their number reveals nothing
+        noise = self.noise(self.plan.counting, len(rows))  # one each, so that their number reveals nothing
         if self.length is None:
             return None
         rest = self.plan.bits - self.length
         shift = partial(np.right_shift, rows, np.uint64(min(rest, LARGEST_BITS - 1)))
         prefixes, counts = np.unique(shift() if rest < LARGEST_BITS else np.zeros_like(rows), return_counts=True)
-        shown = counts + drawn[: len(counts)]
-        best = int(np.argmax(shown))
-        if int(shown[best]) < threshold:
+        noisy_counts = counts + noise[: len(counts)]
+        best = int(np.argmax(noisy_counts))
+        if int(noisy_counts[best]) < threshold:
             return None
         first = int(prefixes[best]) << rest
         last = first + (1 << rest) - 1

@@ -79,8 +79,8 @@ def private_median(
     session.step(Drop(), plan.sliced, rising)
     session.step(Drop(), plan.sliced, lambda left: ~rising(left))
     many = plan.n - 2 * plan.sliced
-    found = session.step(IntervalPoint(plan.interval, many, stream, noise), many)
-    return None if found is None else min(found, plan.size - 1)
+    point = session.step(IntervalPoint(plan.interval, many, stream, noise), many)
+    return None if point is None else min(point, plan.size - 1)
 
 
 def rising(points: Points) -> Keys:

@@ -76,20 +76,20 @@ class RectanglePlan:
         bounds: list[tuple[SliceNoise | None, Fraction]] = [(None, Fraction(0))]
         if total.delta and not recursive and axes > 1:
             bounds += [(None, total.delta), *((SliceNoise(mean), total.delta) for mean in NOISES)]
-        found: list[tuple[int, Fraction, int, SliceNoise | None, Fraction]] = []
+        plans: list[tuple[int, Fraction, int, SliceNoise | None, Fraction]] = []
         for noise, slack in bounds:
             mean = 0 if noise is None else noise.mean
             hopeful = slice or IntervalPlan(bits, min(total.epsilon, Fraction(64)), delta, base).enough(sides)
-            if (found and sides * (hopeful + mean) >= found[0][0]) if slice is None else mean > slice:
+            if (plans and sides * (hopeful + mean) >= plans[0][0]) if slice is None else mean > slice:
                 continue  # not even with all of ε for each side
             cost_of = partial(_sides_cost, delta=delta, sides=sides, n=n, noise=noise, slack=slack)
             each = largest_epsilon(cost_of, total.epsilon)
             size = slice or IntervalPlan(bits, each, delta, base).enough(sides)
-            found.append((sides * (size + mean), each, size, noise, slack))
-        fitting = [entry for entry in found if entry[0] <= n]
+            plans.append((sides * (size + mean), each, size, noise, slack))
+        fitting = [entry for entry in plans if entry[0] <= n]
         if not fitting:
             raise InvalidInput(
-                f"A rectangle takes {min(entry[0] for entry in found):,} examples for its {sides} sides at this ε and "
+                f"A rectangle takes {min(entry[0] for entry in plans):,} examples for its {sides} sides at this ε and "
                 f"δ, and there are {n:,}. Take more examples, a larger ε, or fewer features."
             )
         best = min(fitting, key=lambda entry: entry[:1] if slice is None else (-entry[1], entry[0]))
@@ -189,5 +189,5 @@ class _Side:
         far = (1 << self.plan.bits) - 1
         keys = np.minimum(_keys(rows, self.axis, self.down, self.plan.bits), far).astype(np.uint64)
         algorithm = IntervalPoint(self.plan.interval, self.plan.slice, self.source, self.noise, shuffled=False)
-        found = algorithm(keys)
-        return None if found is None else far - found if self.down else found
+        order = algorithm(keys)
+        return None if order is None else far - order if self.down else order

@@ -78,14 +78,14 @@ class Plan:
     @property
     def bounds(self) -> dict[str, Cost]:
         """Every bound that is proved for this plan, by name."""
-        found = {COMPOSITION: in_order(self.steps)}
+        costs = {COMPOSITION: in_order(self.steps)}
         if self.delta > 0:
-            found[ADVANCED] = advanced(self.steps, self.delta)
+            costs[ADVANCED] = advanced(self.steps, self.delta)
             if self.noise is not None:
                 noisy = noisy_slices(self._worst, len(self.steps), self.noise, self.delta, self.n)
                 if noisy is not None:
-                    found[NOISY] = noisy
-        return found
+                    costs[NOISY] = noisy
+        return costs
 
     @property
     def _worst(self) -> Step:
@@ -134,10 +134,10 @@ class Session:
         """
         if self._taken >= len(self.plan.steps):
             raise InvalidMechanism("All steps that were planned and paid for have been taken.")
-        planned, asked = self.plan.steps[self._taken], algorithm.step
-        if asked.epsilon > planned.epsilon or asked.delta > planned.delta or planned.shuffled != (order is None):
+        planned, actual = self.plan.steps[self._taken], algorithm.step
+        if actual.epsilon > planned.epsilon or actual.delta > planned.delta or planned.shuffled != (order is None):
             raise InvalidMechanism("This step costs more than planned, or orders its elements otherwise.")
-        added = asked.epsilon if asked.added is None else asked.added
+        added = actual.epsilon if actual.added is None else actual.added
         if added > (planned.epsilon if planned.added is None else planned.added):
             raise InvalidMechanism("This step costs more than planned where an element is added.")
         if size < 0:
@@ -151,10 +151,10 @@ class Session:
             if keys.shape != (len(self._rows),):
                 raise InvalidInput("An order gives one key for each element.")
             first = np.argsort(keys, kind="stable")
-        inside, left = self._rows[first[:many]], np.sort(first[many:])
-        self._rows = self._rows[left]
+        inside, rest = self._rows[first[:many]], np.sort(first[many:])
+        self._rows = self._rows[rest]
         inside = inside[permutation(len(inside), self.source)]
-        if self.plan.noise is not None and asked.added is None:
+        if self.plan.noise is not None and actual.added is None:
             inside = self._exactly(inside, size)
         return algorithm(inside)
 
@@ -189,9 +189,9 @@ def permutation(n: int, source: Uint64Source) -> npt.NDArray[np.int64]:
 
 def geometric(noise: SliceNoise, most: int, source: Uint64Source) -> int:
     """Draw J with P[J ≥ j] = αʲ for j ≤ `most`, its maximum. Always takes `most` words, whatever J is."""
-    found = most
+    stop = most
     for start in reversed(range(0, most, BLOCK)):
         words = source.uint64(min(BLOCK, most - start))
         stops = np.flatnonzero(words < np.uint64(noise.stop))
-        found = start + int(stops[0]) if stops.size else found
-    return found
+        stop = start + int(stops[0]) if stops.size else stop
+    return stop

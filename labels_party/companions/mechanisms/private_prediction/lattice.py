@@ -22,5 +22,5 @@ def noisy(position: int, sensitivity: int, epsilon: Fraction, ends: tuple[int, i
     Source: Dwork & Feldman 2018, Lemma 4.5, with discrete Laplace noise (Ghosh, Roughgarden & Sundararajan 2012);
     clipping is post-processing. Raises InvalidMechanism, RandomnessUnavailable, EpsilonNotProved.
     """
-    drawn = position + noise(LaplaceNoise(sensitivity, epsilon))
-    return min(max(drawn, ends[0]), ends[1])
+    value = position + noise(LaplaceNoise(sensitivity, epsilon))
+    return min(max(value, ends[0]), ends[1])

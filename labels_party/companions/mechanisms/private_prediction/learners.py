@@ -40,8 +40,8 @@ def stacked(learner: Learner, x: IntArray, y: FloatArray, part: IntArray, parts:
     well."""
     order = np.argsort(part, kind="stable")
     ends = np.searchsorted(part[order], np.arange(parts + 1))
-    found = [learner.fit(x[rows], y[rows]) for rows in (order[a:b] for a, b in pairwise(ends))]
-    return {name: np.stack([one[name] for one in found]) for name in found[0]}
+    states = [learner.fit(x[rows], y[rows]) for rows in (order[a:b] for a, b in pairwise(ends))]
+    return {name: np.stack([one[name] for one in states]) for name in states[0]}
 
 
 # --- linear --------------------------------------------------------------------------------------------------
@@ -104,9 +104,9 @@ def _fit_trees(x: IntArray, y: FloatArray) -> dict[str, npt.NDArray[Any]]:
             size = nodes * width * CELLS
             counts = np.bincount(place, minlength=size).reshape(nodes, width, CELLS).cumsum(2)
             sums = np.bincount(place, np.repeat(rest, width), size).reshape(nodes, width, CELLS).cumsum(2)
-            left, total = sums[:, :, :-1], sums[:, :, -1:]
+            below, total = sums[:, :, :-1], sums[:, :, -1:]
             n_left, n_all = counts[:, :, :-1], counts[:, :, -1:]
-            gain = left**2 / (n_left + PENALTY) + (total - left) ** 2 / (n_all - n_left + PENALTY)
+            gain = below**2 / (n_left + PENALTY) + (total - below) ** 2 / (n_all - n_left + PENALTY)
             best = gain.reshape(nodes, -1).argmax(1)
             at = nodes - 1 + np.arange(nodes)
             columns[t, at], cuts[t, at] = best // (CELLS - 1), best % (CELLS - 1)

@@ -52,8 +52,8 @@ def regularisation_for(n: int, epsilon: Fraction, share: Fraction = Fraction(7, 
     the label. Probabilities have a quarter of the noise, so half of it is better there.
     """
     unit = 1 << REGULARISATION_BITS
-    wanted = math.ceil(float(share) / math.sqrt(n * float(epsilon)) * unit)
-    return Fraction(min(max(wanted, unit >> 11), unit), unit)
+    units = math.ceil(float(share) / math.sqrt(n * float(epsilon)) * unit)
+    return Fraction(min(max(units, unit >> 11), unit), unit)
 
 
 def check_regularisation(regularisation: Fraction) -> None:

@@ -50,10 +50,10 @@ class Session:
             return alike(step, k)
         if self.bound == ADVANCED:
             return advanced_alike(step, k, self.slack + k * step.delta, self.slack)
-        found = None if noise is None else noisy_bound(step, k, noise, self.slack, self.n, self.rho)
-        if found is None:
+        bound = None if noise is None else noisy_bound(step, k, noise, self.slack, self.n, self.rho)
+        if bound is None:
             raise InvalidInput("The bound of noisy slices says nothing here.")
-        return found
+        return bound
 
 
 def interval_cost(size: int, n: int, epsilon: Fraction, delta: Fraction, *, by_ranks: bool) -> Cost:

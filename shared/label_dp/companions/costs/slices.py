@@ -161,8 +161,8 @@ def noisy_bound(step: Step, k: int, noise: SliceNoise, delta: Fraction, n: int, 
     alpha = noise.alpha
     replaced, put_in = exp_upper(step.epsilon), exp_upper(step.epsilon if step.added is None else step.added)
     before, chance, extra = Fraction(0), Fraction(1), Fraction(0)
-    for given in rho:
-        following = max(Fraction(1), alpha * put_in, Fraction(given, 1 << RHO_BITS))
+    for units in rho:
+        following = max(Fraction(1), alpha * put_in, Fraction(units, 1 << RHO_BITS))
         gamma = _gamma(before * replaced / following, put_in / following, alpha)
         extra = gamma * extra + step.delta * (gamma * before + 1 - gamma)
         chance = _up(chance * gamma)
@@ -181,8 +181,8 @@ def cut_off(noise: SliceNoise, delta: Fraction, k: int, n: int) -> int:
     """Compute T: no slice gets more than T extra elements; n if that needs no δ. From public facts alone."""
     if delta <= 0:
         return n
-    wanted = math.log(CUT_SHARE * k) - math.log(delta.numerator) + math.log(delta.denominator) + 40.0
-    return min(n, math.ceil(wanted / -math.log1p(-noise.stop / WORD)))
+    exponent = math.log(CUT_SHARE * k) - math.log(delta.numerator) + math.log(delta.denominator) + 40.0
+    return min(n, math.ceil(exponent / -math.log1p(-noise.stop / WORD)))
 
 
 def exp_upper(x: Fraction) -> Fraction:

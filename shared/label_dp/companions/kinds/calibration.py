@@ -111,13 +111,13 @@ class Calibration:
         """Map of one score. Raises InvalidInput for a calibration of two."""
         from label_dp.companions.maps.score_maps import ScoreMap
 
-        found = score_map(self.answer)
-        if not isinstance(found, ScoreMap):
+        score_map_ = score_map(self.answer)
+        if not isinstance(score_map_, ScoreMap):
             raise InvalidInput(
                 "This calibration is a map of two scores: apply it to a file that has both, with --scores, "
                 "--score-column and --score-2-column."
             )
-        return replace(found, interpolate=self.interpolate)
+        return replace(score_map_, interpolate=self.interpolate)
 
     @property
     def scores(self) -> int:
@@ -131,10 +131,10 @@ class Calibration:
 
     def apply(self, *scores: FloatArray) -> FloatArray:
         """Apply the map to as many columns of finite scores float64[n] as it has: float64[n]. Raises InvalidInput."""
-        found = replace(score_map(self.answer), interpolate=self.interpolate)
+        mapping = replace(score_map(self.answer), interpolate=self.interpolate)
         if len(scores) != self.scores:
             raise InvalidInput(f"The map has {self.scores} score(s), and {len(scores)} column(s) were given.")
-        return found.apply(*scores)
+        return mapping.apply(*scores)
 
     def interpolated(self, wanted: bool) -> Calibration:
         """Return the calibration, applied by straight lines (`ScoreMap`) if so wanted."""
@@ -155,11 +155,11 @@ def score_map(answer: Answer) -> ScoreMap | PairMap:
     from label_dp.companions.maps.score_maps import PairMap, ScoreMap
     from label_dp.companions.maps.scores import ScoreGrid
 
-    parameters, found = answer.parameters, answer.result["map"]
+    parameters, listed_map = answer.parameters, answer.result["map"]
     if parameters["scores_2"] is None:
-        return ScoreMap.from_json({"scores": parameters["scores"], "map": found})
+        return ScoreMap.from_json({"scores": parameters["scores"], "map": listed_map})
     grids = ScoreGrid.parse(parameters["scores"]), ScoreGrid.parse(parameters["scores_2"])
-    grid = MonotoneGrid.from_json(found)
+    grid = MonotoneGrid.from_json(listed_map)
     if grid.x_sizes != (grids[0].size, grids[1].size):
         raise MalformedAnswer("The map is over another domain than that of the scores' numbers.")
     return PairMap(grids, grid)
@@ -171,11 +171,11 @@ def _rule(answer: Answer, given: CalibrationParameters, said: CalibrationResult)
     kind = said.map.get("kind")
     if isinstance(kind, str) and kind not in ("step", GRID):
         raise UnsupportedVersion("This software does not know maps of this kind; a newer version may read it.")
-    found = score_map(answer)
-    grids = found.grids if isinstance(found, PairMap) else (found.grid,)
-    _check_shape(given, grids, found.map.values.shape)
+    mapping = score_map(answer)
+    grids = mapping.grids if isinstance(mapping, PairMap) else (mapping.grid,)
+    _check_shape(given, grids, mapping.map.values.shape)
     check_charge(answer, Cost(answer.epsilon.randomize.fraction), REPLACE_ONE)
-    values, ends = found.map.values.reshape(-1), answer.domain.ends
+    values, ends = mapping.map.values.reshape(-1), answer.domain.ends
     if not answer.epsilon.randomize or values[0] < ends[0] or values[-1] > ends[1]:
         raise MalformedAnswer("a value of the map lies outside the label domain, or cost nothing.")
 

@@ -152,15 +152,15 @@ class VerifiedLinearModel:
         InvalidInput."""
         import numpy as np
 
-        given, domain = self.answer.parameters, self.answer.domain
+        parameters, domain = self.answer.parameters, self.answer.domain
         weights = iter(float(entry["weight"]) for entry in self.weights)
         total: Any = float(self.answer.result["constant"])
-        for feature in given["features"]:
-            place = feature_places(feature, columns, given["levels"])
+        for feature in parameters["features"]:
+            place = feature_places(feature, columns, parameters["levels"])
             if "values" in feature:
                 total = total + np.array([*(next(weights) for _ in feature["values"]), 0.0])[place]  # MISSING: the last
             else:
-                total = total + next(weights) * np.where(place == MISSING, 0.0, 2 * place / given["levels"] - 1)
+                total = total + next(weights) * np.where(place == MISSING, 0.0, 2 * place / parameters["levels"] - 1)
         middle, half = label_scale(domain)
         return np.asarray(np.clip(middle + half * total, domain.values[0], domain.values[-1]), np.float64)
 
@@ -173,8 +173,8 @@ def _rule(answer: Answer, given: LinearModelParameters, said: LinearModelResult)
     if [given.middle, given.half_width] != scale:
         raise MalformedAnswer("the scale of the label is not that of its domain.")
     check_features(given.features)
-    told = [{"name": weight.name, "value": weight.value} for weight in said.weights]
-    if told != members(plain(given.features)):
+    entries = [{"name": weight.name, "value": weight.value} for weight in said.weights]
+    if entries != members(plain(given.features)):
         raise MalformedAnswer("a linear model has a weight for every number and every value of a category, in order.")
     weights = [said.constant, *(weight.weight for weight in said.weights)]
     if len(weights) > MOST_WEIGHTS or any(abs(float(weight)) > LARGEST_WEIGHT for weight in weights):

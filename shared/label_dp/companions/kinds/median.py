@@ -85,8 +85,8 @@ class VerifiedMedian:
     @property
     def value(self) -> Decimal | None:
         """Median, or None if too few labels agreed, which is an answer and was charged."""
-        found = self.answer.result["median"]
-        return None if found is None else Decimal(found)
+        text = self.answer.result["median"]
+        return None if text is None else Decimal(text)
 
 
 def _rule(answer: Answer, given: MedianParameters, said: MedianResult) -> None:

@@ -53,8 +53,8 @@ class Prediction:
 
     @property
     def query(self) -> dict[str, str | None]:
-        found: dict[str, str | None] = self.answer.parameters["query"]
-        return found
+        query: dict[str, str | None] = self.answer.parameters["query"]
+        return query
 
     @property
     def value(self) -> float:
@@ -80,8 +80,8 @@ def _rule(answer: Answer, given: PredictionParameters, said: PredictionResult) -
 def _may_be(text: str, classifies: bool, domain: Domain, most: int) -> bool:
     """Check for the text of one of the `most` + 1 values that are equally spaced between the ends."""
     low, high = (Fraction(0), Fraction(1)) if classifies else (Fraction(repr(end)) for end in domain.ends)
-    drawn = round((Fraction(text) - low) / (high - low) * most)
-    return 0 <= drawn <= most and number_text(low + (high - low) * Fraction(drawn, most)) == text
+    step = round((Fraction(text) - low) / (high - low) * most)
+    return 0 <= step <= most and number_text(low + (high - low) * Fraction(step, most)) == text
 
 
 KIND = Kind(PREDICTION, PredictionParameters, PredictionResult, _rule, facts=FORMS)

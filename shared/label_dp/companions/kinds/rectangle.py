@@ -150,9 +150,9 @@ class VerifiedRectangle:
         InvalidInput."""
         import numpy as np
 
-        given, inside = self.answer.parameters, None
-        for feature, side in zip(given["features"], self.sides, strict=True):
-            place = feature_places(feature, columns, given["levels"])
+        parameters, inside = self.answer.parameters, None
+        for feature, side in zip(parameters["features"], self.sides, strict=True):
+            place = feature_places(feature, columns, parameters["levels"])
             here = (place >= side["first"]) & (place <= side["last"]) if self.found else np.zeros(len(place), np.bool_)
             inside = here if inside is None else inside & here
         return np.asarray(inside, np.bool_)

@@ -81,15 +81,15 @@ def checked_breakpoints(breakpoints: npt.ArrayLike, x_size: int) -> IntArray:
     """Check breakpoints int64[d − 1], which rise strictly within 1 … x_size − 1. Raises InvalidInput."""
     if type(x_size) is not int or not 1 <= x_size <= MAX_X_SIZE:
         raise InvalidInput("The domain of a monotone map has between 1 and 2³² points.")
-    found = np.asarray(breakpoints)
-    if found.size and found.dtype.kind not in "iu":
+    array = np.asarray(breakpoints)
+    if array.size and array.dtype.kind not in "iu":
         raise InvalidInput("The breakpoints of a monotone map are whole numbers.")
-    found = found.astype(np.int64)
-    if found.ndim != 1:
+    array = array.astype(np.int64)
+    if array.ndim != 1:
         raise InvalidInput("The breakpoints of a monotone map are a list.")
-    if found.size and (not 1 <= found[0] <= found[-1] < x_size or np.any(np.diff(found) < 1)):
+    if array.size and (not 1 <= array[0] <= array[-1] < x_size or np.any(np.diff(array) < 1)):
         raise InvalidInput("The breakpoints of a monotone map rise strictly within its domain.")
-    return found
+    return array
 
 
 def piece_of(x: npt.NDArray[np.integer[npt.NBitBase]], breakpoints: IntArray, x_size: int) -> IntArray:

@@ -60,13 +60,13 @@ def feature_places(feature: Mapping[str, Any], columns: Mapping[str, Any], level
     name = feature["name"]
     if name not in columns:
         raise InvalidInput(f"The table has no column '{name}'.")
-    given = list(columns[name])
+    cells = list(columns[name])
     if "values" in feature:
         of = {value: place for place, value in enumerate(feature["values"])}
-        texts = (category_text(value, name) for value in given)
+        texts = (category_text(value, name) for value in cells)
         return np.array([MISSING if text is None else of.get(text, MISSING) for text in texts], np.int64)
     try:
-        numbers = np.array([math.nan if value is None else float(value) for value in given], np.float64)
+        numbers = np.array([math.nan if value is None else float(value) for value in cells], np.float64)
     except (TypeError, ValueError):
         raise InvalidInput(f"The column '{name}' must hold numbers.") from None
     low, high = (float(end) for end in feature["range"])

@@ -69,10 +69,10 @@ class PairMap:
         if not self.interpolate:
             return steps
         cuts = [cuts_of(grid, b) for grid, b in zip(self.grids, self.map.breakpoints, strict=True)]
-        values, found = self.map.values, np.zeros(steps.shape)
+        values, total = self.map.values, np.zeros(steps.shape)
         for i, one in enumerate(np.eye(len(values))):
-            found += straight(cuts[0], one, first) * straight(cuts[1], values[i], second)
-        return np.clip(found, values[0, 0], values[-1, -1])  # rounding may exceed it slightly
+            total += straight(cuts[0], one, first) * straight(cuts[1], values[i], second)
+        return np.clip(total, values[0, 0], values[-1, -1])  # rounding may exceed it slightly
 
 
 def cuts_of(grid: ScoreGrid, breakpoints: npt.NDArray[np.int64]) -> FloatArray:

@@ -73,8 +73,8 @@ class ScoreGrid:
             most = float(np.finfo(np.float32).max)
             bits = np.clip(scores, -most, most).astype(np.float32).view(np.uint32).astype(np.int64)
             magnitude = bits & 0x7FFFFFFF
-            found: IntArray = np.where(bits >> 31 == 0, LARGEST + magnitude, LARGEST - magnitude)
-            return found
+            numbers: IntArray = np.where(bits >> 31 == 0, LARGEST + magnitude, LARGEST - magnitude)
+            return numbers
         low, high = float(str(self.low)), float(str(self.high))
         # differences and products round monotonically, so larger scores never get smaller numbers
         place = np.floor((np.clip(scores, low, high) - low) * (self.steps / (high - low)))

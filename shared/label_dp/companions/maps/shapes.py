@@ -90,16 +90,16 @@ def bins_cells(option: int | str, scores: int) -> tuple[int, ...]:
     counts = tuple(int(part) for part in str(option).split("x"))
     if len(counts) > scores:
         raise InvalidMechanism("There is one score, so 'cells' of bins is a whole number.")
-    found = counts * (scores // len(counts))
-    if math.prod(found) > MAX_CELLS:
+    cells = counts * (scores // len(counts))
+    if math.prod(cells) > MAX_CELLS:
         raise InvalidMechanism(f"'cells' of bins: at most {MAX_CELLS} in all.")
-    return found
+    return cells
 
 
 def is_lipschitz(text: object) -> bool:
     """Check for a decimal greater than zero, in its one spelling."""
-    written = isinstance(text, str) and len(text) <= MAX_DIGITS and _LIPSCHITZ.fullmatch(text) is not None
-    return written and decimal_of(text) > 0
+    well_formed = isinstance(text, str) and len(text) <= MAX_DIGITS and _LIPSCHITZ.fullmatch(text) is not None
+    return well_formed and decimal_of(text) > 0
 
 
 def most_pieces(shape: str, options: Mapping[str, Any], scores: int) -> tuple[int, ...] | None:

@@ -43,12 +43,12 @@ class Convex(Straight):
         lines = self.lines[node.first : node.last, values, values]
         v, s = np.indices((points.shape[1], node.high - node.low + 1))
         below, allowed = np.maximum(v - s, 0), (v >= s) & (s >= node.least) & (s <= node.most)
-        found = np.empty((len(points), *v.shape), np.int64)
-        found[0] = only(points[0], 0 if node.starts else None)[:, None]
+        least = np.empty((len(points), *v.shape), np.int64)
+        least[0] = only(points[0], 0 if node.starts else None)[:, None]
         for p in range(1, len(points)):
-            risen = np.where(allowed, found[p - 1][below, s] + lines[p - 1][below, v], NEVER)
-            found[p] = np.minimum.accumulate(np.minimum(risen + points[p][:, None], NEVER), axis=1)
-        return found
+            risen = np.where(allowed, least[p - 1][below, s] + lines[p - 1][below, v], NEVER)
+            least[p] = np.minimum.accumulate(np.minimum(risen + points[p][:, None], NEVER), axis=1)
+        return least
 
     def _left(self, node: Node, values: slice) -> IntArray:
         """Compute the same from each knot on, for functions that begin with v and whose first rise is at least s:
@@ -58,10 +58,10 @@ class Convex(Straight):
         width = points.shape[1]
         v, s = np.indices((width, node.high - node.low + 1))
         above, allowed = np.minimum(v + s, width - 1), (v + s < width) & (s >= node.least) & (s <= node.most)
-        found = np.empty((len(points), *v.shape), np.int64)
-        found[-1] = only(points[-1], -1 if node.ends else None)[:, None]
+        least = np.empty((len(points), *v.shape), np.int64)
+        least[-1] = only(points[-1], -1 if node.ends else None)[:, None]
         for p in range(len(points) - 2, -1, -1):
-            risen = np.where(allowed, found[p + 1][above, s] + lines[p][v, above], NEVER)
+            risen = np.where(allowed, least[p + 1][above, s] + lines[p][v, above], NEVER)
             here = np.minimum(risen + points[p][:, None], NEVER)
-            found[p] = np.minimum.accumulate(here[:, ::-1], axis=1)[:, ::-1]
-        return found
+            least[p] = np.minimum.accumulate(here[:, ::-1], axis=1)[:, ::-1]
+        return least

@@ -49,15 +49,15 @@ class Linear(Shape):
     @cached_property
     def lines(self) -> IntArray:
         """Losses of the piece from value v at knot p to w ≥ v at knot q > p on the cells between, int64[K, K, V, V]."""
-        found = np.full((self.knots, self.knots, self.values, self.values), NEVER, np.int64)
+        losses = np.full((self.knots, self.knots, self.values, self.values), NEVER, np.int64)
         v, w = np.triu_indices(self.values)
         for p in range(self.knots):
             for q in range(p + 1, self.knots):
                 total = np.zeros(v.size, np.int64)
                 for at in range(p * self.steps + 1, q * self.steps):
                     total += self.losses[at][v * self.steps + (at - p * self.steps) * (w - v) // (q - p)]
-                found[p, q, v, w] = total
-        return found
+                losses[p, q, v, w] = total
+        return losses
 
     def options(self, node: Node) -> Options:
         if node.first == node.last:
@@ -68,20 +68,20 @@ class Linear(Shape):
         lower, upper = self._reached(node), self._left(node)
         part = slice(node.first, node.last + 1)
         lines = self.lines[part, part, node.lower, node.upper]
-        found: list[IntArray] = []
+        scores: list[IntArray] = []
         where: list[tuple[int, int, int]] = []
         knots = node.last - node.first
         for p in range(knots):
             for q in range(p + 1, knots + 1):
                 rest = min(node.pieces - 1, p + knots - q)
                 for r in range(max(rest - (knots - q), min(p, 1)), min(rest - min(knots - q, 1), p) + 1):
-                    found.append(lower[r, p][:, None] + lines[p, q] + upper[rest - r, q][None, :])
+                    scores.append(lower[r, p][:, None] + lines[p, q] + upper[rest - r, q][None, :])
                     where.append((p, q, r))
         low = NEVER if node.ends else int(lower[-1, -1].min())
         high = NEVER if node.starts else int(upper[-1, 0].min())
-        every = np.append(np.stack(found).reshape(-1), [low, high])
-        kept, shape = feasible(every), lines.shape[2:]
-        return Options(every[kept], lambda i: self._outcome(node, int(kept[i]), where, shape))
+        every = np.append(np.stack(scores).reshape(-1), [low, high])
+        possible, shape = feasible(every), lines.shape[2:]
+        return Options(every[possible], lambda i: self._outcome(node, int(possible[i]), where, shape))
 
     def _outcome(self, node: Node, at: int, where: list[tuple[int, int, int]], shape: tuple[int, ...]) -> Outcome:
         crossings = len(where) * shape[0] * shape[1]
@@ -103,36 +103,36 @@ class Linear(Shape):
         first = only(self.points[node.first, values], 0 if node.starts else None)
         last = only(self.points[node.last, values], -1 if node.ends else None)
         every = first[:, None] + self.lines[node.first, node.last, values, values] + last[None, :]
-        kept = feasible(every)
+        possible = feasible(every)
 
         def outcome(i: int) -> Outcome:
-            v, w = divmod(int(kept[i]), every.shape[1])
+            v, w = divmod(int(possible[i]), every.shape[1])
             return Outcome(settled=[(node.first, node.low + v), (node.last, node.low + w)])
 
-        return Options(every.reshape(-1)[kept], outcome, final=True)
+        return Options(every.reshape(-1)[possible], outcome, final=True)
 
     def _reached(self, node: Node) -> IntArray:
         """Compute the least loss up to each knot of functions of low values and at most r pieces that end with each:
         int64[pieces + 1, knots, low values]."""
         part = slice(node.first, node.last + 1)
         points, lines = self.points[part, node.lower], self.lines[part, part, node.lower, node.lower]
-        found = np.full((node.pieces + 1, *points.shape), NEVER, np.int64)
-        found[:, 0] = only(points[0], 0 if node.starts else None)
+        least = np.full((node.pieces + 1, *points.shape), NEVER, np.int64)
+        least[:, 0] = only(points[0], 0 if node.starts else None)
         for r in range(1, node.pieces + 1):
             for q in range(1, len(points)):
-                best = (found[r - 1, :q, :, None] + lines[:q, q]).min(axis=(0, 1))
-                found[r, q] = np.minimum(best + points[q], NEVER)
-        return found
+                best = (least[r - 1, :q, :, None] + lines[:q, q]).min(axis=(0, 1))
+                least[r, q] = np.minimum(best + points[q], NEVER)
+        return least
 
     def _left(self, node: Node) -> IntArray:
         """Compute the same from each knot on, for functions that begin with each: int64[pieces + 1, knots, high
         values]."""
         part = slice(node.first, node.last + 1)
         points, lines = self.points[part, node.upper], self.lines[part, part, node.upper, node.upper]
-        found = np.full((node.pieces + 1, *points.shape), NEVER, np.int64)
-        found[:, -1] = only(points[-1], -1 if node.ends else None)
+        least = np.full((node.pieces + 1, *points.shape), NEVER, np.int64)
+        least[:, -1] = only(points[-1], -1 if node.ends else None)
         for r in range(1, node.pieces + 1):
             for p in range(len(points) - 1):
-                best = (lines[p, p + 1 :] + found[r - 1, p + 1 :, None, :]).min(axis=(0, 2))
-                found[r, p] = np.minimum(best + points[p], NEVER)
-        return found
+                best = (lines[p, p + 1 :] + least[r - 1, p + 1 :, None, :]).min(axis=(0, 2))
+                least[r, p] = np.minimum(best + points[p], NEVER)
+        return least

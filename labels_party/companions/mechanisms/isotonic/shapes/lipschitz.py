@@ -41,20 +41,20 @@ class Lipschitz(Straight):
         """Compute the least loss up to each knot of functions of these values that end with each: int64[knots,
         values]."""
         points, lines = self._part(node, values)
-        found = points.copy()
-        found[0] = only(points[0], start)
+        least = points.copy()
+        least[0] = only(points[0], start)
         for p in range(1, len(points)):
-            found[p] = np.minimum((found[p - 1][:, None] + lines[p - 1]).min(axis=0) + points[p], NEVER)
-        return found
+            least[p] = np.minimum((least[p - 1][:, None] + lines[p - 1]).min(axis=0) + points[p], NEVER)
+        return least
 
     def _left(self, node: Node, values: slice, end: int | None) -> IntArray:
         """Compute the same from each knot on, for functions that begin with each value: int64[knots, values]."""
         points, lines = self._part(node, values)
-        found = points.copy()
-        found[-1] = only(points[-1], end)
+        least = points.copy()
+        least[-1] = only(points[-1], end)
         for p in range(len(points) - 2, -1, -1):
-            found[p] = np.minimum((found[p + 1] + lines[p]).min(axis=1) + points[p], NEVER)
-        return found
+            least[p] = np.minimum((least[p + 1] + lines[p]).min(axis=1) + points[p], NEVER)
+        return least
 
     def _part(self, node: Node, values: slice) -> tuple[IntArray, IntArray]:
         lines = self.lines[node.first : node.last, values, values]
@@ -67,6 +67,6 @@ def only(losses: IntArray, at: int | None) -> IntArray:
     """Forbid all values but `at`, if it is given."""
     if at is None:
         return losses
-    found = np.full_like(losses, NEVER)
-    found[at] = losses[at]
-    return found
+    masked = np.full_like(losses, NEVER)
+    masked[at] = losses[at]
+    return masked

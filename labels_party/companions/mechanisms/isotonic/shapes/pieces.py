@@ -78,8 +78,8 @@ def _prefixes(losses: IntArray, pieces: int) -> IntArray:
     """Compute the least loss of rising functions of at most r pieces on the first j cells: int64[pieces + 1, cells +
     1]."""
     cells, values = losses.shape
-    found = np.full((pieces + 1, cells + 1), NEVER, np.int64)
-    found[:, 0] = 0
+    least = np.full((pieces + 1, cells + 1), NEVER, np.int64)
+    least[:, 0] = 0
     ending = np.full((pieces + 1, values), NEVER, np.int64)  # whose last piece has just that value
     below = ending.copy()  # whose last piece has a value below, so that another piece of that value may follow
     below[0] = 0  # no piece before the first cell
@@ -88,5 +88,5 @@ def _prefixes(losses: IntArray, pieces: int) -> IntArray:
         best = np.minimum.accumulate(ending, axis=1)
         below[:, 0] = NEVER
         below[:, 1:] = best[:, :-1]
-        found[:, j + 1] = best[:, -1]
-    return np.minimum.accumulate(found, axis=0)
+        least[:, j + 1] = best[:, -1]
+    return np.minimum.accumulate(least, axis=0)

@@ -67,8 +67,8 @@ class Straight(Shape):
         s = rise if lower.shape[2] > 1 else np.zeros_like(rise)
         crossed = lower[:-1][:, a, s] + upper[1:][:, b, s] + self.lines[node.first : node.last, node.lower, node.upper]
         every = np.append(np.where(allowed, crossed, NEVER).reshape(-1), flat)
-        kept = feasible(every)
-        return Options(every[kept], lambda i: self._outcome(node, int(kept[i]), crossed.shape))
+        possible = feasible(every)
+        return Options(every[possible], lambda i: self._outcome(node, int(possible[i]), crossed.shape))
 
     def _outcome(self, node: Node, at: int, shape: tuple[int, ...]) -> Outcome:
         least, most = node.least, node.most
