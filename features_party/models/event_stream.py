@@ -64,12 +64,12 @@ def event_stream(streams: Streams, look: Look, row: dict[str, Any], last: str | 
     return EventStream(streams, _events(streams, look, row, revision))
 
 
-async def _events(streams: Streams, look: Look, row: dict[str, Any], seen: int) -> AsyncIterator[bytes]:
+async def _events(streams: Streams, look: Look, row: dict[str, Any], revision: int) -> AsyncIterator[bytes]:
     yield format_sse_event(retry=RECONNECT_MILLISECONDS)
     begun = spoken = time.monotonic()
     while True:
-        if row["revision"] > seen:
-            seen, spoken = row["revision"], time.monotonic()
+        if row["revision"] > revision:
+            revision, spoken = row["revision"], time.monotonic()
             yield _event(row)
         if row["state"] in ENDED or streams.stopping() or time.monotonic() - begun > LONGEST_SECONDS:
             return

@@ -125,9 +125,11 @@ def onnx_model(saved: SavedModel) -> bytes:
     return data
 
 
-def _output(graph: _Graph, name: str, taken: list[str], value: str, width: int, kind: int = TensorProto.FLOAT) -> Any:
+def _output(
+    graph: _Graph, name: str, names_taken: list[str], value: str, width: int, kind: int = TensorProto.FLOAT
+) -> Any:
     """Add an output [n, width] under that name, unless a column has it."""
-    output = name if name not in taken else f"{graph.prefix}{name}"
+    output = name if name not in names_taken else f"{graph.prefix}{name}"
     graph.add("Cast", value, output=output, to=kind)
     return helper.make_tensor_value_info(output, kind, ["n", width])
 

@@ -188,10 +188,10 @@ def _refuse(wrong: Any, name: str, rule: str) -> None:
         raise InvalidRows([RowProblem(int(row), name, rule) for row in rows[: InvalidRows.shown]], len(rows))
 
 
-def _meets(name: str, given: Holds, wanted: str) -> InvalidTable:
+def _meets(name: str, actual: Holds, expected: str) -> InvalidTable:
     return InvalidTable(
-        f"The column '{name}' holds {SHOWN[given]}, and the model learned {wanted}; write it as it was in training, or "
-        "train again."
+        f"The column '{name}' holds {SHOWN[actual]}, and the model learned {expected}; write it as it was in training, "
+        "or train again."
     )
 
 

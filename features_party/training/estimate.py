@@ -120,7 +120,7 @@ def estimate(
     return ErrorEstimate(len(f), mse, constant, gain, known.why, reliability=groups)
 
 
-def _reliability(predictions: FloatArray, known: Identified, group: IntArray) -> tuple[Group, ...]:
+def _reliability(predictions: FloatArray, labels: Identified, group: IntArray) -> tuple[Group, ...]:
     """Average the predictions and g + centre over groups of neighbouring predictions.
 
     A bias of root mean square b over all labels is at most b/√s over a share s of the rows, which widens an interval on
@@ -133,8 +133,8 @@ def _reliability(predictions: FloatArray, known: Identified, group: IntArray) ->
     number, groups = equal_groups(predictions, count), []
     for at in (np.flatnonzero(number == each) for each in range(int(number.max()) + 1)):
         examples = np.unique(group[at], return_inverse=True)[1]
-        slack = known.bias / math.sqrt(len(at) / n)
-        mean = interval(known.first[at] + known.centre, examples, slack=slack)
+        slack = labels.bias / math.sqrt(len(at) / n)
+        mean = interval(labels.first[at] + labels.centre, examples, slack=slack)
         groups.append(Group(len(at), float(predictions[at].mean()), mean))
     return tuple(groups)
 

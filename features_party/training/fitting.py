@@ -279,11 +279,11 @@ def made_columns(
     return schema, encoded, shrinkage
 
 
-def _several(together: ExampleGroups | None) -> tuple[str, ...]:
+def _several(groups: ExampleGroups | None) -> tuple[str, ...]:
     """Note that examples have several outputs, if they do."""
-    if together is None:
+    if groups is None:
         return ()
-    rows, n = len(together.which), len(together.first)
+    rows, n = len(groups.which), len(groups.first)
     return (f"the {rows:,} outputs of {n:,} examples were taken together, each for what its channel lets it say",)
 
 
@@ -351,7 +351,7 @@ def _signal(labels: FloatArray, noise: FloatArray, often: FloatArray | None) -> 
 
 
 def _objective(
-    loss: str, capacity: Capacity, told: ChannelGradients | None, medians: bool
+    loss: str, capacity: Capacity, gradients: ChannelGradients | None, medians: bool
 ) -> tuple[str, tuple[str, ...], ChannelGradients | None]:
     """Return the training objective, notes on it, and the gradients it uses. `medians`: predict them around means."""
     share = capacity.signal_share
@@ -360,8 +360,8 @@ def _objective(
     if medians:  # which err less than gradients, if both are available
         return "squared", (), None
     # as noisy as the mean's: then the median is worth having
-    if told is not None and told.noise * share <= 1.0 - share:
-        return loss, ("the absolute loss was trained on by its expected gradients under the channel",), told
+    if gradients is not None and gradients.noise * share <= 1.0 - share:
+        return loss, ("the absolute loss was trained on by its expected gradients under the channel",), gradients
     if share >= 1.0 - CLEAN_ENOUGH:
         return loss, (), None
     return (

@@ -185,7 +185,7 @@ class Body(ABC):
         return None
 
     @abstractmethod
-    def predict(self, seen: ModelInput, threads: int = 1) -> FloatArray:
+    def predict(self, inputs: ModelInput, threads: int = 1) -> FloatArray:
         """Predict float64[n], unclipped."""
 
     @abstractmethod

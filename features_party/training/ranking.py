@@ -44,11 +44,11 @@ def macro_auc(thetas: FloatArray, influence: FloatArray, group: Groups, rarest: 
     return interval.within(0.0, 1.0)
 
 
-def _agreeing(found: Interval, pairs: float) -> Interval:
+def _agreeing(estimate: Interval, pairs: float) -> Interval:
     """Bound the AUC if no pair disagrees: all disjoint pairs, as many as the smaller class has, agree with chance θ^m
     or less."""
     reach = 1.0 - SURE ** (1.0 / pairs)
-    return Interval(found.estimate, found.standard_error, found.estimate - reach, found.estimate + reach)
+    return Interval(estimate.estimate, estimate.standard_error, estimate.estimate - reach, estimate.estimate + reach)
 
 
 def influences(predictions: FloatArray, labels: FloatArray, group: Groups) -> tuple[float, FloatArray]:

@@ -34,11 +34,11 @@ def straightened(told: ClassLikelihood, score: FloatArray) -> Softmax:
     return Softmax(float(solution[-1]), tuple(solution[:-1].tolist()))
 
 
-def _fitted(told: ClassLikelihood, score: FloatArray, at: FloatArray, *, slope: bool) -> tuple[FloatArray, float]:
+def _fitted(likelihood: ClassLikelihood, score: FloatArray, at: FloatArray, *, slope: bool) -> tuple[FloatArray, float]:
     """Return (k shifts and the slope, the variance of the slope's error); the slope stays fixed unless requested."""
-    k, more = told.k, told.unseen
+    k, more = likelihood.k, likelihood.unseen
     free = k + slope
-    gradient, cost = _looked(told, score, at)
+    gradient, cost = _looked(likelihood, score, at)
     for _ in range(STEPS):
         table = np.column_stack([gradient, np.einsum("ij,ij->i", gradient, score)])[:, :free]
         shares = softmax(at[None, :k])[0]
@@ -53,7 +53,7 @@ def _fitted(told: ClassLikelihood, score: FloatArray, at: FloatArray, *, slope: 
         for _ in range(HALVINGS):
             there = at.copy()
             there[:free] -= step
-            gradient, then = _looked(told, score, there)
+            gradient, then = _looked(likelihood, score, there)
             if then <= cost:
                 break
             step = step / 2.0
@@ -63,9 +63,9 @@ def _fitted(told: ClassLikelihood, score: FloatArray, at: FloatArray, *, slope: 
     return at, float(np.linalg.inv(whole)[-1, -1])
 
 
-def _looked(told: ClassLikelihood, score: FloatArray, at: FloatArray) -> tuple[FloatArray, float]:
+def _looked(likelihood: ClassLikelihood, score: FloatArray, at: FloatArray) -> tuple[FloatArray, float]:
     """Return gradients on the scores float64[n, k], and minus the log likelihood with the added rows."""
-    gradient, likely = told.seen(softmax(at[-1] * score + at[:-1]))
+    gradient, likely = likelihood.seen(softmax(at[-1] * score + at[:-1]))
     shares = softmax(at[None, :-1])[0]
-    cost = -float(np.log(likely).sum()) - float(told.unseen @ np.log(np.maximum(shares, 1e-300)))
+    cost = -float(np.log(likely).sum()) - float(likelihood.unseen @ np.log(np.maximum(shares, 1e-300)))
     return np.asarray(gradient, np.float64), cost

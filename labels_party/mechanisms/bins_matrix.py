@@ -39,22 +39,22 @@ def _assignment(cost: FloatArray, opening: FloatArray) -> IntArray:
     return assignment
 
 
-def _settle_massless(chosen: IntArray, prior: FloatArray, loss: FloatArray) -> IntArray:
+def _settle_massless(assignment: IntArray, prior: FloatArray, loss: FloatArray) -> IntArray:
     """Split labels without mass around a change of bin at the least plain sum of losses."""
-    chosen = chosen.copy()
-    for change in np.flatnonzero(np.diff(chosen)).tolist():
-        left, right = int(chosen[change]), int(chosen[change + 1])
+    assignment = assignment.copy()
+    for change in np.flatnonzero(np.diff(assignment)).tolist():
+        left, right = int(assignment[change]), int(assignment[change + 1])
         start, stop = change + 1, change + 1
-        while start > 0 and prior[start - 1] == 0 and chosen[start - 1] == left:
+        while start > 0 and prior[start - 1] == 0 and assignment[start - 1] == left:
             start -= 1
-        while stop < prior.size and prior[stop] == 0 and chosen[stop] == right:
+        while stop < prior.size and prior[stop] == 0 and assignment[stop] == right:
             stop += 1
-        if start == 0 or chosen[start - 1] != left or stop == prior.size or chosen[stop] != right:
+        if start == 0 or assignment[start - 1] != left or stop == prior.size or assignment[stop] != right:
             continue  # the whole bin has no mass
         gain = np.concatenate([[0.0], np.cumsum(loss[start:stop, left] - loss[start:stop, right])])
         turn = start + int(np.argmin(gain))
-        chosen[start:turn], chosen[turn:stop] = left, right
-    return chosen
+        assignment[start:turn], assignment[turn:stop] = left, right
+    return assignment
 
 
 def solve_matrix(prior: FloatArray, loss: FloatArray, gain: float) -> tuple[IntArray, IntArray, float]:

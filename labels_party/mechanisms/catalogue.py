@@ -106,12 +106,12 @@ def bin_means(prior: FloatArray, labels: FloatArray, boundaries: npt.NDArray[np.
     return means
 
 
-def _rr_on_bins(asked: DesignRequest) -> Channel:
-    prior, labels = asked.known_prior("RR-on-Bins"), asked.domain.values
-    bins = solve_bins(prior, labels, asked.epsilon, asked.loss)
-    A, B = rr_weights(asked.epsilon, bins.values.size)
+def _rr_on_bins(request: DesignRequest) -> Channel:
+    prior, labels = request.known_prior("RR-on-Bins"), request.domain.values
+    bins = solve_bins(prior, labels, request.epsilon, request.loss)
+    A, B = rr_weights(request.epsilon, bins.values.size)
     return RRChannel(
-        domain=asked.domain,
+        domain=request.domain,
         boundaries=bins.boundaries,
         outputs=bins.values,
         A=A,
@@ -120,16 +120,16 @@ def _rr_on_bins(asked: DesignRequest) -> Channel:
     )
 
 
-def _one_bit(asked: DesignRequest) -> Channel:
-    domain, epsilon, clip = asked.domain, asked.epsilon, asked.options.get("clip")
+def _one_bit(request: DesignRequest) -> Channel:
+    domain, epsilon, clip = request.domain, request.epsilon, request.options.get("clip")
     if clip is None:
         return one_bit_channel(domain, epsilon)
     if clip == "auto":
-        prior = asked.known_prior("Clipping by the prior")
+        prior = request.known_prior("Clipping by the prior")
         if domain.k == 1:
             return one_bit_channel(domain, epsilon)
         one_bit_weights(epsilon)  # refuses an ε of 0 before anything divides by it
-        return one_bit_channel(domain, epsilon, best_clip(domain, prior, epsilon, asked.n))
+        return one_bit_channel(domain, epsilon, best_clip(domain, prior, epsilon, request.n))
     try:
         low, high = (decimal_of(end) for end in cast("tuple[object, object]", clip))
     except (TypeError, ValueError):
@@ -139,20 +139,22 @@ def _one_bit(asked: DesignRequest) -> Channel:
     return one_bit_channel(domain, epsilon, (low, high))
 
 
-def _unbiased(asked: DesignRequest) -> Channel:
-    return unbiased_channel(asked.domain, asked.known_prior("The unbiased randomizer"), asked.epsilon, asked.loss)
+def _unbiased(request: DesignRequest) -> Channel:
+    return unbiased_channel(
+        request.domain, request.known_prior("The unbiased randomizer"), request.epsilon, request.loss
+    )
 
 
-def _balanced(asked: DesignRequest) -> Channel:
-    return balanced_channel(asked.domain, asked.known_prior("The balanced randomizer"), asked.epsilon, asked.n)
+def _balanced(request: DesignRequest) -> Channel:
+    return balanced_channel(request.domain, request.known_prior("The balanced randomizer"), request.epsilon, request.n)
 
 
-def _rr(asked: DesignRequest) -> Channel:
-    return rr_channel(asked.domain, asked.epsilon)
+def _rr(request: DesignRequest) -> Channel:
+    return rr_channel(request.domain, request.epsilon)
 
 
-def _rr_with_prior(asked: DesignRequest) -> Channel:
-    return rr_with_prior_channel(asked.domain, asked.known_prior("RRWithPrior"), asked.epsilon)
+def _rr_with_prior(request: DesignRequest) -> Channel:
+    return rr_with_prior_channel(request.domain, request.known_prior("RRWithPrior"), request.epsilon)
 
 
 def _laplace(*, discrete: bool) -> InnerDesign:
@@ -170,8 +172,8 @@ def _staircase(*, discrete: bool) -> InnerDesign:
     return design
 
 
-def _exponential(asked: DesignRequest) -> Channel:
-    return exponential_channel(asked.domain, asked.epsilon, tight=asked.flag("tight"))
+def _exponential(request: DesignRequest) -> Channel:
+    return exponential_channel(request.domain, request.epsilon, tight=request.flag("tight"))
 
 
 def _checked(mechanism: str, allowed: frozenset[str], design: InnerDesign) -> Design:

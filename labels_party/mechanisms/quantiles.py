@@ -289,9 +289,9 @@ def _recursive(points: Points, size: int, plan: QuantilePlan, source: Uint64Sour
     return [answers[at][0] // n for at in range(len(plan.wanted))]
 
 
-def _apart(wanted: Sequence[Fraction]) -> Fraction:
+def _apart(shares: Sequence[Fraction]) -> Fraction:
     """Return the least share of the labels between neighbouring quantiles, and outside of them."""
-    return min(b - a for a, b in itertools.pairwise([Fraction(0), *wanted, Fraction(1)]))
+    return min(b - a for a, b in itertools.pairwise([Fraction(0), *shares, Fraction(1)]))
 
 
 def _reach(size: int, draws: int) -> float:

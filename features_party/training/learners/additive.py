@@ -77,10 +77,10 @@ class Additive(Body):
         total = sum(shares.values()) or 1.0
         return {name: share / total for name, share in shares.items()}
 
-    def score(self, seen: ModelInput) -> FloatArray:
+    def score(self, inputs: ModelInput) -> FloatArray:
         """Compute the score before the link, float64[n]."""
-        levels = [feature.places(seen) for feature in self.features]
-        total = np.full(len(seen), self.intercept)
+        levels = [feature.places(inputs) for feature in self.features]
+        total = np.full(len(inputs), self.intercept)
         for table, places in zip(self.main, levels, strict=True):
             total += table[places]
         for pair in self.pairs:
@@ -91,8 +91,8 @@ class Additive(Body):
         """Map scores float64[n] to predictions."""
         return score if self.link is None else self.link.predictions(score)
 
-    def predict(self, seen: ModelInput, threads: int = 1) -> FloatArray:
-        return self.linked(self.score(seen))
+    def predict(self, inputs: ModelInput, threads: int = 1) -> FloatArray:
+        return self.linked(self.score(inputs))
 
     def nodes(self, graph: Graph, ports: Ports) -> str:
         levels = [feature.nodes(graph, ports) for feature in self.features]
@@ -160,9 +160,9 @@ class Rows:
 
     @classmethod
     def of(
-        cls, features: list[Feature], seen: ModelInput, labels: FloatArray, weights: FloatArray | None, signal: float
+        cls, features: list[Feature], inputs: ModelInput, labels: FloatArray, weights: FloatArray | None, signal: float
     ) -> Rows:
-        levels = [feature.places(seen) for feature in features]
+        levels = [feature.places(inputs) for feature in features]
         return cls(tuple(features), levels, labels, weights, max(signal, 1e-300))
 
 
@@ -234,13 +234,13 @@ def _fitted(
     blocks: list[Block],
     shapes: tuple[Interaction, ...],
     data: Moments,
-    found: Posterior,
+    posterior: Posterior,
     link: PoissonScore | None = None,
 ) -> AdditiveFit:
     tables = [
-        block.roots @ found.coefficients[data.starts[at] : data.starts[at + 1]] for at, block in enumerate(blocks)
+        block.roots @ posterior.coefficients[data.starts[at] : data.starts[at + 1]] for at, block in enumerate(blocks)
     ]
-    intercept = data.mean - float(data.middle @ found.coefficients) / data.total
+    intercept = data.mean - float(data.middle @ posterior.coefficients) / data.total
     predictions = np.full(len(rows.labels), intercept)
     spreads = []
     for block, table in zip(blocks, tables, strict=True):
@@ -253,7 +253,7 @@ def _fitted(
         for s, table in zip(shapes, tables[mains:], strict=True)
     )
     model = Additive(rows.features, intercept, tuple(tables[:mains]), pairs, tuple(spreads), link)
-    return AdditiveFit(model, blocks, shapes, found, predictions)
+    return AdditiveFit(model, blocks, shapes, posterior, predictions)
 
 
 # --- priors and choice of pairs --------------------------------------------------------------------------------

@@ -64,10 +64,10 @@ class ClassTrees(Body):
     def count(self) -> int:
         return self.k * sum(int(booster.num_boosted_rounds()) for booster in self.boosters)
 
-    def predict(self, seen: ModelInput, threads: int = 1) -> FloatArray:
+    def predict(self, inputs: ModelInput, threads: int = 1) -> FloatArray:
         """Predict float64[n, k]; each row sums to 1."""
-        rows = seen.once(TreeInput.of)
-        total = np.zeros((len(seen), self.k))
+        rows = inputs.once(TreeInput.of)
+        total = np.zeros((len(inputs), self.k))
         for booster in self.boosters:
             total += self.softmax.shares(class_scores(booster, rows, self.k, threads))
         return total / len(self.boosters)
@@ -116,54 +116,64 @@ def fit_classes(sample: Sample, task: Task, told: ClassLikelihood, progress: Pro
     return Fit(ClassTrees((booster,), Softmax(1.0, tuple(told.start.tolist())), told.shares), effects)
 
 
-def _averaged(sample: Sample, task: Task, told: ClassLikelihood, progress: Progress) -> Fit:
+def _averaged(sample: Sample, task: Task, likelihood: ClassLikelihood, progress: Progress) -> Fit:
     fold = assign_folds(sample.draws)
-    if told.k > MANY:
+    if likelihood.k > MANY:
         fold = fold % 2
-    count, bags = int(fold.max()) + 1, BAGS if told.k <= MANY else 1
+    count, bags = int(fold.max()) + 1, BAGS if likelihood.k <= MANY else 1
     width = 1.0 / (count + bags)
-    scores, constants = np.empty((len(fold), told.k)), np.empty((len(fold), told.k))
+    scores, constants = np.empty((len(fold), likelihood.k)), np.empty((len(fold), likelihood.k))
     for at in range(count):
         train, test = np.flatnonzero(fold != at), np.flatnonzero(fold == at)
-        part_told, later = told.take(train), sample.encoded.take(test)
+        part_told, later = likelihood.take(train), sample.encoded.take(test)
         rest = _contrasted(sample.take(train), task, part_told)
         model_input, effects = rest.seen(task)
         booster = _booster(
             TreeInput.of(model_input), part_told, task, seed(rest.draws, "trees 0"), part(progress, at * width, width)
         )
         unseen = TreeInput.of(ModelInput(later, effects.apply(later.codes), task.sizes))
-        scores[test], constants[test] = class_scores(booster, unseen, told.k, task.threads), part_told.shares
-    softmax = straightened(told, scores)
+        scores[test], constants[test] = class_scores(booster, unseen, likelihood.k, task.threads), part_told.shares
+    softmax = straightened(likelihood, scores)
     model_input, effects = sample.seen(task)
     rows, boosters = TreeInput.of(model_input), []
     for bag in range(bags if softmax.slope > 0.0 else 1):
         report = part(progress, (count + bag) * width, width)
         tree_seed = seed(sample.draws, f"trees {bag}")
-        boosters.append(_booster(rows, told, task, tree_seed, report, rounds=None if softmax.slope > 0.0 else 0))
+        boosters.append(_booster(rows, likelihood, task, tree_seed, report, rounds=None if softmax.slope > 0.0 else 0))
     notes = () if softmax.slope > 0.0 else (NOTHING,)
     predictions = np.empty_like(scores)
     for at in range(count):  # k shifts can overfit the rows they are judged on
         others, test = np.flatnonzero(fold != at), np.flatnonzero(fold == at)
-        predictions[test] = straightened(told.take(others), scores[others]).shares(scores[test])
+        predictions[test] = straightened(likelihood.take(others), scores[others]).shares(scores[test])
     cross = CrossFit(predictions, constants, fold)
-    return Fit(ClassTrees(tuple(boosters), softmax, told.shares), effects, cross, notes)
+    return Fit(ClassTrees(tuple(boosters), softmax, likelihood.shares), effects, cross, notes)
 
 
-def _contrasted(sample: Sample, task: Task, told: ClassLikelihood) -> Sample:
+def _contrasted(sample: Sample, task: Task, likelihood: ClassLikelihood) -> Sample:
     """Replace the labels by those of which large categories have effects."""
     large = np.flatnonzero(np.array(task.sizes) > ONE_HOT)
-    return replace(sample, labels=contrast(told, sample.encoded.codes[:, large])) if large.size else sample
+    return replace(sample, labels=contrast(likelihood, sample.encoded.codes[:, large])) if large.size else sample
 
 
 def _booster(
-    seen: TreeInput, told: ClassLikelihood, task: Task, grown: int, progress: Progress, rounds: int | None = None
+    inputs: TreeInput,
+    likelihood: ClassLikelihood,
+    task: Task,
+    tree_seed: int,
+    progress: Progress,
+    rounds: int | None = None,
 ) -> Any:
-    """Grow a booster with the tree seed `grown`. Its scores start at 0, which predicts the class shares."""
-    start = told.start.astype(np.float32)
+    """Grow a booster with the seed `tree_seed`. Its scores start at 0, which predicts the class shares."""
+    start = likelihood.start.astype(np.float32)
 
     def objective(score: npt.NDArray[np.float32], _: Any) -> tuple[Any, Any]:
-        return told(score.reshape(-1, told.k) + start)
+        return likelihood(score.reshape(-1, likelihood.k) + start)
 
-    settings = {"objective": "multi:softprob", "num_class": told.k, "base_score": 0.0, "max_delta_step": LARGEST_STEP}
-    data = seen.to_train(task.threads, task.capacity.max_bins, np.zeros(len(seen)))
-    return boosted(data, task, task.capacity, settings | {"seed": grown}, objective, progress, rounds)
+    settings = {
+        "objective": "multi:softprob",
+        "num_class": likelihood.k,
+        "base_score": 0.0,
+        "max_delta_step": LARGEST_STEP,
+    }
+    data = inputs.to_train(task.threads, task.capacity.max_bins, np.zeros(len(inputs)))
+    return boosted(data, task, task.capacity, settings | {"seed": tree_seed}, objective, progress, rounds)

@@ -155,13 +155,13 @@ def fit_validated(
 
 
 def _unseen(
-    rest: Sample, apart: Sample, task: Task, plan: Plan, kernel: Kernel | None, report: Progress
+    rest: Sample, test: Sample, task: Task, plan: Plan, kernel: Kernel | None, report: Progress
 ) -> tuple[dict[tuple[str, int], FloatArray], float]:
-    """Predict the rows `apart` from the `rest`, float64[h] by member and number of trees; returns the rest's mean
+    """Predict the rows `test` from the `rest`, float64[h] by member and number of trees; returns the rest's mean
     too."""
     model_input, effects = rest.seen(task)
-    unseen = ModelInput(apart.encoded, effects.apply(apart.encoded.codes), task.sizes)
-    return dict(_fold(Fold(model_input, rest), Fold(unseen, apart), task, plan, kernel, report)), rest.mean
+    unseen = ModelInput(test.encoded, effects.apply(test.encoded.codes), task.sizes)
+    return dict(_fold(Fold(model_input, rest), Fold(unseen, test), task, plan, kernel, report)), rest.mean
 
 
 def _kept(
@@ -181,17 +181,17 @@ def _kept(
 def _weighted(
     out: dict[tuple[str, int], FloatArray],
     constants: FloatArray,
-    held: Sample,
+    sample: Sample,
     side: npt.NDArray[np.int8],
     task: Task,
 ) -> tuple[dict[str, tuple[float, int]], FloatArray, Belief]:
     """Weigh the members; returns weight and number of trees by member, the weighted sum float64[h], and the limit by
     all of them.
 
-    `out` float64[h] by member and number of trees and `constants` float64[h] are out of fold, for the rows `held`. A
+    `out` float64[h] by member and number of trees and `constants` float64[h] are out of fold, for the rows of `sample`. A
     row's sum uses weights and a limit from the other sides; `side` int8[h] is each row's own.
     """
-    labels, w = held.labels, held.row_weights
+    labels, w = sample.labels, sample.row_weights
     rounds = best_rounds(out, constants, labels, w, task.capacity.rounds)
     # excludes members missing in some fold, and those made only as a base for others
     wanted = rounds if task.members is None else task.members
@@ -311,30 +311,30 @@ def _start(base: Additive, fold: Fold, task: Task) -> FloatArray:
 
 
 def _refit(
-    fold: Fold, task: Task, chosen: dict[str, tuple[float, int]], kernel: Kernel | None, report: Progress
+    fold: Fold, task: Task, weights: dict[str, tuple[float, int]], kernel: Kernel | None, report: Progress
 ) -> list[Member]:
     members: list[Member] = []
-    on_top = _TREES[True] in chosen or FORWARD in chosen
-    if set(chosen) - {_TREES[False], PROCESS}:
+    on_top = _TREES[True] in weights or FORWARD in weights
+    if set(weights) - {_TREES[False], PROCESS}:
         for name, additive_fit in _additive(fold, task, lambda done: report("additive model", 0.2 * done)):
-            members.append(Member(name, chosen.get(name, (0.0, 0))[0], additive_fit.model))
+            members.append(Member(name, weights.get(name, (0.0, 0))[0], additive_fit.model))
     last = len(members) - 1
     # only members with a weight are kept, and the base of the trees on top
     refitted = [at for at, member in enumerate(members) if member.weight > 0.0 or (on_top and at == last)]
     members = [members[at] for at in refitted]
-    if PROCESS in chosen:
+    if PROCESS in weights:
         process = _process(fold, task, kernel, lambda done: report(PROCESS, 0.2 + 0.2 * done))
         if process is not None:
-            members.append(Member(PROCESS, chosen[PROCESS][0], process))
-    if FORWARD in chosen and last >= 0:
+            members.append(Member(PROCESS, weights[PROCESS][0], process))
+    if FORWARD in weights and last >= 0:
         base = members[refitted.index(last)].body
         forward = _forward(fold, task, base, part(report, 0.35, 0.05)) if isinstance(base, Additive) else None
         if forward is not None:
-            members.append(Member(FORWARD, chosen[FORWARD][0], forward, refitted.index(last)))
+            members.append(Member(FORWARD, weights[FORWARD][0], forward, refitted.index(last)))
     for top in (False, True):
-        if _TREES[top] not in chosen or (top and last < 0):
+        if _TREES[top] not in weights or (top and last < 0):
             continue
-        weight, rounds = chosen[_TREES[top]]
+        weight, rounds = weights[_TREES[top]]
         at = refitted.index(last) if top else None
         body = None if at is None else members[at].body
         start = _start(body, fold, task) if isinstance(body, Additive) else None

@@ -56,13 +56,13 @@ class Forward(Body):
     def count(self) -> int:
         return SCORES * int(self.booster.num_boosted_rounds())
 
-    def predict(self, seen: ModelInput, threads: int = 1) -> FloatArray:
+    def predict(self, inputs: ModelInput, threads: int = 1) -> FloatArray:
         """Predict rows whose base predicts nothing: its curve begins at its first knot."""
-        return self.outputs(seen.once(TreeInput.of), threads, np.full(len(seen), self.curve.knots[0]))
+        return self.outputs(inputs.once(TreeInput.of), threads, np.full(len(inputs), self.curve.knots[0]))
 
-    def outputs(self, seen: TreeInput, threads: int, base: FloatArray) -> FloatArray:
+    def outputs(self, inputs: TreeInput, threads: int, base: FloatArray) -> FloatArray:
         """Predict float64[n] on top of the predictions `base` float64[n]."""
-        score = self.curve(base) + class_scores(self.booster, seen, SCORES, threads)
+        score = self.curve(base) + class_scores(self.booster, inputs, SCORES, threads)
         return np.asarray(self.cells.probabilities(score) @ self.cells.means, np.float64)
 
     def importance(self, schema: FeatureSchema) -> dict[str, float]:
@@ -116,7 +116,7 @@ def forward_capacity(told: CellLikelihood, rows: int) -> Capacity:
 
 
 def fit_forward(
-    seen: TreeInput, told: CellLikelihood, base: FloatArray, task: Task, progress: Progress, seed: int = 0
+    inputs: TreeInput, told: CellLikelihood, base: FloatArray, task: Task, progress: Progress, seed: int = 0
 ) -> Forward:
     """Fit on top of the predictions `base` float64[n] of the base member. Deterministic."""
     curve = fit_curve(told, base)
@@ -128,6 +128,6 @@ def fit_forward(
     settings = {"objective": "multi:softprob", "num_class": SCORES, "base_score": 0.0, "max_delta_step": LARGEST_STEP}
     settings |= {"seed": seed}
     capacity = forward_capacity(told, len(base))
-    data = seen.to_train(task.threads, capacity.max_bins, np.zeros(len(base)))
+    data = inputs.to_train(task.threads, capacity.max_bins, np.zeros(len(base)))
     data.set_base_margin(np.zeros((len(base), SCORES), np.float32))
     return Forward(boosted(data, task, capacity, settings, objective, progress), curve, told.cells)

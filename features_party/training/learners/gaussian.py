@@ -68,11 +68,11 @@ class Kernel:
             tuple(self.lengths[i] for i in at),
         )
 
-    def cells(self, seen: ModelInput) -> Cells:
+    def cells(self, inputs: ModelInput) -> Cells:
         """Return the level of each row in each feature, uint8[n, p]."""
-        out = np.empty((len(seen), len(self.features)), np.uint8)
+        out = np.empty((len(inputs), len(self.features)), np.uint8)
         for at, feature in enumerate(self.features):
-            out[:, at] = feature.places(seen)
+            out[:, at] = feature.places(inputs)
         return out
 
     def factor(self, at: int) -> Float32:
@@ -167,8 +167,8 @@ class Gaussian(Body):
         parts = [math.log1p(strength) for strength in self.kernel.strengths]
         return {name: part / sum(parts) for name, part in zip(names, parts, strict=True)}
 
-    def predict(self, seen: ModelInput, threads: int = 1) -> FloatArray:
-        cells = self.kernel.cells(seen)
+    def predict(self, inputs: ModelInput, threads: int = 1) -> FloatArray:
+        cells = self.kernel.cells(inputs)
         out = np.empty(len(cells))
         for start in range(0, len(cells), CHUNK):
             rows = slice(start, start + CHUNK)

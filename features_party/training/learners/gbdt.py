@@ -68,23 +68,23 @@ class Ensemble(Learner):
         return Fit(cls(mean, task.bounds, tuple(members), median=median), effects, cross, (MEDIANS, *notes))
 
     @classmethod
-    def _averaged(cls, sample: Sample, task: Task, told: RowLikelihood, progress: Progress) -> Fit:
+    def _averaged(cls, sample: Sample, task: Task, likelihood: RowLikelihood, progress: Progress) -> Fit:
         """Fit trees through the channel on other rows and columns each; their average has less noise.
 
         Slope and shift of their scores come from trees that did not see the row.
         """
         unseen = out_of_fold(sample, task, tree_scores, part(progress, 0.0, 0.6))
-        link = told.straightened(unseen.scores)
+        link = likelihood.straightened(unseen.scores)
         low, high = task.bounds
         model_input, effects = sample.seen(task)
         parts = []
         for bag in range(BAGS):
             report = part(progress, 0.6 + 0.4 * bag / BAGS, 0.4 / BAGS)
-            body = fit_trees(TreeInput.of(model_input), sample, task, Boosting(bag, told=told), report)
+            body = fit_trees(TreeInput.of(model_input), sample, task, Boosting(bag, told=likelihood), report)
             parts.append(Member("trees", 1.0 / BAGS, replace(body, link=link)))
         notes = () if link.slope > 0.0 else (NOTHING,)
-        cross = CrossFit(link.predictions(unseen.scores), told.link.predictions(unseen.constants), unseen.fold)
-        return Fit(cls(low + (high - low) * told.share, task.bounds, tuple(parts)), effects, cross, notes)
+        cross = CrossFit(link.predictions(unseen.scores), likelihood.link.predictions(unseen.constants), unseen.fold)
+        return Fit(cls(low + (high - low) * likelihood.share, task.bounds, tuple(parts)), effects, cross, notes)
 
     @property
     def count(self) -> int | None:
@@ -94,8 +94,8 @@ class Ensemble(Learner):
     def members(self) -> list[dict[str, Any]]:
         return [{"name": m.name, "weight": m.weight, "trees": m.body.count} for m in self.parts]
 
-    def predict(self, seen: ModelInput, threads: int = 1) -> FloatArray:
-        predictions = self.mean + moves(self.parts, self.mean, self.bounds, seen, threads)
+    def predict(self, inputs: ModelInput, threads: int = 1) -> FloatArray:
+        predictions = self.mean + moves(self.parts, self.mean, self.bounds, inputs, threads)
         return predictions if self.median is None else self.median(np.clip(predictions, *self.bounds))
 
     def importance(self, schema: FeatureSchema) -> dict[str, float]:

@@ -42,12 +42,12 @@ class Feature:
     def size(self) -> int:
         return len(self.edges) + 2 if self.ordered else self.values + 1
 
-    def places(self, seen: ModelInput) -> Places:
+    def places(self, inputs: ModelInput) -> Places:
         """Return the level of each row, uint8[n]."""
-        encoded = seen.encoded
+        encoded = inputs.encoded
         if not self.ordered:
             return np.asarray(encoded.codes[:, self.at] + 1, dtype=np.uint8)
-        column = (encoded.numbers if self.source == "number" else seen.effects)[:, self.at]
+        column = (encoded.numbers if self.source == "number" else inputs.effects)[:, self.at]
         level = np.searchsorted(np.array(self.edges, dtype=np.float32), column, side="right").astype(
             np.uint8
         ) + np.uint8(1)
@@ -90,9 +90,9 @@ class Feature:
             raise ValueError("a feature has another number of values than its column")
 
 
-def learn_features(seen: ModelInput, numbers: int | None = None) -> list[Feature]:
+def learn_features(inputs: ModelInput, numbers: int | None = None) -> list[Feature]:
     """Learn the inputs that vary among these rows; of the encoded numbers the first `numbers` (None: all)."""
-    encoded, effects, sizes = seen.encoded, seen.effects, seen.sizes
+    encoded, effects, sizes = inputs.encoded, inputs.effects, inputs.sizes
     columns = [("number", at, encoded.numbers[:, at]) for at in range(encoded.numbers.shape[1])[:numbers]]
     columns += [("effect", at, effects[:, at]) for at, size in enumerate(sizes) if size > ONE_BY_ONE]
     features = [

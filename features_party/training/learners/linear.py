@@ -74,11 +74,11 @@ class Design:
         parts += [(codes[:, [at]] == np.arange(size)).astype(np.float64) for at, size in self.one_hot]
         return np.hstack(parts)
 
-    def chunks(self, seen: ModelInput) -> Chunks:
+    def chunks(self, inputs: ModelInput) -> Chunks:
         """Split the columns into chunks of rows."""
-        for start in range(0, len(seen), CHUNK_ROWS):
+        for start in range(0, len(inputs), CHUNK_ROWS):
             rows = slice(start, start + CHUNK_ROWS)
-            yield rows, self.columns(seen.encoded.numbers[rows], seen.encoded.codes[rows], seen.effects[rows])
+            yield rows, self.columns(inputs.encoded.numbers[rows], inputs.encoded.codes[rows], inputs.effects[rows])
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -128,14 +128,14 @@ class Linear(Learner):
         model_input, effects = sample.seen(task, lambda share: progress("effects of categories", 0.1 * share))
         return Fit(_fitted(model_input, sample, task, part(progress, 0.1, 0.9)), effects)
 
-    def predict(self, seen: ModelInput, threads: int = 1) -> FloatArray:
-        score = self.scores(seen)
+    def predict(self, inputs: ModelInput, threads: int = 1) -> FloatArray:
+        score = self.scores(inputs)
         return score if self.link is None else self.link.predictions(score)
 
-    def scores(self, seen: ModelInput) -> FloatArray:
+    def scores(self, inputs: ModelInput) -> FloatArray:
         """Compute the scores before the link, float64[n]."""
-        out = np.empty(len(seen))
-        for rows, columns in self.design.chunks(seen):
+        out = np.empty(len(inputs))
+        for rows, columns in self.design.chunks(inputs):
             out[rows] = self.intercept + columns @ self.coefficients
         return out
 
@@ -206,18 +206,18 @@ def _compared(sample: Sample, task: Task, progress: Progress) -> Fit:
     return Fit(model, effects, CrossFit(link.predictions(scores), link.predictions(fold.constants), fold.fold), notes)
 
 
-def _fitted(seen: ModelInput, sample: Sample, task: Task, progress: Progress) -> Linear:
+def _fitted(inputs: ModelInput, sample: Sample, task: Task, progress: Progress) -> Linear:
     """Fit the model. `progress` is called for every chunk of rows, so that an exception it raises ends the training
     soon."""
     labels, w = sample.labels, sample.row_weights
-    design = Design.learn(seen.encoded, seen.effects, seen.sizes)
+    design = Design.learn(inputs.encoded, inputs.effects, inputs.sizes)
     poisson = task.loss == "poisson"
     # solvers with a link pass over the columns many times
     passes = poisson or isinstance(task.told, RowLikelihood)
-    blocks = list(design.chunks(seen)) if passes and len(labels) * design.width <= KEPT_CELLS else None
+    blocks = list(design.chunks(inputs)) if passes and len(labels) * design.width <= KEPT_CELLS else None
 
     def chunks() -> Chunks:
-        return design.chunks(seen) if blocks is None else iter(blocks)
+        return design.chunks(inputs) if blocks is None else iter(blocks)
 
     if isinstance(task.told, RowLikelihood):
         intercept, coefficients = scored(chunks, task.told, design.width, part(progress, 0.1, 0.9))

@@ -40,11 +40,11 @@ def starting_score(base: Additive, score: FloatArray, log: bool, bounds: tuple[f
 
 
 def moves(
-    members: Sequence[Member], mean: float, bounds: tuple[float, float], seen: ModelInput, threads: int = 1
+    members: Sequence[Member], mean: float, bounds: tuple[float, float], inputs: ModelInput, threads: int = 1
 ) -> FloatArray:
     """Compute Σ weight·(prediction − mean), float64[n], each prediction clipped to `bounds` first."""
-    total = np.zeros(len(seen))
-    scores = [m.body.score(seen) if isinstance(m.body, Additive) else None for m in members]
+    total = np.zeros(len(inputs))
+    scores = [m.body.score(inputs) if isinstance(m.body, Additive) else None for m in members]
     for member, score in zip(members, scores, strict=True):
         if member.weight == 0.0:
             continue
@@ -56,8 +56,8 @@ def moves(
             assert isinstance(under, Additive)
             assert below is not None
             start = starting_score(under, below, member.body.link is not None, bounds)
-            predictions = member.body.outputs(seen.once(TreeInput.of), threads, start)
+            predictions = member.body.outputs(inputs.once(TreeInput.of), threads, start)
         else:
-            predictions = member.body.predict(seen, threads)
+            predictions = member.body.predict(inputs, threads)
         total += member.weight * (np.clip(predictions, *bounds) - mean)
     return total

@@ -53,8 +53,8 @@ class Network(Learner):
         network = cls(*fit_network(sample, task, progress))
         return Fit(network, Effects(()), notes=(f"the network was trained for {network.epochs} epochs",))
 
-    def predict(self, seen: ModelInput, threads: int = 1) -> FloatArray:
-        encoded = seen.encoded
+    def predict(self, inputs: ModelInput, threads: int = 1) -> FloatArray:
+        encoded = inputs.encoded
         out = np.empty(len(encoded))
         for start in range(0, len(encoded), CHUNK_ROWS):
             part = slice(start, start + CHUNK_ROWS)

@@ -48,18 +48,18 @@ NODE = (
 TARGET = ("target_treeids", "target_nodeids", "target_ids", "target_weights")
 
 
-def _node(found: dict[str, list[Any]], *values: Any) -> None:
+def _node(attributes: dict[str, list[Any]], *values: Any) -> None:
     for name, value in zip(NODE, values, strict=True):
-        found[name].append(value)
+        attributes[name].append(value)
 
 
-def _leaf(found: dict[str, list[Any]], tree: int, node: int, weight: float, target: int = 0) -> None:
-    _node(found, tree, node, 0, "LEAF", 0.0, 0, 0, 0)
+def _leaf(attributes: dict[str, list[Any]], tree: int, node: int, weight: float, target: int = 0) -> None:
+    _node(attributes, tree, node, 0, "LEAF", 0.0, 0, 0, 0)
     for name, value in zip(TARGET, (tree, node, target, weight), strict=True):
-        found[name].append(value)
+        attributes[name].append(value)
 
 
-def _add(found: dict[str, list[Any]], number: int, tree: dict[str, Any], target: int) -> None:
+def _add(attributes: dict[str, list[Any]], number: int, tree: dict[str, Any], target: int) -> None:
     left, right, values = tree["left_children"], tree["right_children"], tree["split_conditions"]
     starts, sizes = tree["categories_segments"], tree["categories_sizes"]
     category = {
@@ -76,7 +76,7 @@ def _add(found: dict[str, list[Any]], number: int, tree: dict[str, Any], target:
     place = {node: index for index, node in enumerate(order)}
     for index, node in enumerate(order):
         if left[node] == LEAF:
-            _leaf(found, number, index, float(np.float32(values[node])), target)
+            _leaf(attributes, number, index, float(np.float32(values[node])), target)
             continue
         feature, goes_left = int(tree["split_indices"][node]), int(tree["default_left"][node])
         down = place[left[node]], place[right[node]]
@@ -84,7 +84,7 @@ def _add(found: dict[str, list[Any]], number: int, tree: dict[str, Any], target:
             if len(category[node]) != 1:
                 raise InvalidFile("The model splits on sets of categories, which the ONNX export does not know.")
             value = float(category[node][0])
-            _node(found, number, index, feature, "BRANCH_EQ", value, down[1], down[0], 1 - goes_left)
+            _node(attributes, number, index, feature, "BRANCH_EQ", value, down[1], down[0], 1 - goes_left)
         else:
             threshold = float(np.float32(values[node]))
-            _node(found, number, index, feature, "BRANCH_LT", threshold, *down, goes_left)
+            _node(attributes, number, index, feature, "BRANCH_LT", threshold, *down, goes_left)

@@ -106,8 +106,8 @@ class Moments:
         last = len(self.gram) - 1
         return float(eigvalsh(self.gram, subset_by_index=[last, last])[0]) if last >= 0 else 0.0
 
-    def _back(self, found: FloatArray) -> tuple[float, FloatArray]:
-        coefficients = np.asarray(found if self.rows is None else self.rows.T @ found, np.float64)
+    def _back(self, row_coefficients: FloatArray) -> tuple[float, FloatArray]:
+        coefficients = np.asarray(row_coefficients if self.rows is None else self.rows.T @ row_coefficients, np.float64)
         return self.mean - float(self.columns @ coefficients), coefficients
 
     @cached_property
@@ -154,18 +154,18 @@ def scored(
     return float(best.parameters[0]), 0.0 * best.parameters[1:] if nothing else best.parameters[1:]
 
 
-def _maximised(chunks: Callable[[], Chunks], told: RowLikelihood, penalty: float, start: RidgeFit) -> RidgeFit:
+def _maximised(chunks: Callable[[], Chunks], likelihood: RowLikelihood, penalty: float, start: RidgeFit) -> RidgeFit:
     """Maximise the likelihood less the penalty from `start`, by Fisher scoring."""
 
     def cost(score: FloatArray, parameters: FloatArray) -> float:
         """Return the cost in nats."""
-        ridge = 0.5 * penalty * told.information * float(parameters[1:] @ parameters[1:])
-        return float(told.losses(score).sum()) + ridge
+        ridge = 0.5 * penalty * likelihood.information * float(parameters[1:] @ parameters[1:])
+        return float(likelihood.losses(score).sum()) + ridge
 
     parameters, score = start.parameters, start.score
     now, volume = cost(score, parameters), 0.0
     for _ in range(STEPS):
-        gradient, information = told(score, score)
+        gradient, information = likelihood(score, score)
         moments = Moments.of(chunks(), score - gradient / information, information, len(parameters) - 1)
         intercept, coefficients, volume = moments.solved_once(penalty)
         towards = np.concatenate([[intercept], coefficients]) - parameters

@@ -59,15 +59,15 @@ class TreeInput:
         return len(self.numbers)
 
     @classmethod
-    def of(cls, seen: ModelInput) -> TreeInput:
-        encoded, sizes = seen.encoded, seen.sizes
+    def of(cls, inputs: ModelInput) -> TreeInput:
+        encoded, sizes = inputs.encoded, inputs.sizes
         kinds = cls.kinds_of(encoded.numbers.shape[1], sizes)
         if not sizes:
             return cls(encoded.numbers, kinds)
         columns = np.empty(encoded.codes.shape, np.float32, order="F")
         for at, size in enumerate(sizes):
             if size > ONE_HOT:
-                columns[:, at] = seen.effects[:, at]
+                columns[:, at] = inputs.effects[:, at]
                 continue
             codes = encoded.codes[:, at]
             columns[:, at] = codes
@@ -146,25 +146,27 @@ class Trees(Learner):
         body = fit_trees(TreeInput.of(model_input), sample, task, boosting, part(progress, 0.1, 0.9))
         return Fit(body, effects, None, notes)
 
-    def predict(self, seen: ModelInput, threads: int = 1) -> FloatArray:
-        return self.outputs(seen.once(TreeInput.of), threads)
+    def predict(self, inputs: ModelInput, threads: int = 1) -> FloatArray:
+        return self.outputs(inputs.once(TreeInput.of), threads)
 
-    def outputs(self, seen: TreeInput, threads: int = 1, base: FloatArray | None = None, rounds: int = 0) -> FloatArray:
+    def outputs(
+        self, inputs: TreeInput, threads: int = 1, base: FloatArray | None = None, rounds: int = 0
+    ) -> FloatArray:
         """Predict float64[n], unclipped. `base` float64[n] is the score that the trees were trained on top of, if any;
         `rounds` takes the first trees only."""
-        return self.linked(self.scores(seen, threads, base, rounds))
+        return self.linked(self.scores(inputs, threads, base, rounds))
 
     def linked(self, score: FloatArray) -> FloatArray:
         """Map scores float64[n] to predictions."""
         return _linked(self.link, score)
 
     def scores(
-        self, seen: TreeInput, threads: int = 1, base: FloatArray | None = None, rounds: int = 0, first: int = 0
+        self, inputs: TreeInput, threads: int = 1, base: FloatArray | None = None, rounds: int = 0, first: int = 0
     ) -> FloatArray:
         """Compute the score before the link, float64[n], of the trees from `first` on."""
-        if not len(seen):
+        if not len(inputs):
             return np.empty(0)
-        return seen.margins(self.booster, threads, base, (first, min(rounds, self.count)))
+        return inputs.margins(self.booster, threads, base, (first, min(rounds, self.count)))
 
     def importance(self, schema: FeatureSchema) -> dict[str, float]:
         return tree_gain((self.booster,), schema)
@@ -213,9 +215,9 @@ def booster_document(booster: Any) -> Any:
     return json.loads(bytes(booster.save_raw("json")))
 
 
-def class_scores(booster: Any, seen: TreeInput, k: int, threads: int) -> FloatArray:
+def class_scores(booster: Any, inputs: TreeInput, k: int, threads: int) -> FloatArray:
     """Compute scores float64[n, k] of a booster of k trees a round."""
-    return seen.margins(booster, threads).reshape(-1, k) if len(seen) else np.empty((0, k))
+    return inputs.margins(booster, threads).reshape(-1, k) if len(inputs) else np.empty((0, k))
 
 
 def tree_gain(boosters: Sequence[Any], schema: FeatureSchema) -> dict[str, float]:
@@ -255,7 +257,7 @@ class Boosting:
     enough: Callable[[Trees, int], bool] = lambda _trees, _count: False
 
 
-def fit_trees(seen: TreeInput, sample: Sample, task: Task, boosting: Boosting, progress: Progress) -> Trees:
+def fit_trees(inputs: TreeInput, sample: Sample, task: Task, boosting: Boosting, progress: Progress) -> Trees:
     """Fit trees for squared, absolute or poisson loss. Deterministic."""
     labels, weights = sample.labels, sample.weights
     capacity = boosting.capacity or task.capacity
@@ -267,7 +269,7 @@ def fit_trees(seen: TreeInput, sample: Sample, task: Task, boosting: Boosting, p
         return (gradient, hessian) if weights is None else (gradient * weights, hessian * weights)
 
     own = loss.gradients is squared  # the same for any labels, and XGBoost's own is quicker
-    data = seen.to_train(task.threads, capacity.max_bins, labels, weights if own else None)
+    data = inputs.to_train(task.threads, capacity.max_bins, labels, weights if own else None)
     start = np.full(len(labels), constant) if boosting.base is None else boosting.base
     data.set_base_margin(start.astype(np.float32))
     step = 0.0 if link is None else link.largest_step
@@ -286,9 +288,11 @@ def fit_trees(seen: TreeInput, sample: Sample, task: Task, boosting: Boosting, p
     return Trees(booster, link)
 
 
-def tree_scores(seen: ModelInput, sample: Sample, task: Task, progress: Progress) -> Callable[[ModelInput], FloatArray]:
+def tree_scores(
+    inputs: ModelInput, sample: Sample, task: Task, progress: Progress
+) -> Callable[[ModelInput], FloatArray]:
     """Grow trees of the task's capacity on these rows; returns their score function."""
-    body = fit_trees(TreeInput.of(seen), sample, task, Boosting(told=task.told), progress)
+    body = fit_trees(TreeInput.of(inputs), sample, task, Boosting(told=task.told), progress)
     return lambda later: body.scores(TreeInput.of(later), task.threads)
 
 

@@ -198,10 +198,12 @@ def _answer(
     emit(result, as_json, lambda: show_answer(result))
 
 
-def _show_plan(told: dict[str, Any]) -> None:
-    cost = told["epsilon"]
-    members = told["parameters"] | told["facts"]
+def _show_plan(preview: dict[str, Any]) -> None:
+    cost = preview["epsilon"]
+    members = preview["parameters"] | preview["facts"]
     rows = [[name, str(value)] for name, value in members.items() if name != "features"]
     table(
-        f"A {told['kind']} of batch {told['batch']}", ["", ""], [["ε", f"{cost['total']}; δ = {cost['delta']}"], *rows]
+        f"A {preview['kind']} of batch {preview['batch']}",
+        ["", ""],
+        [["ε", f"{cost['total']}; δ = {cost['delta']}"], *rows],
     )

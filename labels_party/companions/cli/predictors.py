@@ -135,13 +135,13 @@ def predict(
         raise refused
 
 
-def _refuse_too_many(party: Any, name: str, plan: Any, wanted: list[dict[str, Any]]) -> None:
+def _refuse_too_many(party: Any, name: str, plan: Any, queries: list[dict[str, Any]]) -> None:
     """Raise the errors of `Queries.outlook`, and BudgetExceeded if not all of `wanted` can be answered."""
     from label_dp.audit.show import counted
     from label_dp.errors import BudgetExceeded
     from label_dp.privacy import Epsilon
 
-    outlook = companions_of(party).queries.outlook(name, wanted)
+    outlook = companions_of(party).queries.outlook(name, queries)
     if outlook.new > outlook.left:
         raise BudgetExceeded(
             f"There are {outlook.new:,} new queries in the table, and predictor '{name}' has {outlook.left:,} left at "
@@ -171,19 +171,19 @@ def _told(party: Any, name: str) -> dict[str, Any]:
     return predictor
 
 
-def _show(told: dict[str, Any]) -> None:
-    trained_on = f"{told['method']}, {told['examples']:,} examples of {told['batch']}"
-    say(f"Predictor {told['id']} ({trained_on}) is {told['state']}.")
-    if told["problem"]:
-        say(str(told["problem"].get("detail", "")))
-    remaining = told["queries_left"]
+def _show(description: dict[str, Any]) -> None:
+    trained_on = f"{description['method']}, {description['examples']:,} examples of {description['batch']}"
+    say(f"Predictor {description['id']} ({trained_on}) is {description['state']}.")
+    if description["problem"]:
+        say(str(description["problem"].get("detail", "")))
+    remaining = description["queries_left"]
     new = f"{remaining:,} new {'query is' if remaining == 1 else 'queries are'}"
-    say(f"A query costs ε {told['epsilon_per_query']}; {new} left of ε {told['epsilon_cap']}.")
-    say(f"Protected: {told['adjacency']}.")
+    say(f"A query costs ε {description['epsilon_per_query']}; {new} left of ε {description['epsilon_cap']}.")
+    say(f"Protected: {description['adjacency']}.")
     settings = ("threshold", "learner", "parts", "regularisation", "centre", "bound")
-    rows = [["asked with", "  ".join(_declared(feature) for feature in told["features"])]]
-    rows += [[name, str(told[name])] for name in settings if told[name] is not None]
-    table("", ["", ""], [*rows, ["audiences", ", ".join(told["audiences"])]])
+    rows = [["asked with", "  ".join(_declared(feature) for feature in description["features"])]]
+    rows += [[name, str(description[name])] for name in settings if description[name] is not None]
+    table("", ["", ""], [*rows, ["audiences", ", ".join(description["audiences"])]])
 
 
 def _declared(feature: dict[str, Any]) -> str:

@@ -56,10 +56,10 @@ def _sizes(wish: Wish[LinearModel], n: int) -> tuple[int, int]:
     return count, linear_model.minibatch or max(1, usable // count)
 
 
-def _rate(asked: LinearModel) -> Fraction:
+def _rate(request: LinearModel) -> Fraction:
     """Return the learning rate; the default depends on the rule: hard examples make large steps."""
     try:
-        return Fraction(number_text(real_of(RATES.get(asked.rule, "0.25") if asked.rate is None else asked.rate)))
+        return Fraction(number_text(real_of(RATES.get(request.rule, "0.25") if request.rate is None else request.rate)))
     except ValueError:
         raise InvalidInput("The learning rate is a decimal number.") from None
 

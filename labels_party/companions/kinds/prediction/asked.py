@@ -78,14 +78,14 @@ def schema_of(asked: Predictor) -> Schema:
     return Schema.from_json([feature.model_dump() for feature in asked.features], levels_of(asked.method))
 
 
-def _refuse_needless(asked: Predictor, method: Method) -> None:
+def _refuse_needless(request: Predictor, method: Method) -> None:
     options = {
-        "threshold": (asked.threshold, method.classifies),
-        "learner": (asked.learner, method.learner is not None),
-        "parts": (asked.parts, method.learner is not None),
-        "regularisation": (asked.regularisation, method.name.startswith("stable-")),
-        "centre": (asked.centre, method.name == "stable-ridge"),
-        "bound": (asked.bound, method.name == "walk"),
+        "threshold": (request.threshold, method.classifies),
+        "learner": (request.learner, method.learner is not None),
+        "parts": (request.parts, method.learner is not None),
+        "regularisation": (request.regularisation, method.name.startswith("stable-")),
+        "centre": (request.centre, method.name == "stable-ridge"),
+        "bound": (request.bound, method.name == "walk"),
     }
     for name, (value, used) in options.items():
         if value is not None and not used:

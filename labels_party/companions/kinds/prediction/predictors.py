@@ -132,7 +132,7 @@ class Predictors:
 
         return self.database.write("predictor.create", store)
 
-    def _check(self, connection: Connection, batch_id: str, asked: PredictorAsked) -> None:
+    def _check(self, connection: Connection, batch_id: str, request: PredictorAsked) -> None:
         batch, population = self.batches.get(connection, batch_id)
         require_sealed(batch)
         if population.four_eyes:
@@ -140,8 +140,8 @@ class Predictors:
                 f"In population '{population.name}' a second person approves what is charged, and queries are charged "
                 "as they come. Release a message instead, or use a population without four eyes."
             )
-        refuse_second(connection, batch_id, additional=asked.additional_release, what="predictor")
-        self.ledger.check(connection, population, batch_id, split_of(of_query(asked)))
+        refuse_second(connection, batch_id, additional=request.additional_release, what="predictor")
+        self.ledger.check(connection, population, batch_id, split_of(of_query(request)))
 
     # --- training -----------------------------------------------------------------------------------------
 

@@ -220,7 +220,7 @@ class Queries:
         guessed."""
         return self.predictors.secrets.mac("query", predictor_id.encode() + b"\0", canonical_bytes(list(codes)))
 
-    def _note(self, predictor_id: str, asked: int) -> None:
+    def _note(self, predictor_id: str, answer_count: int) -> None:
         """Write as many bytes to the predictor's file as it gave answers: an old copy of the database has fewer.
 
         Never more than were committed, and before any of them is returned.
@@ -229,7 +229,7 @@ class Queries:
             handle = os.open(self.home.predictors / predictor_id, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX)
-                missing = asked - os.fstat(handle).st_size
+                missing = answer_count - os.fstat(handle).st_size
                 if missing > 0:
                     os.write(handle, b"." * missing)
                     os.fsync(handle)

@@ -97,7 +97,7 @@ class CellPlan(ABC):
             at = at * cells.count + cells.of(column.astype(np.int64))
         return at, labels.astype(np.int64)
 
-    def _map(self, found: FloatArray, counts: IntArray) -> MonotoneMap | MonotoneGrid:
+    def _map(self, values_of_cells: FloatArray, counts: IntArray) -> MonotoneMap | MonotoneGrid:
         """Build the map from the value of each cell, in 1/UNITS of the domain's range, and its number of examples.
 
         Values that fall nowhere, by least squares, in whole 1/UNITS: a quotient would show how many examples a cell
@@ -106,7 +106,9 @@ class CellPlan(ABC):
         from labels_party.companions.mechanisms.isotonic.projection import rising  # numba takes a while to load
 
         weights = np.maximum(counts, 1).astype(np.float64).reshape(self.shape)
-        projected = rising(np.where(counts == 0, found + UNITS // 2, found).reshape(self.shape), weights)
+        projected = rising(
+            np.where(counts == 0, values_of_cells + UNITS // 2, values_of_cells).reshape(self.shape), weights
+        )
         low, high = float(self.domain.value(0)), float(self.domain.value(self.domain.k - 1))
         values = np.asarray(np.clip(low + (high - low) * np.rint(projected) / UNITS, low, high), np.float64)
         if len(self.cells) == 1:

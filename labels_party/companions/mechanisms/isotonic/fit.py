@@ -228,14 +228,14 @@ def constrained(
     return design(shape, domain, x_size, int(np.size(x)), epsilon, loss, options).fit(x, y_positions, source)
 
 
-def _rise(asked: ShapeOptions, domain: Domain, x_size: int, knots: int, steps: int) -> Fraction:
+def _rise(options: ShapeOptions, domain: Domain, x_size: int, knots: int, steps: int) -> Fraction:
     """Return the share of the labels' range by which the function may rise from knot to knot, exact; 1 without
     limit."""
-    if asked.lipschitz is None or domain.k == 1:
+    if options.lipschitz is None or domain.k == 1:
         return Fraction(1)
     low, high = (Fraction(end) for end in domain_ends(domain))
     distance = steps * (x_size // ((knots - 1) * steps + 1))  # no cell is narrower
-    return min(Fraction(1), asked.constant() * distance / (high - low))
+    return min(Fraction(1), options.constant() * distance / (high - low))
 
 
 def _complexity(shape: str, pieces: int, knots: int) -> int:

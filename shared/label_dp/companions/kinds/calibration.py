@@ -165,26 +165,26 @@ def score_map(answer: Answer) -> ScoreMap | PairMap:
     return PairMap(grids, grid)
 
 
-def _rule(answer: Answer, given: CalibrationParameters, said: CalibrationResult) -> None:
+def _rule(answer: Answer, parameters: CalibrationParameters, result: CalibrationResult) -> None:
     from label_dp.companions.maps.score_maps import PairMap
 
-    kind = said.map.get("kind")
+    kind = result.map.get("kind")
     if isinstance(kind, str) and kind not in ("step", GRID):
         raise UnsupportedVersion("This software does not know maps of this kind; a newer version may read it.")
     mapping = score_map(answer)
     grids = mapping.grids if isinstance(mapping, PairMap) else (mapping.grid,)
-    _check_shape(given, grids, mapping.map.values.shape)
+    _check_shape(parameters, grids, mapping.map.values.shape)
     check_charge(answer, Cost(answer.epsilon.randomize.fraction), REPLACE_ONE)
     values, ends = mapping.map.values.reshape(-1), answer.domain.ends
     if not answer.epsilon.randomize or values[0] < ends[0] or values[-1] > ends[1]:
         raise MalformedAnswer("a value of the map lies outside the label domain, or cost nothing.")
 
 
-def _check_shape(given: CalibrationParameters, grids: tuple[ScoreGrid, ...], pieces: tuple[int, ...]) -> None:
-    form, most = FORMS.get(given.shape), most_pieces(given.shape, given.options, len(grids))
-    if form is None or given.loss not in LOSSES or (form.spaced and grids[0].steps is None):
+def _check_shape(parameters: CalibrationParameters, grids: tuple[ScoreGrid, ...], pieces: tuple[int, ...]) -> None:
+    form, most = FORMS.get(parameters.shape), most_pieces(parameters.shape, parameters.options, len(grids))
+    if form is None or parameters.loss not in LOSSES or (form.spaced and grids[0].steps is None):
         raise MalformedAnswer("the loss or the shape of a calibration is not known, or it has other numbers of scores.")
-    if [str(grid) for grid in grids] != [given.scores, given.scores_2][: len(grids)]:
+    if [str(grid) for grid in grids] != [parameters.scores, parameters.scores_2][: len(grids)]:
         raise MalformedAnswer("how scores are numbered is not in its one spelling.")
     if most is not None and any(have > limit for have, limit in zip(pieces, most, strict=True)):
         raise MalformedAnswer("the map has more pieces than its shape.")

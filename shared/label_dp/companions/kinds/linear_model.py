@@ -165,18 +165,18 @@ class VerifiedLinearModel:
         return np.asarray(np.clip(middle + half * total, domain.values[0], domain.values[-1]), np.float64)
 
 
-def _rule(answer: Answer, given: LinearModelParameters, said: LinearModelResult) -> None:
-    if given.examples > answer.n or not 0 < float(given.rate) <= LARGEST_RATE or answer.domain.k < 2:
+def _rule(answer: Answer, parameters: LinearModelParameters, result: LinearModelResult) -> None:
+    if parameters.examples > answer.n or not 0 < float(parameters.rate) <= LARGEST_RATE or answer.domain.k < 2:
         raise MalformedAnswer("a linear model learns at a rate up to 16, of labels that differ, from the batch.")
-    check_charge(answer, given.cost(), WHOLE_EXAMPLE)
+    check_charge(answer, parameters.cost(), WHOLE_EXAMPLE)
     scale = [number_text(value) for value in label_scale(answer.domain)]
-    if [given.middle, given.half_width] != scale:
+    if [parameters.middle, parameters.half_width] != scale:
         raise MalformedAnswer("the scale of the label is not that of its domain.")
-    check_features(given.features)
-    entries = [{"name": weight.name, "value": weight.value} for weight in said.weights]
-    if entries != members(plain(given.features)):
+    check_features(parameters.features)
+    entries = [{"name": weight.name, "value": weight.value} for weight in result.weights]
+    if entries != members(plain(parameters.features)):
         raise MalformedAnswer("a linear model has a weight for every number and every value of a category, in order.")
-    weights = [said.constant, *(weight.weight for weight in said.weights)]
+    weights = [result.constant, *(weight.weight for weight in result.weights)]
     if len(weights) > MOST_WEIGHTS or any(abs(float(weight)) > LARGEST_WEIGHT for weight in weights):
         raise MalformedAnswer("there are at most 256 weights, and a weight is a decimal of at most 64.")
 

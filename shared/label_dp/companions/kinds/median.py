@@ -89,20 +89,20 @@ class VerifiedMedian:
         return None if text is None else Decimal(text)
 
 
-def _rule(answer: Answer, given: MedianParameters, said: MedianResult) -> None:
-    if said.found is not (said.median is not None):
+def _rule(answer: Answer, parameters: MedianParameters, result: MedianResult) -> None:
+    if result.found is not (result.median is not None):
         raise MalformedAnswer("a median was found or not, and is a number or null.")
     split, domain = answer.epsilon, answer.domain
-    cost = median_cost(given.method, answer.n, domain.k, split.randomize, split.delta_atto)
+    cost = median_cost(parameters.method, answer.n, domain.k, split.randomize, split.delta_atto)
     check_charge(answer, cost, REPLACE_ONE)
-    if said.median is None:
+    if result.median is None:
         if not split.delta_atto:
             raise MalformedAnswer("a median that costs no δ is always found.")
         return
-    if not said.median.isascii():
+    if not result.median.isascii():
         raise MalformedAnswer("a median is a decimal number.")
-    at = int(domain.values.searchsorted(float(Decimal(said.median))))
-    if at >= domain.k or format(domain.value(at), "f") != said.median:
+    at = int(domain.values.searchsorted(float(Decimal(result.median))))
+    if at >= domain.k or format(domain.value(at), "f") != result.median:
         raise MalformedAnswer("a median is a value of the label domain, in its one spelling.")
 
 

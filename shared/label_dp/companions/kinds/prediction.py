@@ -61,19 +61,19 @@ class Prediction:
         return float(self.answer.result["value"])
 
 
-def _rule(answer: Answer, given: PredictionParameters, said: PredictionResult) -> None:
-    method, domain, epsilon = METHODS.get(given.method), answer.domain, answer.epsilon.randomize
-    if method is None or answer.mechanism.name != given.method:
+def _rule(answer: Answer, parameters: PredictionParameters, result: PredictionResult) -> None:
+    method, domain, epsilon = METHODS.get(parameters.method), answer.domain, answer.epsilon.randomize
+    if method is None or answer.mechanism.name != parameters.method:
         raise MalformedAnswer("the method of a prediction is unknown, or not that of its mechanism.")
-    if domain.k < 2 or method.classifies != (given.threshold is not None):
+    if domain.k < 2 or method.classifies != (parameters.threshold is not None):
         raise MalformedAnswer("a method that classifies has a threshold, and no other has one.")
-    if given.threshold is not None and not domain.ends[0] < float(given.threshold) <= domain.ends[1]:
+    if parameters.threshold is not None and not domain.ends[0] < float(parameters.threshold) <= domain.ends[1]:
         raise MalformedAnswer("the threshold of a prediction tells nothing of the label domain.")
     check_charge(answer, Cost(epsilon.fraction), method.adjacency)
     facts = method.facts.model_validate(answer.mechanism.facts)
     if not epsilon or (isinstance(facts, Noise) and not facts.wide(epsilon)):
         raise MalformedAnswer("the noise of the mechanism is not that of its method at this ε.")
-    if not _may_be(said.value, method.classifies, domain, top(facts)):
+    if not _may_be(result.value, method.classifies, domain, top(facts)):
         raise MalformedAnswer("the result of a prediction is nothing that it can be.")
 
 

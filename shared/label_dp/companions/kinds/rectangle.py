@@ -158,24 +158,24 @@ class VerifiedRectangle:
         return np.asarray(inside, np.bool_)
 
 
-def _rule(answer: Answer, given: RectangleParameters, said: RectangleResult) -> None:
-    check_features([*given.features])
+def _rule(answer: Answer, parameters: RectangleParameters, result: RectangleResult) -> None:
+    check_features([*parameters.features])
     values = answer.domain.ends
-    if given.examples > answer.n or not values[0] < float(given.threshold) <= values[1]:
+    if parameters.examples > answer.n or not values[0] < float(parameters.threshold) <= values[1]:
         raise MalformedAnswer("the threshold tells nothing of the label domain, or there are too many examples.")
-    check_charge(answer, given.cost(), WHOLE_EXAMPLE)
-    if [side.name for side in said.sides] != [feature.name for feature in given.features]:
+    check_charge(answer, parameters.cost(), WHOLE_EXAMPLE)
+    if [side.name for side in result.sides] != [feature.name for feature in parameters.features]:
         raise MalformedAnswer("a rectangle has two sides for every feature, in their order.")
-    if not said.found and not given.delta_per_side:
+    if not result.found and not parameters.delta_per_side:
         raise MalformedAnswer("a rectangle that costs no δ is always found.")
-    if said.found is not all(None not in (side.first, side.last) for side in said.sides):
+    if result.found is not all(None not in (side.first, side.last) for side in result.sides):
         raise MalformedAnswer("a rectangle was found where all of its sides were.")
-    for feature, side in zip(given.features, said.sides, strict=True):
+    for feature, side in zip(parameters.features, result.sides, strict=True):
         for place, number in ((side.first, side.from_), (side.last, side.to)):
-            if place is not None and place > given.levels:
+            if place is not None and place > parameters.levels:
                 raise MalformedAnswer("a side of a rectangle is a place of its feature's range, or null.")
             low, high = feature.range
-            if number != (None if place is None else place_text(place, low, high, given.levels)):
+            if number != (None if place is None else place_text(place, low, high, parameters.levels)):
                 raise MalformedAnswer("a side of a rectangle is told as another number than that of its place.")
 
 
