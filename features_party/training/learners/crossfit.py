@@ -188,8 +188,8 @@ def _weighted(
     """Weigh the members; returns weight and number of trees by member, the weighted sum float64[h], and the limit by
     all of them.
 
-    `out` float64[h] by member and number of trees and `constants` float64[h] are out of fold, for the rows of `sample`. A
-    row's sum uses weights and a limit from the other sides; `side` int8[h] is each row's own.
+    `out` float64[h] by member and number of trees and `constants` float64[h] are out of fold, on the rows of `sample`.
+    A row's sum uses weights and a limit from the other sides; `side` int8[h] is each row's own.
     """
     labels, w = sample.labels, sample.row_weights
     rounds = best_rounds(out, constants, labels, w, task.capacity.rounds)
