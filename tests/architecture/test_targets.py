@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import re
@@ -32,6 +33,12 @@ STARTS: list[Callable[[], object]] = [
 
 def targets_of(marks: set[str]) -> list[str]:
     return [name for name, asked in TARGETS.items() if eval(asked, {m: m in marks for m in MARKERS})]
+
+
+def test_the_tests_of_quick_mutants_exist() -> None:
+    kept = json.loads((ROOT / "tests" / "measures" / "mutants.json").read_text(encoding="utf-8"))
+    assert [path for path in kept["quick"]["tests"] if not (ROOT / path).exists()] == []
+    assert kept["quick"]["floors"].keys() == kept["whole"]["floors"].keys()
 
 
 def test_the_targets_are_those_that_the_pipeline_runs() -> None:

@@ -59,8 +59,8 @@ def skewed(k: int) -> tuple[np.ndarray, np.ndarray]:
     return p / p.sum(), y
 
 
-def lines() -> list[Line]:
-    """About ten seconds, most of it compiling."""
+def lines(large: tuple[int, ...] = (10_000, 1_000_000)) -> list[Line]:
+    """About ten seconds, most of it compiling and the `large` domains."""
     p, y = skewed(401)
     kernels, bins_module._kernels = bins_module._kernels, None
     try:
@@ -79,7 +79,7 @@ def lines() -> list[Line]:
     for loss in ("absolute", "poisson"):
         took = milliseconds(lambda loss=loss: solve_bins(p, y, 1.0, loss), 11)
         figures.append(Line(f"k = 401, {loss}", took, "ms", loop, took / theirs))
-    for k in (10_000, 1_000_000):
+    for k in large:
         p, y = skewed(k)
         for loss in ("squared", "absolute", "poisson"):
             gap = solve_bins(p, y, 2.0, loss).gap

@@ -2,7 +2,8 @@
 
 First all tests run once and note which lines each of them reaches. Then each change is tried, in a copy of the
 checkout, by the tests that reach its line, quickest first. `make mutants ARGS="--count 20 --seed 3"`; `--checkout`
-measures another one, so that two suites can be compared.
+measures another one, so that two suites can be compared. `--quick` takes ten minutes: the tests that
+`mutants.json` names, and changes of lines that they reach. Ends with 1 if a room is below its floor there.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ KILLED, SURVIVED, STOPPED, UNREACHED = "killed", "survived", "stopped", "unreach
 NOT_COPIED = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", "demo-output", "dist")
 MARGIN = 30  # seconds of a processor beside four times what the tests take
 WALL = 10  # as many times that, and it sleeps
+KEPT = Path(__file__).with_name("mutants.json")  # of a quick and of a whole run: tests, and the floors of rooms
 _written = itertools.count(1)
 
 
@@ -58,7 +60,7 @@ def reach(checkout: Path, folder: Path, tests: Sequence[str]) -> Reach:
     config.write_text(f"[run]\nsource = {checkout}\nomit = */tests/*\ndata_file = {data}\n", encoding="utf-8")
     options = [f"--cov-config={config}", "--cov", "--cov-context=test", "--cov-report=", "-p", "tests.measures.seconds"]
     environment = os.environ | {"TEST_SECONDS": str(seconds), "PYTHONPATH": f"{checkout}{os.pathsep}{ROOT}"}
-    asked = [*tests] or ["-n", "2", "--dist", "worksteal", "-m", "not processes and not torch and not mlflow"]
+    asked = ["-n", "2", "--dist", "worksteal", "-m", "not processes and not torch and not mlflow", *tests]
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, *asked]
     if subprocess.run(command, cwd=checkout, env=environment, check=False).returncode:
         raise SystemExit("The tests fail before anything is changed.")
@@ -121,36 +123,56 @@ def report(outcomes: dict[Mutation, str]) -> list[str]:
     return lines
 
 
+def below(outcomes: dict[Mutation, str], floors: dict[str, float]) -> list[str]:
+    """A sentence for each room of which less is noticed than its floor says."""
+    found = []
+    for room, floor in floors.items():
+        own = [outcome for mutation, outcome in outcomes.items() if mutation.room == room]
+        share = 100 * sum(outcome in (KILLED, STOPPED) for outcome in own) / max(len(own), 1)
+        if own and share < floor:
+            found.append(f"{room}: {share:.1f} % noticed, and at least {floor:g} % should be")
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--quick", action="store_true", help="a small sample and the quick tests: ten minutes")
+    parser.add_argument("--count", type=int, help="changes; 480, or 48 of --quick")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--checkout", type=Path, default=ROOT)
-    parser.add_argument("--budget", type=float, default=60.0, help="seconds of tests for each change")
+    parser.add_argument("--budget", type=float, help="seconds of tests for each change; 60, or 10 of --quick")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("tests", nargs="*", help="tests to measure instead of all, as pytest takes them")
     told = parser.parse_args()
-    checkout = told.checkout.resolve()
+    checkout, quick = told.checkout.resolve(), told.quick
+    kept = json.loads(KEPT.read_text(encoding="utf-8"))["quick" if quick else "whole"]
+    count, budget = told.count or (48 if quick else 480), told.budget or (10.0 if quick else 60.0)
     with tempfile.TemporaryDirectory() as name:
         folder, copies = Path(name), queue.SimpleQueue[Path]()
-        known = reach(checkout, folder, told.tests)
+        known = reach(checkout, folder, told.tests or kept["tests"])
         for number in range(told.jobs):
             copies.put(Path(shutil.copytree(checkout, folder / f"copy-{number}", ignore=NOT_COPIED)))
 
         def judge(mutation: Mutation) -> str:
-            tests, copy = known.of(mutation, told.budget), copies.get()
+            tests, copy = known.of(mutation, budget), copies.get()
             try:
                 return tried(mutation, copy, tests, sum(known.seconds.get(test, 0.0) for test in tests))
             finally:
                 copies.put(copy)
 
-        mutations = chosen(checkout, told.count, told.seed)
+        def reached(mutation: Mutation) -> bool:
+            return mutation.line in known.tests.get(mutation.file, {})
+
+        mutations = chosen(checkout, count, told.seed, *[reached][:quick])
         with ThreadPoolExecutor(told.jobs) as pool:
             outcomes = dict(zip(mutations, pool.map(judge, mutations), strict=True))
     print("\n".join(report(outcomes)))
     for mutation, outcome in outcomes.items():
         if outcome in (SURVIVED, UNREACHED):
             print(f"{outcome}: {mutation.told((checkout / mutation.file).read_text(encoding='utf-8'))}")
+    missed = below(outcomes, kept["floors"])
+    print("\n".join(missed))
+    sys.exit(bool(missed))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,16 @@ from cosmic_ray.mutating import mutate_code
 from cosmic_ray.plugins import get_operator, operator_names
 
 STEPS = ("intake", "arrival", "checked", "compared", "stored", "recorded", "parsing", "label_file", "formats/*")
+RULES = ("rules", "rulebook", "received_rules", "checks", "judged", "receipts", "hand_overs", "compare")
 ROOMS = {
     "ledger": ("labels_party/ledger",),
+    "work": ("labels_party/work",),
+    "audit rules": tuple(f"shared/label_dp/audit/{name}.py" for name in RULES),
+    "channels": ("shared/label_dp/channels",),
     "mechanisms": ("labels_party/mechanisms",),
     "documents": ("shared/label_dp/documents",),
     "intake": tuple(f"labels_party/labels/{name}.py" for name in STEPS),
+    "receive": ("features_party/receive",),
 }
 LEFT_OUT = ("VariableInserter", "VariableReplacer")  # they take names as arguments, and are experimental
 Position = tuple[int, int]
@@ -53,8 +58,8 @@ def files_of(root: Path, room: str) -> list[Path]:
     return sorted(found)
 
 
-def chosen(root: Path, count: int, seed: int) -> list[Mutation]:
-    """`count` places, from each room as many, and at each of them one of the changes that are possible there."""
+def chosen(root: Path, count: int, seed: int, fits: Callable[[Mutation], bool] = lambda _: True) -> list[Mutation]:
+    """`count` places, from each room as many, and at each of them one of the possible changes that fit."""
     rng, found = random.Random(seed), list[Mutation]()
     for number, room in enumerate(ROOMS):
         places: dict[tuple[str, Position, str], list[Mutation]] = {}
@@ -62,7 +67,8 @@ def chosen(root: Path, count: int, seed: int) -> list[Mutation]:
             source, name = path.read_text(encoding="utf-8"), path.relative_to(root).as_posix()
             for start, family, operator, occurrence in _possible(source):
                 change = Mutation(room, name, start[0], operator, occurrence)
-                places.setdefault((name, start, family), []).append(change)
+                if fits(change):
+                    places.setdefault((name, start, family), []).append(change)
         share = count // len(ROOMS) + (number < count % len(ROOMS))
         keys = rng.sample(sorted(places), min(share, len(places)))
         found += [rng.choice(places[key]) for key in keys]

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+import certifi
 import pytest
-from httpx._transports import default as transports
 from sqlalchemy.engine import Engine
 
 from label_dp.cli import startup
@@ -24,7 +24,7 @@ from label_dp.store import database
 sqlite_connect_itself = database._sqlite_connect
 create_engine_itself = database.create_engine
 command_itself = startup._command
-create_ssl_context_itself = transports.create_ssl_context
+default_context_itself = ssl.create_default_context
 
 
 class Statements(dict[Any, Any]):
@@ -38,12 +38,15 @@ class Statements(dict[Any, Any]):
 
 
 @cache
-def _authorities(of_environment: tuple[str | None, ...], *given: Any, **named: Any) -> ssl.SSLContext:
-    return create_ssl_context_itself(*given, **named)
+def _public_authorities() -> ssl.SSLContext:
+    return default_context_itself(cafile=certifi.where())
 
 
-def _ssl_context(*given: Any, **named: Any) -> ssl.SSLContext:
-    return _authorities((os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")), *given, **named)
+def _default_context(*given: Any, **named: Any) -> ssl.SSLContext:
+    """Reading the public authorities takes as long as a call."""
+    if not given and named == {"cafile": certifi.where()}:
+        return _public_authorities()
+    return default_context_itself(*given, **named)
 
 
 _commands: dict[tuple[int, ...], tuple[Any, ...]] = {}
@@ -75,7 +78,7 @@ def one_process() -> Iterator[None]:
         patch.setattr(database, "create_engine", create_engine)
         patch.setattr(database, "_sqlite_connect", sqlite_connect)
         patch.setattr(os, "fsync", lambda _file: None)
-        patch.setattr(transports, "create_ssl_context", _ssl_context)
+        patch.setattr(ssl, "create_default_context", _default_context)
         patch.setattr(startup, "_command", _command)
         patch.setattr(startup, "_spare_collections", lambda: None)  # the process goes on
         yield
