@@ -19,21 +19,6 @@ class TablePath(Ask):
     id_column: str = Field(min_length=1, max_length=200, examples=["click_id"])
 
 
-class ColumnOut(BaseModel):
-    name: str
-    type: str
-
-
-class TableOut(BaseModel):
-    id: str = Field(examples=["ft_0123456789abcdef"])
-    name: str
-    id_column: str
-    uploaded: bool
-    rows: int
-    columns: list[ColumnOut]
-    created: str
-
-
 class AtLabelsParty(Ask):
     """A labels party, and our key there for this one call."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from fastapi import Query, Request, Response
 
@@ -25,7 +25,7 @@ from features_party.api.context import (
     workspace,
 )
 from features_party.api.idempotent import claimed, fingerprint, idempotent
-from features_party.api.schemas import IdListIn, IdListOut, TableOut, TablePath
+from features_party.api.schemas import IdListIn, IdListOut, TablePath
 from features_party.bootstrap import Services
 from features_party.tables.output import write_table
 from label_dp.errors import InvalidFile
@@ -34,6 +34,7 @@ from label_dp.http.json_bodies import JsonRouter, read_body
 from label_dp.http.links import LINK_DOCS, PagedEitherWay, with_link
 from label_dp.http.route_docs import PROBLEM_RESPONSES, IdempotencyKey, problem_responses
 from label_dp.http.threads import Threads
+from label_dp.schemas.replies import TableOut
 from label_dp.store.apikeys import Principal
 from label_dp.store.idempotency import IdempotentCall, Reply
 
@@ -92,7 +93,7 @@ async def create(
             await body_to_file(request, wanted.source)
         row = await READERS.run(partial(_store, ctx, caller, key, wanted))
     response.headers["Location"] = f"/v1/feature-tables/{row['id']}"
-    return TableOut(**row)
+    return row
 
 
 @dataclass
@@ -109,7 +110,7 @@ class _Wanted:
         return fingerprint(self.id_column, self.name, self.source, path)
 
 
-def _store(ctx: Services, caller: Principal, key: str | None, wanted: _Wanted) -> dict[str, Any]:
+def _store(ctx: Services, caller: Principal, key: str | None, wanted: _Wanted) -> TableOut:
     def store(call: IdempotentCall) -> Reply:
         if wanted.path is not None:
             return 201, ctx.feature_tables.register(wanted.path.path, wanted.path.id_column, call)
@@ -118,19 +119,20 @@ def _store(ctx: Services, caller: Principal, key: str | None, wanted: _Wanted) -
         column = checked_id_column(wanted.id_column)
         return 201, ctx.feature_tables.upload(lambda target: source.rename(target), column, wanted.name, call)
 
-    return claimed(idempotent(ctx, caller, key, "POST /v1/feature-tables", wanted.fingerprint), store)[1]
+    call = idempotent(ctx, caller, key, "POST /v1/feature-tables", wanted.fingerprint)
+    return cast("TableOut", claimed(call, store)[1])
 
 
 @router.get("/feature-tables", responses=LINK_DOCS)
 def list_tables(request: Request, response: Response, ctx: Ctx, _: Reader, page: PagedEitherWay) -> list[TableOut]:
     """Stored tables by the time they came."""
-    return [TableOut(**row) for row in with_link(ctx.feature_tables.list(page), request, response)]
+    return cast("list[TableOut]", with_link(ctx.feature_tables.list(page), request, response))
 
 
 @router.get("/feature-tables/{table}")
 def get_table(table: str, ctx: Ctx, _: Reader) -> TableOut:
     """Name, id column, rows and columns."""
-    return TableOut(**ctx.feature_tables.get(table))
+    return ctx.feature_tables.get(table)
 
 
 @router.delete("/feature-tables/{table}", status_code=204, responses=problem_responses(409))

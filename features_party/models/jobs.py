@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -70,7 +70,7 @@ class Trainings:
     models: Models
     clock: Clock
 
-    def request(self, wanted: Training, call: IdempotentCall = NO_KEY) -> dict[str, Any]:
+    def request(self, wanted: Training, call: IdempotentCall = NO_KEY) -> Mapping[str, Any]:
         """Queue a training after checking all that can be checked now. Raises NotFound, InvalidInput, Conflict.
 
         The same `call` again has the same answer, and no effect.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -19,6 +19,7 @@ from label_dp.audit.store import Clock
 from label_dp.columnar.frames import PANDAS_INDEX
 from label_dp.columnar.tables import canonical_ids, read_table, refuse_duplicates, require_columns
 from label_dp.errors import Conflict, InvalidInput, InvalidTable, NotFound
+from label_dp.schemas.replies import TableOut
 from label_dp.store.database import Database
 from label_dp.store.folders import fsync_folder
 from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply
@@ -101,7 +102,7 @@ class FeatureTables:
 
     def upload(
         self, write: Callable[[Path], object], id_column: str, name: str, call: IdempotentCall = NO_KEY
-    ) -> dict[str, Any]:
+    ) -> TableOut:
         """Store what `write` puts into the file it is given, after checking that it is a feature table."""
         temporary = self.home.incoming(self.home.feature_tables)
         try:
@@ -118,7 +119,7 @@ class FeatureTables:
             self.place.drop(table_id)
         return row
 
-    def register(self, path: str, id_column: str, call: IdempotentCall = NO_KEY) -> dict[str, Any]:
+    def register(self, path: str, id_column: str, call: IdempotentCall = NO_KEY) -> TableOut:
         """Use a file below the data folder where it lies. Raises NotFound for anything outside of it."""
         if self.data_dir is None:
             raise InvalidInput("This service takes uploads only; set FEATURES_PARTY_DATA_DIR to read files by path.")
@@ -137,7 +138,7 @@ class FeatureTables:
 
     def _record(
         self, table_id: str, table: FeatureTable, name: str, call: IdempotentCall, *, uploaded: bool, path: str
-    ) -> dict[str, Any]:
+    ) -> TableOut:
         schema = table.features.schema
         row = {
             "id": table_id,
@@ -157,7 +158,7 @@ class FeatureTables:
 
             return call.once(connection, effect)
 
-        return self.database.write("feature-table.create", store)[1]
+        return cast("TableOut", self.database.write("feature-table.create", store)[1])
 
     def _row(self, table_id: str) -> Any:
         t = tables.feature_tables
@@ -167,11 +168,11 @@ class FeatureTables:
             raise NotFound(f"There is no feature table '{table_id}'.")
         return row
 
-    def get(self, table_id: str) -> dict[str, Any]:
+    def get(self, table_id: str) -> TableOut:
         """Name, id column, rows and columns of a stored table. Raises NotFound."""
         row = dict(self._row(table_id)._mapping)
         row.pop("path")
-        return row
+        return cast("TableOut", row)
 
     def list(self, page: Page) -> Listing:
         """Stored tables by the time they came."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi.responses import HTMLResponse
 from sqlalchemy.engine import Connection
 
@@ -12,8 +10,8 @@ from label_dp.errors import NotFound
 from label_dp.http.audit_events import add_audit_calls
 from label_dp.http.json_bodies import JsonRouter
 from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
+from label_dp.schemas.replies import BudgetOut
 from labels_party.api.context import Auditor, Ctx, Viewer
-from labels_party.api.models import BudgetOut
 from labels_party.work.kind import RELEASES
 
 router = JsonRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
@@ -24,10 +22,10 @@ add_audit_calls(router, "auditor", "owner", own_key=lambda services: services.ke
 def budget(population: str, ctx: Ctx, _: Auditor) -> BudgetOut:
     """Lifetime ε and what each batch has spent of it, from the ledger."""
 
-    def look(connection: Connection) -> dict[str, Any]:
+    def look(connection: Connection) -> BudgetOut:
         return ctx.ledger.report(connection, ctx.populations.get(connection, population))
 
-    return BudgetOut(**ctx.database.read("budget.look", look))
+    return ctx.database.read("budget.look", look)
 
 
 @router.get(

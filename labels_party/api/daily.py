@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from fastapi import Request
 
 from label_dp.http.calls import LARGE
 from label_dp.http.json_bodies import JsonRouter
 from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
 from label_dp.schemas.population import Schedule
+from label_dp.schemas.replies import BatchOut
 from labels_party.api.context import Ctx, IdempotencyKey, Owner, idempotent
-from labels_party.api.models import BatchOut
 
 router = JsonRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
 
@@ -26,7 +28,7 @@ def change_schedule(
     call = idempotent(ctx, caller, key, "PATCH " + request.url.path, data, batch)
     _, answer = ctx.schedule.change(batch, body.changes(), caller.actor, call)
     ctx.worker.wake()
-    return BatchOut(**answer)
+    return cast("BatchOut", answer)
 
 
 @router.post("/batches/{batch}/purge", tags=["batches"], responses=problem_responses(409, 413))
@@ -34,4 +36,4 @@ def purge(batch: str, request: Request, ctx: Ctx, caller: Owner, key: Idempotenc
     """Delete the labels of a sealed batch for good. Its messages, its ledger and the digests of its ids stay."""
     call = idempotent(ctx, caller, key, request.url.path, b"")
     _, answer = ctx.retention.purge(batch, caller.actor, call)
-    return BatchOut(**answer)
+    return cast("BatchOut", answer)

@@ -10,62 +10,6 @@ from label_dp.schemas.base import Ask, whole
 from label_dp.schemas.filters import WorkState
 
 
-class UnitOut(BaseModel):
-    kind: str
-    column: str | None
-    max_examples: int | None
-
-
-class PopulationOut(BaseModel):
-    """As it was declared."""
-
-    model_config = ConfigDict(extra="allow")  # what the schema of a population declares beside these
-
-    id: str
-    name: str
-    label: str
-    domain: dict[str, Any]
-    lifetime_epsilon: str
-    lifetime_delta: str
-    out_of_domain: str
-    missing_label: str | None
-    audiences: list[str]
-    unit: UnitOut
-    created: str
-    four_eyes: bool
-    retention_days: int | None
-    alert_percent: list[int]
-    ruled_out: list[str] = Field(description="What can never be done with it, because its rules cannot change.")
-
-
-class BatchOut(BaseModel):
-    id: str
-    population: str
-    state: str
-    presence: str
-    id_prefix: str | None = Field(description="How every id of the batch begins; null: in any way.")
-    created: str
-    sealed: str | None
-    examples: int | None
-    examples_beyond: int | None = Field(
-        description="Of a sealed batch: examples beyond the most that one unit may have, which count as the "
-        "missing label. Null where units have no bound."
-    )
-    seal_at: str | None
-    release_template: dict[str, Any] | None
-    schedule_problem: dict[str, Any] | None
-    scheduled_release: str | None
-    purged: str | None
-    closed: str | None = Field(
-        description="Since when keys of the role ingest are refused: its seal was asked for, and may have failed. A "
-        "new `seal_at` lets them send again."
-    )
-    set_aside: int | None = Field(
-        description="Uploads that wait for the owner's decision; the batch does not seal before. To an auditor null, "
-        "as all that tells of labels."
-    )
-
-
 class Accepted(BaseModel):
     batch: str
     accepted: int
@@ -151,21 +95,6 @@ class DeclineIn(Ask):
     model_config = whole({"reason": "the budget of this month is for the other model"})
 
     reason: str = Field(default="", max_length=500, description="One line for the audit store.")
-
-
-class BudgetOut(BaseModel):
-    population: str
-    name: str
-    unit: UnitOut
-    epsilon_lifetime: str
-    epsilon_spent_at_most: str
-    epsilon_per_unit_at_most: str | None = Field(description="Of all examples of a unit; null where no unit is bound.")
-    epsilon_per_unit_lifetime: str | None = Field(description="The most that they can ever spend.")
-    delta_lifetime: str
-    delta_spent_at_most: str
-    delta_per_unit_at_most: str | None = Field(description="Of all examples of a unit; null where no unit is bound.")
-    alert_percent: list[int]
-    batches: list[dict[str, Any]]
 
 
 class Recommendation(BaseModel):

@@ -164,7 +164,7 @@ async def receive(
     work: Callable[[Upload], Reply],
     *,
     inserts: bool = False,
-) -> dict[str, Any]:
+) -> Mapping[str, Any]:
     """Run `work` on the request's body in a thread; its answer. `columns`: names that a table has for our fields.
     Small texts that the call `inserts` are taken in with others that wait; small binary tables may become large.
 

@@ -23,6 +23,7 @@ from label_dp.http.json_bodies import JsonRouter
 from label_dp.http.links import LINK_DOCS, Paged, with_link
 from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
 from label_dp.schemas.filters import Day, WorkState
+from label_dp.schemas.replies import ListedAnswer, ListedRelease, ListedWork
 from label_dp.store.apikeys import Principal
 from label_dp.store.paging import Listing, Page
 from labels_party.api.context import (
@@ -64,27 +65,6 @@ Since = Annotated[Day | None, Query(description="First day of publication, such 
 InPopulation = Annotated[str | None, Query(max_length=200, description="Only this one (name or id).")]
 State = Annotated[WorkState | None, Query(description="Only releases in this state.")]
 Envelope = Annotated[dict[str, Any] | None, Sent(examples=[ENVELOPE_EXAMPLE])]
-
-
-class ListedWork(BaseModel):
-    id: str
-    kind: str
-    batch: str
-    population: str
-    population_name: str
-    label: str
-    audiences: list[str]
-    published: str
-    epsilon: str
-    delta: str
-
-
-class ListedRelease(ListedWork):
-    manifest_sha256: str
-
-
-class ListedAnswer(ListedWork):
-    sha256: str = Field(description="Of the payload of the signed document.")
 
 
 # a row of a family, and its list

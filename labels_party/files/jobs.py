@@ -17,6 +17,7 @@ from label_dp.errors import AlreadyReleased, BudgetExceeded, Conflict, InvalidIn
 from label_dp.named_modules import installed
 from label_dp.privacy import ZERO, EpsilonSplit
 from label_dp.progress import Progress
+from label_dp.store.idempotency import Reply
 from labels_party.bootstrap import Services
 from labels_party.labels.batch_uses import ACCEPTED, PUBLISHED, WORKING
 from labels_party.labels.batches import Batch
@@ -154,7 +155,7 @@ def still_unfinished(services: Services, batch_id: str, kind: str) -> list[Work]
     return [work for work in works if work.state in (ACCEPTED, *WORKING)]
 
 
-def charged(services: Services, batch_id: str, family: Family, ask: Callable[[], tuple[int, dict[str, Any]]]) -> str:
+def charged(services: Services, batch_id: str, family: Family, ask: Callable[[], Reply]) -> str:
     """The id of what `ask` charged; a refused second one is told how the first is written once more."""
     try:
         return str(ask()[1]["id"])

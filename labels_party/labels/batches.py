@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from label_dp.errors import Conflict, InvalidInput, NotFound
+from label_dp.schemas.replies import BatchOut
 from labels_party.labels.batch_keys import BatchKeys
 from labels_party.labels.batch_uses import RETIRED
 from labels_party.ledger.populations import Population, Populations
@@ -65,7 +66,7 @@ class Batch:
         """What the bound on units takes from it, as a sentence; empty where nothing."""
         return population.unit.beyond(self.examples_beyond or 0, self.n or 1, population.missing_label)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> BatchOut:
         return {
             "id": self.id,
             "population": self.population,

@@ -108,7 +108,7 @@ class Erasures:
             return call.once(connection, lambda: (202, self._note(connection, found, asked, texts, actor) | unmatched))
 
         status, answer = self.database.write("erasure.request", store)
-        return status, answer | {"unmatched_ids": names}  # no row keeps an id, a remembered answer neither
+        return status, {**answer, "unmatched_ids": names}  # no row keeps an id, a remembered answer neither
 
     def population(self, name: str) -> Population:
         """Raises NotFound, Conflict (no missing-label value)."""

@@ -112,7 +112,7 @@ class UnitErasures:
 
         status, answer = self.database.write("erasure.unit", store)
         unmatched = [names[text] for text in sorted(names) if text not in looked.known][:SHOWN]
-        return status, answer | {"unmatched_units": unmatched}  # which no row keeps
+        return status, {**answer, "unmatched_units": unmatched}  # which no row keeps
 
     def _look(self, population: Population, asked: Run) -> Look:
         def look(connection: Connection) -> list[tuple[Batch, list[Any], Examples]]:

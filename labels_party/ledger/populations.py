@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -18,6 +18,7 @@ from label_dp.errors import Conflict, InvalidInput, NotFound
 from label_dp.numbers import BadSpelling, decimal_of
 from label_dp.privacy import ATTO, PER_EXAMPLE, Epsilon, PrivacyUnit, delta_string, parse_delta
 from label_dp.schemas.population import Population as PopulationAsked
+from label_dp.schemas.replies import PopulationOut
 from labels_party.storage.tables import populations
 
 DEFAULT_AUDIENCE = "features-party"
@@ -106,9 +107,9 @@ class Population:
         }
         return [sentence for sentence, true in impossible.items() if true]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> PopulationOut:
         about = {"id": self.id, "name": self.name, "created": self.created}
-        return about | self.rules() | {"ruled_out": self.ruled_out()}
+        return cast("PopulationOut", about | self.rules() | {"ruled_out": self.ruled_out()})
 
 
 def declare(asked: PopulationAsked, domain: Domain | None = None) -> Population:

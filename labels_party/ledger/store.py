@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -11,6 +11,7 @@ from label_dp.audit.events import BUDGET_ALERT, CHARGED, RETURNED, Event, Subjec
 from label_dp.audit.store import AuditStore, net
 from label_dp.errors import AuditChainBroken, BudgetExceeded, Conflict
 from label_dp.privacy import Epsilon, EpsilonSplit, delta_string
+from label_dp.schemas.replies import BudgetOut, UnitOut
 from labels_party.ledger.populations import Population
 from labels_party.ledger.rules import Account, judge, reaches
 from labels_party.notify.outbox import BUDGET_ALERT as OUTBOX_ALERT
@@ -155,7 +156,7 @@ class Ledger:
         event = Event(kind, subject, unit=population.unit, audiences=told, actor=actor, details=details)
         self.audit.append(connection, event)
 
-    def report(self, connection: Connection, population: Population) -> dict[str, Any]:
+    def report(self, connection: Connection, population: Population) -> BudgetOut:
         """Lifetime ε and what each batch has spent; the figure per example is the largest of them."""
         rows = connection.execute(
             sa.select(batches.c.id, batches.c.state, batches.c.n)
@@ -184,7 +185,7 @@ class Ledger:
         return {
             "population": population.id,
             "name": population.name,
-            "unit": population.unit.as_json(),
+            "unit": cast("UnitOut", population.unit.as_json()),
             "epsilon_lifetime": str(population.lifetime),
             "epsilon_spent_at_most": str(most),
             "epsilon_per_unit_at_most": population.unit.bound(most),

@@ -60,4 +60,4 @@ def ask(visit: Owner) -> Response:
     else:
         answer = ctx.erasures.request(of, list(lines), visit.caller.actor)[1]
     ctx.worker.wake()
-    return visit.page("erasure_asked", population=of, answer=NOTHING | answer)
+    return visit.page("erasure_asked", population=of, answer={**NOTHING, **answer})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar, cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -20,6 +21,7 @@ from labels_party.storage.tables import work as t
 from labels_party.work.given import DAY, names, within
 from labels_party.work.kind import ANSWERS, RELEASES
 
+R = TypeVar("R", bound=Mapping[str, Any])
 COLUMNS = ("id", "state", "presence", "id_prefix", "created", "sealed", "purged", "closed", "seal_at")
 # whether a seal succeeded, and what waits, depends on labels: the owner's to know
 OWNERS = ("closed", "seal_at", "schedule_problem", "set_aside")
@@ -57,9 +59,9 @@ def listed(connection: Connection, found: Batches, wanted: BatchFilter, page: Pa
     )
 
 
-def for_role(told: dict[str, Any], role: str) -> dict[str, Any]:
+def for_role(told: R, role: str) -> R:
     """A batch, as listed here or as it is described, for a key of that role."""
-    return told if role == "owner" else told | {name: None for name in OWNERS if name in told}
+    return told if role == "owner" else cast("R", {**told, **{name: None for name in OWNERS if name in told}})
 
 
 def _told(row: dict[str, Any], spent: tuple[int, int], left: dict[str, Any]) -> dict[str, Any]:

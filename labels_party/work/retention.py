@@ -19,6 +19,7 @@ from label_dp.audit.events import BATCH_PURGED, Event, Subject
 from label_dp.audit.store import AuditStore
 from label_dp.errors import Conflict, LabelDPError, Unavailable
 from label_dp.logs import event
+from label_dp.schemas.replies import BatchOut
 from label_dp.store.database import Database
 from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply, forget_old
 from labels_party.labels.batch_uses import ACCEPTED, WORKING, standing
@@ -74,7 +75,7 @@ class Retention:
         self._finish(batch_id)
         return answer
 
-    def _begin(self, connection: Connection, batch_id: str, actor: str, why: str) -> dict[str, object]:
+    def _begin(self, connection: Connection, batch_id: str, actor: str, why: str) -> BatchOut:
         batch, population = self.batches.get(connection, batch_id)
         if batch.state == PURGED:
             return batch.as_json()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -37,7 +37,7 @@ class _Decoded(Request):
         return self.value
 
 
-Answer = Callable[[Request], Coroutine[Any, Any, dict[str, Any]]]
+Answer = Callable[[Request], Coroutine[Any, Any, Mapping[str, Any]]]
 
 
 def quickly(answer: Answer) -> Callable[[Endpoint], Endpoint]:

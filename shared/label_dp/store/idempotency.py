@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hmac
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,7 @@ IN_FLIGHT = 0  # the status of a claim
 CHARGING = 202  # of what begins a release, an answer or a predictor
 KEPT_SECONDS = 30 * 86_400.0
 MOST, MOST_OF_BATCH = 10_000, 100_000
-Reply = tuple[int, dict[str, Any]]
+Reply = tuple[int, Mapping[str, Any]]
 
 
 def idempotency_table(metadata: sa.MetaData) -> sa.Table:
