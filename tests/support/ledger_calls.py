@@ -147,6 +147,6 @@ class Calls:
             envelope = self.s.work.envelope(row.id)
             told, digest = trusted_answer(envelope, self.s.key.public, READER)
             stored = (row.id, row.kind, row.batch, row.sha256, row.epsilon)
-            assert (told.id, told.kind, told.batch, digest, told.split.as_json()) == stored
+            assert (told.id, told.kind, told.batch, digest, told.epsilon.as_json()) == stored
             found[row.id] = hashlib.sha256(envelope).hexdigest()
         return found
