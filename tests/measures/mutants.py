@@ -59,7 +59,7 @@ def reach(checkout: Path, folder: Path, tests: Sequence[str]) -> Reach:
     config, seconds, data = folder / "coveragerc", folder / "seconds.json", folder / "data"
     config.write_text(f"[run]\nsource = {checkout}\nomit = */tests/*\ndata_file = {data}\n", encoding="utf-8")
     options = [f"--cov-config={config}", "--cov", "--cov-context=test", "--cov-report=", "-p", "tests.measures.seconds"]
-    environment = os.environ | {"TEST_SECONDS": str(seconds), "PYTHONPATH": f"{checkout}{os.pathsep}{ROOT}"}
+    environment = os.environ | {"TEST_SECONDS": str(seconds), "PYTHONPATH": f"{_own(checkout)}{os.pathsep}{ROOT}"}
     asked = ["-n", "2", "--dist", "worksteal", "-m", "not processes and not torch and not mlflow", *tests]
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, *asked]
     if subprocess.run(command, cwd=checkout, env=environment, check=False).returncode:
@@ -83,7 +83,7 @@ def tried(mutation: Mutation, copy: Path, tests: list[str], seconds: float) -> s
     asked.write_text("\n".join(tests), encoding="utf-8")
     before = path.read_text(encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", f"@{asked}"]
-    environment = os.environ | {"PYTHONPATH": str(copy)}
+    environment = os.environ | {"PYTHONPATH": _own(copy)}
     most = int(4 * seconds) + MARGIN
     try:
         _write(path, mutation.text(before))
@@ -102,6 +102,11 @@ def tried(mutation: Mutation, copy: Path, tests: list[str], seconds: float) -> s
     finally:
         _write(path, before)
     return STOPPED if done.returncode < 0 else KILLED if done.returncode else SURVIVED
+
+
+def _own(checkout: Path) -> str:
+    """Where the modules of a checkout are found, before those that are installed."""
+    return f"{checkout}{os.pathsep}{checkout / 'shared'}"
 
 
 def _write(path: Path, text: str) -> None:
