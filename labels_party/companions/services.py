@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from labels_party.bootstrap import Services
-
 if TYPE_CHECKING:
+    from labels_party.bootstrap import Services
     from labels_party.companions.kinds.answer import Parts
     from labels_party.companions.kinds.calibration.kind import CalibrationKind
     from labels_party.companions.kinds.feature_store import FeatureStore
