@@ -53,7 +53,7 @@ from tests.support.predicting import plan_of
 
 DOMAIN = Domain.parse("0:40")
 IDS = pa.array([f"click-{i:04d}" for i in range(64)])
-PAIRS, FEWER, SLOW = 400, 150, 300_000  # fewer of steps of more nanoseconds, which differ less by chance
+PAIRS = 400
 Index = npt.NDArray[np.int64]
 Step = Callable[[Index], Any]
 
@@ -178,7 +178,7 @@ def timed(step: Step, low: Index, high: Index, seed: int = 0) -> tuple[list[int]
     """Nanoseconds of `low`, and of `high` less these, by pair."""
     rng, index = random.Random(seed), low.copy()
     usual, differences = [], []
-    for _ in range(PAIRS if min(clocked(step, low) for _ in range(3)) < SLOW else FEWER):
+    for _ in range(PAIRS):
         took = {}
         for which in rng.sample((0, 1), 2):
             index[:] = high if which else low
