@@ -14,7 +14,7 @@ demo: $(VENV)/.runtime
 develop: $(VENV)/.runtime
 	@$(BIN)/python -m deploy.demo.develop $(or $(PARTY),labels-party) $(ARGS)
 
-# What protects the core promise, with a light set of packages, in the processes of pytest alone: four minutes on two
+# What protects the core promise, with a light set of packages, in the processes of pytest alone: five minutes on two
 # quiet cores, after each change.
 test: $(VENV)/.test
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not extended and not processes and not torch and not mlflow"

@@ -62,7 +62,7 @@ def join(
     with progress("join", as_json) as report:
         if engine == "spark":
             spark = _spark()
-            errand = spark.Errand(named, key, features, id_column, out, master, force, list_unmatched)
+            errand = spark.SparkErrand(named, key, features, id_column, out, master, force, list_unmatched)
             data = spark.join_on_spark(services(), errand, correction, report, limits)
         else:
             from features_party.files.jobs import Files, join_files
@@ -99,7 +99,7 @@ def train(
     with progress("train", as_json) as report:
         if engine == "spark":
             spark = _spark()
-            errand = spark.Errand(named, key, features, id_column, out, master, force, list_unmatched)
+            errand = spark.SparkErrand(named, key, features, id_column, out, master, force, list_unmatched)
             card = spark.train_on_spark(services(), errand, learning, report)
         else:
             from features_party.files.jobs import Files, train_files

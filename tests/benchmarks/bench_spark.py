@@ -103,7 +103,7 @@ if engine == "spark":
             yield cluster
             took[step] = cpu() - begun[0]
     begun, on_spark.started = [], started
-    errand = on_spark.Errand(named, key, str(features), "click_id", out, "local[2]")
+    errand = on_spark.SparkErrand(named, key, str(features), "click_id", out, "local[2]")
     if step == "join":
         on_spark.join_on_spark(services, errand, "auto", quiet)
     else:

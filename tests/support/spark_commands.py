@@ -23,6 +23,7 @@ def spark_shell(folder: Path, spark: Cluster, monkeypatch: pytest.MonkeyPatch, r
     def shared(_master: str | None) -> Iterator[Cluster]:
         yield spark
 
+    assert spark.parallelism  # starts it: Java writes lines of its own then, and a refusal is one line
     monkeypatch.setattr(on_spark, "started", shared)
     monkeypatch.setattr(joined, "CELLS", 1)
     monkeypatch.setattr(joined, "FEWEST_ROWS", rows)
