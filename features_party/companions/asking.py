@@ -48,13 +48,13 @@ def check_terms(asked: Asking, scores: int) -> None:
 
 def query_of(asked: Asking, scores: int) -> dict[str, Any]:
     """As the labels party's REST interface takes it, for one score or two."""
-    found = asked.model_dump(include=set(Asking.model_fields), exclude_none=True)
-    found |= {"epsilon": str(Epsilon.parse(str(asked.epsilon)))}
-    if found.pop("additional_release"):
-        found["additional_release"] = "true"
+    query = asked.model_dump(include=set(Asking.model_fields), exclude_none=True)
+    query |= {"epsilon": str(Epsilon.parse(str(asked.epsilon)))}
+    if query.pop("additional_release"):
+        query["additional_release"] = "true"
     if scores == 2:  # a second score is named, or it would be passed over
-        found |= {"scores_2": asked.scores_2 or FLOAT32, "score_2_column": FIELDS[2]}
-    return found
+        query |= {"scores_2": asked.scores_2 or FLOAT32, "score_2_column": FIELDS[2]}
+    return query
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from label_dp.store.database import Database
 from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.labels.arrival import Arrival
 from labels_party.labels.batch_index import BatchIndex, look
-from labels_party.labels.batches import DELETE, INSERT, UPSERT, Batches, Segment, require_open
+from labels_party.labels.batches import DELETE, INSERT, UPSERT, Batches, Segment, require_sendable
 from labels_party.labels.changes import certainly_failed, commit, until_current
 from labels_party.labels.chunks import Chunks
 from labels_party.labels.compaction import Compaction, UploadTiers
@@ -152,7 +152,8 @@ class Intake:
                     arrival.objects.delete()
                 if isinstance(error, FileNotFoundError):  # a purge took the key of the batch
                     name = submission.batch.id
-                    require_open(self.database.read("intake.look", lambda c: self.batches.get(c, name))[0])
+                    now = self.database.read("intake.look", lambda c: self.batches.get(c, name))[0]
+                    require_sendable(now, self.batches.clock(), owner=submission.owner)
                 # the same call may have won a race, and its answer is the answer
                 earlier = self._earlier(call) if isinstance(error, Conflict) else None
                 if earlier is not None:

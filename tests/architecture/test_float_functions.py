@@ -66,8 +66,8 @@ def used(source: str) -> set[str]:
 def test_every_module_with_such_a_function_says_what_it_is_for() -> None:
     rooms = [ROOT / "labels_party" / room for room in ("mechanisms", "companions/mechanisms")]
     files = [(path, room) for room in rooms for path in room.rglob("*.py")]
-    found = {path.relative_to(room).as_posix() for path, room in files if used(path.read_text("utf-8"))}
-    assert found == set(USES)
+    users = {path.relative_to(room).as_posix() for path, room in files if used(path.read_text("utf-8"))}
+    assert users == set(USES)
 
 
 def test_what_draws_has_none() -> None:

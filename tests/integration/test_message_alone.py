@@ -46,17 +46,17 @@ def test_a_message_goes_from_labels_to_a_model(core: Path) -> None:
     ids = [f"click-{i}" for i in range(n)]
     pq.write_table(pa.table({"id": ids, "value": [float(i % 11) for i in range(n)]}), core / "labels.parquet")
     pq.write_table(pa.table({"id": ids, "x": [float(i % 11) for i in range(n)]}), core / "features.parquet")
-    made = run(
+    privatize = run(
         core, LABELS, "privatize", "--labels", "labels.parquet", "--id-column", "id", "--label-column", "value",
         "--domain", "0:10", "--epsilon", "2", "--population", "shop", "--budget", "2", "--out", "message.parquet",
     )  # fmt: skip
-    assert made.returncode == 0, made.stderr
+    assert privatize.returncode == 0, privatize.stderr
     key = str(core / "labels-home" / "keys" / "signing.pub")
-    trained = run(
+    train = run(
         core, FEATURES, "train", "--message", "message.parquet", "--labels-key", key, "--features", "features.parquet",
         "--id-column", "id", "--out", "model", "--model", "linear",
     )  # fmt: skip
-    assert trained.returncode == 0, trained.stderr
+    assert train.returncode == 0, train.stderr
     assert (core / "model" / "model.json").exists()
     for program in (LABELS, FEATURES):
         assert run(core, program, "audit", "verify").returncode == 0
@@ -71,5 +71,5 @@ def test_what_is_not_there_is_not_offered(core: Path) -> None:
 
 
 def test_control_the_copy_is_what_runs(core: Path) -> None:
-    shown = run(core, "import labels_party, label_dp, features_party; print(label_dp.__path__[0])")
-    assert shown.stdout.strip() == str(core / "label_dp")
+    printed = run(core, "import labels_party, label_dp, features_party; print(label_dp.__path__[0])")
+    assert printed.stdout.strip() == str(core / "label_dp")

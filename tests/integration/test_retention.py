@@ -89,6 +89,9 @@ def test_a_purged_batch_takes_no_list_of_ids(timed: LabelsParty) -> None:
         answer = owner.put(f"/v1/batches/{batch}/examples", json={"example_id": ids})
         assert (answer.status_code, answer.json()["code"]) == (409, "conflict"), answer.text
         assert "is purged" in answer.json()["detail"]
+        other = timed.client("features").put(f"/v1/batches/{batch}/examples", json={"example_id": ids})
+        assert (other.status_code, other.json()["code"]) == (409, "conflict"), other.text
+        assert "takes no more labels" in other.json()["detail"]  # no more than of a batch whose time has come
 
 
 def test_a_purged_batch_takes_nothing_more_and_is_still_recognised(timed: LabelsParty) -> None:

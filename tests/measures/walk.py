@@ -79,7 +79,7 @@ def walk(folder: Path) -> Walk:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
-        found = walk(Path(name))
-    print(f"{len(found.calls):>6,}  files\n{found.moves:>6,}  moves from one file to another\n")
-    for path, calls in found.calls.most_common():
+        way = walk(Path(name))
+    print(f"{len(way.calls):>6,}  files\n{way.moves:>6,}  moves from one file to another\n")
+    for path, calls in way.calls.most_common():
         print(f"{calls:>6,}  {Path(path).relative_to(ROOT)}")

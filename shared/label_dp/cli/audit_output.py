@@ -43,14 +43,14 @@ def show(
 
 
 def _totals_table(totals: Totals, party: str) -> None:
-    found = totals.as_json()
+    batches = totals.as_json()
     columns = ["population_name", "batch", "charges", "epsilon_spent", "epsilon_lifetime"]
     heads = ["population", "batch", "charges", "ε spent", "lifetime ε"]
     what = "ε"
-    if any(t["delta_spent"] != "0" or t["delta_lifetime"] not in (None, "0") for t in found):
+    if any(t["delta_spent"] != "0" or t["delta_lifetime"] not in (None, "0") for t in batches):
         columns, heads = [*columns, "delta_spent", "delta_lifetime"], [*heads, "δ spent", "lifetime δ"]
         what = "ε and δ"
-    rows = [[plain("" if t[column] is None else t[column]) for column in columns] for t in found]
+    rows = [[plain("" if t[column] is None else t[column]) for column in columns] for t in batches]
     table(f"{what} per example, by batch, in the audit store of the {party}", heads, rows)
 
 

@@ -45,8 +45,8 @@ def confirm(what: str, sure: bool) -> None:
     """Ask on a terminal before what cannot be undone. Programs are not asked, and `sure` (--yes) is the answer."""
     if sure or not sys.stdin.isatty():
         return
-    asked = f"{printable(what)} This cannot be undone. Go on? [y/N] "
-    print(asked, end="", file=sys.stderr, flush=True)  # noqa: T201 - the command line's own output
+    question = f"{printable(what)} This cannot be undone. Go on? [y/N] "
+    print(question, end="", file=sys.stderr, flush=True)  # noqa: T201 - the command line's own output
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         fail("nothing was done", 1)
 
@@ -127,9 +127,9 @@ def say(text: str, indent: int = 0) -> None:
 
 
 def _width() -> int:
-    asked = os.environ.get("COLUMNS", "")
-    if asked.isdigit() and int(asked) > 0:
-        return max(int(asked), 40)
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdigit() and int(columns) > 0:
+        return max(int(columns), 40)
     return max(shutil.get_terminal_size().columns, 40) if sys.stdout.isatty() else PIPED
 
 
