@@ -1,5 +1,5 @@
-"""Accounting for a verified document of whatever sort (invariant verify-then-account): its ε goes to our own audit
-store, in the transaction that makes it ours, or it is refused and that it came is on record."""
+"""Accounting for a verified document (invariant verify-then-account): its acceptance and its ε are recorded in one
+transaction, or the document is refused and the refusal recorded."""
 
 from __future__ import annotations
 
@@ -57,8 +57,7 @@ COLUMNS = [t.c[name] for name in (*SHOWN, "accepted")]
 
 @dataclass(frozen=True)
 class DocumentType:
-    """Messages, or answers of every kind: what the audit store calls their acceptance, what is signed, and what its
-    digest says of a second one."""
+    """Messages, or answers of every kind: the audit event of their acceptance and the words that errors use."""
 
     name: str
     accepted: str
@@ -68,7 +67,7 @@ class DocumentType:
 
     @property
     def noun(self) -> str:
-        """What has an id: a release comes as a message."""
+        """Noun of the document's id: a message carries a release."""
         return ACCEPTANCES[self.accepted].noun
 
 
@@ -89,7 +88,7 @@ class Item:
 
     @property
     def name(self) -> str:
-        """Its id, which the labels party chose."""
+        """Id, which the labels party chose."""
         return self.body.id
 
     @property
@@ -101,14 +100,14 @@ class Item:
         return plain_name(self.name, self.digest)
 
     def event(self, actor: str) -> Event:
-        """What our audit store keeps of it: its exact ε split and what it is about. Raises what its sort calls
-        malformed, for an id that is too long."""
-        body, population, sort = self.body, self.body.population, self.sort
-        for what, value in ((sort.noun, self.name), ("batch", body.batch), ("population", population.id)):
+        """Return the acceptance event with the exact ε split. Raises the `malformed` error of the document's type if an
+        id is too long."""
+        body, population, doctype = self.body, self.body.population, self.sort
+        for what, value in ((doctype.noun, self.name), ("batch", body.batch), ("population", population.id)):
             if len(value) > MAX_SUBJECT:
-                raise sort.malformed(f"The {what} id of the {sort.name} is longer than {MAX_SUBJECT} characters.")
+                raise doctype.malformed(f"The {what} id of the {doctype.name} is longer than {MAX_SUBJECT} characters.")
         return Event(
-            kind=sort.accepted,
+            kind=doctype.accepted,
             subject=Subject(population.id, population.name, population.label, body.batch, self.name),
             split=body.epsilon,
             unit=body.privacy_unit,
@@ -116,7 +115,7 @@ class Item:
             actor=actor,
             details={
                 **({"answer": body.kind} if isinstance(body, Answer) else {}),
-                ACCEPTANCES[sort.accepted].detail: self.digest,
+                ACCEPTANCES[doctype.accepted].detail: self.digest,
                 "key_id": body.key_id,
                 "n": body.n,
                 "mechanism": body.mechanism.name,
@@ -130,15 +129,17 @@ class Item:
 
 @dataclass(frozen=True)
 class Acceptances:
+    """Documents accepted so far: they are recorded with their audit event and receipt, found again and listed."""
+
     database: Database
     audit: AuditStore
     receipts: ReceiptList
 
     def account(self, item: Item, actor: str) -> bool:
-        """Whether it is new: its event, its receipt and its row are in our store now; otherwise they were before.
+        """Record event, receipt and row of a new document. Returns False if it was accepted before.
 
-        Raises ReplayConflict (this key's id is known with another document) and Contradicted (what it states does not
-        go with what was accepted before); that it came is on record then.
+        Raises ReplayConflict (this key's id was accepted with another document) and Contradicted (its totals do not fit
+        the documents accepted before). The refusal is recorded then.
         """
         event = item.event(actor)
         fresh = self.database.write(f"{item.sort.name}.accept", lambda c: self._record(c, item, event))
@@ -147,20 +148,20 @@ class Acceptances:
         return fresh
 
     def _record(self, connection: Connection, item: Item, event: Event) -> bool | LabelDPError:
-        """Whether it is new; or why it is refused, which is on record now."""
-        body, sort = item.body, item.sort
+        """Return whether the document is new, or why it is refused; a refusal is recorded."""
+        body, doctype = item.body, item.sort
         # an id is one labels party's: whoever holds another pinned key cannot occupy it
         relatives = families(connection, self.audit).relatives(body.key_id)
-        same = t.c.key_id.in_(relatives) & (t.c.sort == sort.name) & (t.c.name == item.name)
-        known = connection.execute(sa.select(t.c.digest).where(same)).scalar()
-        if known is not None and known != item.digest:
-            self._record_second(connection, event, known)
-            noun = sort.noun.capitalize()
+        same = t.c.key_id.in_(relatives) & (t.c.sort == doctype.name) & (t.c.name == item.name)
+        first_digest = connection.execute(sa.select(t.c.digest).where(same)).scalar()
+        if first_digest is not None and first_digest != item.digest:
+            self._record_second(connection, event, first_digest)
+            noun = doctype.noun.capitalize()
             return ReplayConflict(
-                f"{noun} '{item.name}' was accepted before with another {sort.signed}. {_article(sort.noun)} is "
-                f"{sort.once} once; ask the labels party why there are two."
+                f"{noun} '{item.name}' was accepted before with another {doctype.signed}. {_article(doctype.noun)} is "
+                f"{doctype.once} once; ask the labels party why there are two."
             )
-        if known is not None:
+        if first_digest is not None:
             return False
         refused = contradiction(self.audit, connection, event)
         if refused is not None:
@@ -168,7 +169,7 @@ class Acceptances:
         placed, receipt = self.receipts.append(connection, event)
         row = {
             "key_id": body.key_id,
-            "sort": sort.name,
+            "sort": doctype.name,
             "name": item.name,
             "kind": item.kind,
             "digest": item.digest,
@@ -186,51 +187,51 @@ class Acceptances:
         connection.execute(sa.insert(t).values(**row))
         return True
 
-    def _record_second(self, connection: Connection, event: Event, known: str) -> None:
-        """Evidence that a labels party signed two documents under one id: `event` would have accepted the second,
-        `known` is the SHA-256 of the first. At no charge, as nothing of it is kept; once for each document."""
+    def _record_second(self, connection: Connection, event: Event, first_digest: str) -> None:
+        """Record that a labels party signed two documents under one id, without charge and once per document. `event`
+        would have accepted the second; `first_digest` is the SHA-256 of the first."""
         details = {name: event.details[name] for name in ("answer", "key_id") if name in event.details}
-        details |= {"accepted": known, "refused": signed_digest(event)}
+        details |= {"accepted": first_digest, "refused": signed_digest(event)}
         earlier = self.audit.events(connection, kind=SECOND_REFUSED, work=str(event.subject.work))
         if all(dict(e.details) != details for e in earlier):
             self.audit.append(connection, replace(event, kind=SECOND_REFUSED, split=NO_CHARGE, details=details))
 
     def known(self, item: Item) -> bool:
-        """Whether this very document was accepted before; one look, no byte of it is read."""
+        """Return whether this very document was accepted before; reads the database only."""
         same = (t.c.key_id == item.body.key_id) & (t.c.name == item.name) & (t.c.digest == item.digest)
         query = sa.select(t.c.digest).where(same, t.c.sort == item.sort.name)
         return self.database.read(f"{item.sort.name}.known", lambda c: c.execute(query).first()) is not None
 
-    def find(self, sort: DocumentType, name: str) -> tuple[str, str]:
-        """(digest, place) of an accepted document, by its id or its digest.
-
-        Raises NotFound, Conflict (labels parties chose the same id).
-        """
-        query = sa.select(t.c.name, t.c.digest).where(t.c.sort == sort.name, (t.c.name == name) | (t.c.digest == name))
-        rows = self.database.read(f"{sort.name}.open", lambda c: c.execute(query.limit(1000)).all())
+    def find(self, doctype: DocumentType, name: str) -> tuple[str, str]:
+        """Return (digest, place) of an accepted document, by its id or its digest. Raises NotFound, and Conflict if
+        labels parties chose the same id."""
+        query = sa.select(t.c.name, t.c.digest).where(
+            t.c.sort == doctype.name, (t.c.name == name) | (t.c.digest == name)
+        )
+        rows = self.database.read(f"{doctype.name}.open", lambda c: c.execute(query.limit(1000)).all())
         # a digest cannot be chosen, an id that looks like one can
         rows = [row for row in rows if row.digest == name] or rows
         if not rows:
-            what = "message of release" if sort is MESSAGE else sort.name
+            what = "message of release" if doctype is MESSAGE else doctype.name
             raise NotFound(f"No {what} '{name}' was accepted here; pull or upload it first.")
         if len(rows) > 1:
             raise Conflict(
-                f"{len(rows)} labels parties have {_article(sort.noun).lower()} '{name}'; name the {sort.name} by the "
-                f"digest of its {sort.signed}, as the list of {sort.name}s shows it."
+                f"{len(rows)} labels parties have {_article(doctype.noun).lower()} '{name}'; name the {doctype.name} by "
+                f"the digest of its {doctype.signed}, as the list of {doctype.name}s shows it."
             )
         return rows[0].digest, plain_name(rows[0].name, rows[0].digest)
 
-    def list(self, sort: DocumentType) -> list[dict[str, Any]]:
-        """All that was accepted, newest last."""
-        return all_rows(lambda page: self.page(sort, page))
+    def list(self, doctype: DocumentType) -> list[dict[str, Any]]:
+        """List all accepted documents, newest last."""
+        return all_rows(lambda page: self.page(doctype, page))
 
-    def page(self, sort: DocumentType, page: Page) -> Listing:
-        """What was accepted, in pages, by the time of it; the id is called as its sort calls it."""
-        query = sa.select(*COLUMNS).where(t.c.sort == sort.name)
+    def page(self, doctype: DocumentType, page: Page) -> Listing:
+        """List a page of accepted documents by time of acceptance; the id is named by the type's noun."""
+        query = sa.select(*COLUMNS).where(t.c.sort == doctype.name)
         listing = self.database.read(
-            f"{sort.name}.page", lambda c: select_page(c, query, t.c.accepted, t.c.digest, page)
+            f"{doctype.name}.page", lambda c: select_page(c, query, t.c.accepted, t.c.digest, page)
         )
-        return Listing([{sort.noun: row.pop("name")} | row for row in listing.rows], listing.cursor)
+        return Listing([{doctype.noun: row.pop("name")} | row for row in listing.rows], listing.cursor)
 
 
 def _article(noun: str) -> str:
@@ -238,33 +239,31 @@ def _article(noun: str) -> str:
 
 
 def plain_name(name: str, digest_: str) -> str:
-    """`<name>-<digest32>`, too much of it to be hit on purpose; an id that is no plain name becomes its digest."""
+    """Return `<name>-<digest32>`, safe as a file name and against collisions; an id that is no plain name becomes its
+    digest."""
     plain = name if PLAIN.fullmatch(name) else hashlib.sha256(name.encode()).hexdigest()[:32]
     return f"{plain}-{digest_[:32]}"
 
 
-def kept_payload(envelope: bytes, wanted: str, path: Path, sort: DocumentType) -> bytes:
-    """The payload in our own copy: its signature was verified when it came, its digest `wanted` is in our database.
-
-    Raises what the sort calls malformed, where it is missing or was changed.
-    """
+def kept_payload(envelope: bytes, expected: str, path: Path, doctype: DocumentType) -> bytes:
+    """Return the payload of our own copy, whose signature was verified on arrival; `expected` is the digest in our
+    database. Raises the `malformed` error of the document's type if the copy is missing or was changed."""
     try:
         payload = base64.b64decode(json.loads(envelope)["payload"], validate=True)
     except (ValueError, KeyError, TypeError):
         payload = b""
-    if digest(payload) != wanted:
-        raise sort.malformed(
-            f"The stored {sort.name} '{path.name}' is missing or was changed; accept the {sort.name} again."
+    if digest(payload) != expected:
+        raise doctype.malformed(
+            f"The stored {doctype.name} '{path.name}' is missing or was changed; accept the {doctype.name} again."
         )
     return payload
 
 
-# A labels party states with every item what each example of the batch has spent by then. If the items that we hold add
-# up to more, it has charged less than it released, or tells its receivers different things; such an item is refused,
-# and that it came is on record. The rules are those of `label_dp.audit.received_rules`; a pinned key is a labels party
-# of its own, with those that hand-overs lead to.
+# Every document states what each example of the batch has spent by then. If our documents add up to more, the labels
+# party has charged less than it released, or tells receivers different totals: such a document is refused. The rules
+# are in `label_dp.audit.received_rules`; keys linked by hand-overs count as one labels party.
 def contradiction(audit: AuditStore, connection: Connection, event: Event) -> Contradicted | None:
-    """Why the acceptance `event` does not go with what was accepted before; it is on record then, and nothing else."""
+    """Return why the acceptance `event` does not fit the documents accepted before; the refusal is recorded."""
     rules = ReceivedRules()
     try:
         for earlier in _needed(audit, connection, event):
@@ -280,13 +279,14 @@ def contradiction(audit: AuditStore, connection: Connection, event: Event) -> Co
 
 
 def _needed(audit: AuditStore, connection: Connection, event: Event) -> list[Event]:
-    """All acceptances of the batch where they could add up to too much; else one of it and one of the population."""
+    """Return all acceptances of the batch if they could add up to too much; else one of it and one of the
+    population."""
     t, subject = audit.table, event.subject
     batch, population = str(subject.batch), str(subject.population)
     sums = [sa.func.coalesce(sa.func.sum(amount), 0) for amount in (t.c.epsilon_nano, t.c.delta_atto)]
     row = connection.execute(sa.select(*sums).where(t.c.batch == batch, t.c.kind.in_(CHARGES))).one()
     nano, atto = event.account.spent.nano, event.account.spent_delta.atto
-    # no sum over fewer items is larger, and those that state less than this one are as they were
+    # a sum over fewer documents is no larger, and those that state less than this one were checked before
     fits = int(row[0]) + event.split.total.nano <= nano and int(row[1]) + event.split.delta_atto <= atto
     same = set(families(connection, audit).relatives(str(event.details["key_id"])))
     events = _of_keys(audit, connection, same, first=fits, batch=batch)
@@ -296,7 +296,7 @@ def _needed(audit: AuditStore, connection: Connection, event: Event) -> list[Eve
 
 
 def _of_keys(audit: AuditStore, connection: Connection, keys: set[str], *, first: bool, **columns: str) -> list[Event]:
-    """Acceptances from the labels party of `keys`, in order; another one may use the same ids."""
+    """Return acceptances from the labels party of `keys`, in order; another labels party may use the same ids."""
     events: list[Event] = []
     for kind in sorted(CHARGES):
         after, limit = 0, 1 if first else PAGE
@@ -309,7 +309,7 @@ def _of_keys(audit: AuditStore, connection: Connection, keys: set[str], *, first
 
 
 def _record(audit: AuditStore, connection: Connection, event: Event, broken: RuleBroken) -> None:
-    """Evidence of what was signed, once for each document."""
+    """Record the broken rule and the totals of the refused document, once per document."""
     details = {name: event.details[name] for name in ("answer", "key_id") if name in event.details}
     details |= {"refused": signed_digest(event), "rule": broken.rule.number, "epsilon": event.split.as_json()}
     details |= {name: value for name, value in event.details.items() if name.endswith(("_spent", "_lifetime"))}

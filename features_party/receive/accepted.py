@@ -1,4 +1,4 @@
-"""A message that we accepted: its manifest, its rows, its prior. Read from our own copy, checked again each time."""
+"""Accepted messages: manifest, rows and prior, read from our own copy and checked at every opening."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ FloatArray = npt.NDArray[np.float64]
 PRIOR_ROW_BYTES = 32  # two 64-bit floats, each perhaps in a dictionary and once more as its index
 PRIOR_SLACK = 1 << 16  # page headers, statistics, the footer
 PRIOR_BATCH = 1 << 16
-PRIOR_WIDTHS = (Width(9), Width(9))  # either may have levels, for what is missing
+PRIOR_WIDTHS = (Width(9), Width(9))  # either may have definition levels, for missing values
 
 
 @dataclass(frozen=True)
 class AcceptedMessage:
-    """`fresh` is False where the release had been accepted before (and no second event was written)."""
+    """Accepted message. `fresh` is False if the release was accepted before (no second event is written)."""
 
     manifest: Manifest
     digest: str
@@ -45,30 +45,30 @@ class AcceptedMessage:
 
     @property
     def rehearsed(self) -> bool:
-        """Whether its labels are made up, so that nothing was accounted for."""
+        """Whether the message is a rehearsal: its labels are made up, so nothing was accounted for."""
         return isinstance(self.manifest, Rehearsal)
 
     def check(self, *, prior: bool = False) -> None:
-        """The bytes of our copy are still those of the manifest; with `prior` it is there as well, where the message
-        has one. Raises DigestMismatch or InvalidFile."""
+        """Compare our copy with the manifest; `prior` requires and checks the message's prior as well. Raises
+        DigestMismatch or InvalidFile."""
         for entry in self.manifest.files if prior else self.manifest.message_files:
             check_bytes(self.folder / entry.name, entry)
 
     def has_prior(self, of: Path) -> bool:
-        """Whether our copy has the prior, where the copy in the folder `of` has it."""
+        """Return whether our copy has the prior if the copy in the folder `of` has it."""
         entry = self.manifest.prior_file
         return entry is None or (self.folder / entry.name).exists() or not (of / entry.name).exists()
 
     def rows(self) -> pa.Table:
-        """Columns example_id, bin, label; sorted by id. Raises MalformedManifest."""
+        """Read columns example_id, bin, label, sorted by id. Raises MalformedManifest."""
         return read_message([self.folder / entry.name for entry in self.manifest.message_files], self.manifest)
 
     def batches(self) -> Iterator[pa.Table]:
-        """The rows as in `rows`, some 10⁵ at a time. Raises MalformedManifest."""
+        """Yield the rows as in `rows`, some 10⁵ at a time. Raises MalformedManifest."""
         return iter_message([self.folder / entry.name for entry in self.manifest.message_files], self.manifest)
 
     def prior(self) -> FloatArray | None:
-        """float64[k], the private prior over the domain; None where the message came without it."""
+        """Read the private prior over the domain, float64[k]; None if the message came without it."""
         entry = self.manifest.prior_file
         if entry is None or not (self.folder / entry.name).exists():
             return None
@@ -76,11 +76,12 @@ class AcceptedMessage:
         return read_prior(self.folder / entry.name, self.manifest)
 
     def summary(self) -> dict[str, Any]:
-        """What a person or program wants to know of it; all public."""
+        """Summarise the message; every member is public."""
         return message_summary(self.manifest, self.digest)
 
 
 def message_summary(manifest: Manifest, digest: str) -> dict[str, Any]:
+    """Summarise a message from its manifest and the manifest's digest."""
     channel, names = manifest.read_channel(), manifest.domain.names
     return (
         summary(manifest)
@@ -99,10 +100,10 @@ def message_summary(manifest: Manifest, digest: str) -> dict[str, Any]:
 
 
 def read_prior(path: Path, manifest: Manifest) -> FloatArray:
-    """float64[k] from columns label, probability over the domain of `manifest`. Raises MalformedManifest.
+    """Read float64[k] from columns label, probability over the domain of `manifest`. Raises MalformedManifest.
 
-    A signature does not make a file small once it is decoded: rows, columns and sizes are compared with what a prior
-    over k labels can be before any of it is, and then it is decoded a few rows at a time.
+    A signed file may still decode to any size. Rows, columns and sizes are compared with those of a prior over k labels
+    before decoding, which goes a few rows at a time.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

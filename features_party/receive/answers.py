@@ -1,4 +1,4 @@
-"""Accepting a signed answer: verified, accounted for, and only then kept."""
+"""Accepting a signed answer: verify, account, then store."""
 
 from __future__ import annotations
 
@@ -19,10 +19,8 @@ from label_dp.store.folders import write_durably
 
 @dataclass(frozen=True)
 class SignedAnswer:
-    """A verified answer; `digest` is the SHA-256 of its payload, `envelope` what was signed.
-
-    `kept`: it is accounted for, and among our own; `fresh`: just now, not before.
-    """
+    """Verified answer; `digest` is the SHA-256 of its payload, `envelope` the signed bytes. `kept`: accounted for and
+    stored here; `fresh`: accepted just now for the first time."""
 
     answer: Answer
     digest: str
@@ -31,7 +29,7 @@ class SignedAnswer:
     fresh: bool = False
 
     def summary(self) -> dict[str, Any]:
-        """What a person or program wants to know of it; all public."""
+        """Summarise the answer; every member is public."""
         answer = self.answer
         return summary(answer) | {
             "answer": answer.id,
@@ -45,7 +43,7 @@ class SignedAnswer:
 
 @dataclass(frozen=True)
 class Answers:
-    """`name` is our own among audiences. The envelopes of accepted answers lie in `place`."""
+    """Accepted answers. `name` is ours among audiences; envelopes lie in `place`."""
 
     acceptances: Acceptances
     place: FileStore
@@ -53,13 +51,12 @@ class Answers:
     name: str
 
     def verify(self, envelope: bytes, labels_key: VerifyingKey | None = None) -> SignedAnswer:
-        """Check without writing anything. Raises the VerificationFailed of the rule that was broken."""
+        """Verify an envelope without writing anything. Raises the VerificationFailed kind of the broken rule."""
         return verified_answer(envelope, labels_key or self.pinned.for_envelope(envelope), self.name)
 
     def accept(self, envelope: bytes, labels_key: VerifyingKey | None = None, actor: str = "cli") -> SignedAnswer:
-        """Verify, account for and keep an answer; safe to repeat, also after a crash. The same answer with the same
-        payload is accepted already: no second event. Raises VerificationFailed kinds, also those of
-        `Acceptances.account`."""
+        """Verify, account for and store an answer. Repeating it is safe, also after a crash, and writes no second
+        event. Raises VerificationFailed kinds, also those of `Acceptances.account`."""
         signed_answer = self.verify(envelope, labels_key)
         item = Item(signed_answer.answer, signed_answer.digest)
         name = f"{item.place}.dsse.json"
@@ -72,10 +69,8 @@ class Answers:
         return replace(signed_answer, kept=True, fresh=fresh)
 
     def open(self, name: str) -> SignedAnswer:
-        """An accepted answer by its id or the digest of its document, from our own copy.
-
-        Raises NotFound, Conflict (labels parties chose the same id), MalformedAnswer.
-        """
+        """Open an accepted answer from our own copy, by its id or the digest of its document. Raises NotFound,
+        MalformedAnswer, and Conflict if labels parties chose the same id."""
         digest, place = self.acceptances.find(ANSWER, name)
         return _stored(self.place.path(f"{place}.dsse.json"), digest)
 
@@ -98,5 +93,5 @@ def _whole(path: Path, digest: str) -> bool:
 
 
 def verified_answer(envelope: bytes, key: VerifyingKey, audience: str) -> SignedAnswer:
-    """Raises VerificationFailed kinds."""
+    """Verify an envelope for `audience`. Raises VerificationFailed kinds."""
     return SignedAnswer(*trusted_answer(envelope, key, audience), envelope)

@@ -1,4 +1,4 @@
-"""The end of a pull: a message or an answer is accounted for at once, since its holder has its ε, and its receipt is
+"""End of a pull: a message or an answer is accounted for at once, since its holder has its ε, and its receipt is
 sent."""
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from label_dp.progress import Progress
 
 @dataclass
 class Arrivals:
-    """Hand `message` and `answer` what was pulled, then `acknowledge`. `labels_key` is as for `Messages.accept`."""
+    """Documents of one pull: hand them to `message` and `answer`, then call `acknowledge`. `labels_key` is as for
+    `Messages.accept`."""
 
     messages: Messages
     answers: Answers
@@ -34,11 +35,11 @@ class Arrivals:
     key_ids: set[str] = field(default_factory=set)
 
     def choose_key(self, envelope: bytes) -> VerifyingKey:
-        """The key that a document must be signed with. Raises as `PinnedKeys.for_envelope`."""
+        """Return the key that must have signed a document. Raises as `PinnedKeys.for_envelope`."""
         return self.labels_key or self.messages.pinned.for_envelope(envelope)
 
     def chooser(self, service: LabelsService) -> Callable[[bytes], VerifyingKey]:
-        """As `choose_key`; where `service` signs with a key that ours handed over to, that one is pinned first."""
+        """Return `choose_key`, or one that first pins the key of `service` if a pinned key handed over to it."""
         following = self.following
         if self.labels_key is not None or following is None:
             return self.choose_key
@@ -47,10 +48,8 @@ class Arrivals:
     def pull(
         self, service: LabelsService, release: str, out: Path, progress: Progress, *, force: bool = False
     ) -> LocalMessage:
-        """As `receive.pull.pull`, and accounted for before it has its name at `out`; what we keep is copied there.
-
-        Raises ReplayConflict as well, where this release was accepted with another manifest.
-        """
+        """Pull a release to `out`; it is accounted for before it gets that name, and copied from our own folder. Raises
+        as `receive.pull.pull`, and ReplayConflict if this release was accepted with another manifest."""
         offer = self._offered(service, release)
         target = CopyTarget.of(offer, out)
         if target.intact():
@@ -78,28 +77,28 @@ class Arrivals:
         self.key_ids.add(offer.manifest.key_id)
         return accepted_message
 
-    def message(self, pulled: LocalMessage) -> AcceptedMessage:
-        """Raises ReplayConflict where this release was accepted with another manifest."""
-        accepted_message = self.messages.known(pulled.manifest, pulled.digest)
-        accepted_message = accepted_message or self.messages.accept(pulled.path, self.labels_key, self.actor)
-        self.key_ids.add(pulled.manifest.key_id)
+    def message(self, local_message: LocalMessage) -> AcceptedMessage:
+        """Account for a local message. Raises ReplayConflict if this release was accepted with another manifest."""
+        accepted_message = self.messages.known(local_message.manifest, local_message.digest)
+        accepted_message = accepted_message or self.messages.accept(local_message.path, self.labels_key, self.actor)
+        self.key_ids.add(local_message.manifest.key_id)
         return accepted_message
 
     def pull_answer(self, service: LabelsService, name: str) -> SignedAnswer:
-        """Fetch, verify and account for a published answer. Raises what `pull_answer` and `answer` raise."""
+        """Fetch, verify and account for a published answer. Raises as `pull_answer` and `answer`."""
         with self.messages.steps.step(VERIFY):
             envelope = pull_answer(service, name, self.chooser(service), self.answers.name)
         return self.answer(envelope)
 
     def answer(self, envelope: bytes) -> SignedAnswer:
-        """Raises ReplayConflict where this answer was accepted with another document."""
+        """Account for an answer. Raises ReplayConflict if it was accepted with another document."""
         with self.messages.steps.step(ACCOUNT):
             signed_answer = self.answers.accept(envelope, self.labels_key, self.actor)
         self.key_ids.add(signed_answer.answer.key_id)
         return signed_answer
 
     def acknowledge(self, service: ReceiptService) -> Delivery | None:
-        """Send the receipts of the labels parties of what came; None if none did. Never raises for a failed
+        """Send the receipts to the labels parties of these documents; None if there are none. Never raises for a failed
         delivery: the next pull tries again."""
         deliveries = [self.receipts.deliver(service, key_id) for key_id in self.receipts.relatives(self.key_ids)]
         if not deliveries:

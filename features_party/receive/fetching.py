@@ -1,4 +1,4 @@
-"""The files of a message, fetched a few at a time into a folder that an interrupted pull finds again."""
+"""Parallel download of a message's files into a folder that a later pull resumes."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from label_dp.documents.manifest import FileEntry, Manifest
 from label_dp.errors import InvalidFile, VerificationFailed
 from label_dp.progress import Progress
 
-AT_ONCE = 3  # files; one connection rarely fills a long way, and more of them harm others on it
+AT_ONCE = 3  # files; one connection rarely fills a long link, and more would crowd out others
 
 
 class _Stopped(Exception):
-    """Another file failed; private to this module."""
+    """Raised in this module if the download of another file failed."""
 
 
 def fetch_files(service: LabelsService, manifest: Manifest, folder: Path, progress: Progress) -> None:
-    """Bring the files of a verified `manifest` into `folder`, each verified while it comes, and durable.
+    """Download the files of a verified `manifest` into `folder`, durably, each verified as it arrives.
 
-    What lies there already is kept. The first failure stops the others. Raises DigestMismatch, InvalidFile (no room),
+    Present files are kept. The first failure stops the others. Raises DigestMismatch, InvalidFile (no room),
     Unavailable, NotFound, OSError.
     """
     _require_room(manifest, folder)
@@ -45,7 +45,7 @@ def fetch_files(service: LabelsService, manifest: Manifest, folder: Path, progre
             progress(name, sum(had.values()) / total)
 
     def one(entry: FileEntry) -> None:
-        os.utime(folder)  # it is in use: the sweep passes it by
+        os.utime(folder)  # in use: the sweep skips it
         with Arriving(folder / entry.name, entry) as part:
             service.download(manifest.id, part, partial(received, entry.name))
 
@@ -61,11 +61,8 @@ def fetch_files(service: LabelsService, manifest: Manifest, folder: Path, progre
 
 @contextmanager
 def incoming(home: Home, place: str) -> Iterator[Path]:
-    """The folder in which the message that will be called `place` is put together, for this process alone.
-
-    What an interrupted pull left in it is there. It stays where this one is interrupted too, for a day; what was
-    refused, or did not fit, does not.
-    """
+    """Lock the folder that collects the message `place`, for this process alone. It keeps the files of an interrupted
+    pull for a day. It is removed if the message is refused or does not fit."""
     folder, handle = _locked(home.messages / f"{INCOMING}{place}") or _fresh(home)
     try:
         yield folder
@@ -73,19 +70,19 @@ def incoming(home: Home, place: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     finally:
-        with contextlib.suppress(OSError):  # nothing came, or it has its place now
+        with contextlib.suppress(OSError):  # files remain, or it was renamed
             folder.rmdir()
         os.close(handle)
 
 
 def _locked(folder: Path) -> tuple[Path, int] | None:
-    """None where another process has it."""
+    """Lock the folder; None if another process has it."""
     folder.mkdir(mode=0o700, exist_ok=True)
     handle = -1
-    with contextlib.suppress(OSError):  # somebody else has it, or a file system without locks
+    with contextlib.suppress(OSError):  # locked by another process, or a file system without locks
         handle = os.open(folder, os.O_RDONLY)
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if folder.stat().st_ino == os.fstat(handle).st_ino:  # it was not finished meanwhile
+        if folder.stat().st_ino == os.fstat(handle).st_ino:  # still the folder of that name
             return folder, handle
     if handle >= 0:
         os.close(handle)

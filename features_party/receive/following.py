@@ -1,7 +1,7 @@
-"""Following a labels party from a key that we pinned to the one that signs now, by hand-overs that each key signed.
+"""Following a labels party from a pinned key to its present one, by hand-overs that each key signed.
 
-The hand-over is an event of our audit store, so that what was accepted under both keys is one labels party's, and its ε
-adds up. Then the new key is pinned. After a stop in between, following again pins it.
+The hand-over becomes an event of our audit store, so that documents accepted under both keys count as one labels
+party's and their ε adds up. Then the new key is pinned. After a stop in between, following again pins it.
 """
 
 from __future__ import annotations
@@ -23,34 +23,36 @@ from label_dp.moments import DAY
 from label_dp.store.database import Database
 
 MOST = 1000  # hand-overs of one labels party
-Told = Callable[[], dict[str, Any]]
+AskHandOvers = Callable[[], dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Following:
+    """Pinning of successor keys, with their hand-overs in the audit store."""
+
     database: Database
     audit: AuditStore
     pinned: PinnedKeys
 
-    def key_for(self, envelope: bytes, told: Told, actor: str) -> VerifyingKey:
-        """As `PinnedKeys.for_envelope`; where the key is not pinned, its labels party is asked (`told`) whether a key
-        that is has handed over to it. Raises SignatureInvalid, MalformedHandOver as well."""
+    def key_for(self, envelope: bytes, ask: AskHandOvers, actor: str) -> VerifyingKey:
+        """Return `PinnedKeys.for_envelope`; first follow the hand-overs that `ask` returns if the key is not pinned.
+        Raises SignatureInvalid, MalformedHandOver as well."""
         if not self.pinned.lacks(envelope):
             return self.pinned.for_envelope(envelope)
         try:
-            found = told()
-        except LabelDPError:  # an earlier version tells nothing, and then the refusal is about the key
+            reply = ask()
+        except LabelDPError:  # an earlier version has no such call, and then the refusal is about the key
             return self.pinned.for_envelope(envelope)
-        self.follow(found, actor)
+        self.follow(reply, actor)
         return self.pinned.for_envelope(envelope)
 
-    def follow(self, told: dict[str, Any], actor: str) -> list[Pin]:
-        """Pin the keys that pinned ones handed over to; those that were pinned so before change nothing. Returns what
-        is new.
+    def follow(self, reply: dict[str, Any], actor: str) -> list[Pin]:
+        """Pin the keys that pinned ones handed over to, and return the new pins; repeating it changes nothing.
 
-        Raises SignatureInvalid (forged, of a key that is no longer trusted, a second successor), MalformedHandOver.
+        Raises MalformedHandOver, and SignatureInvalid if a hand-over is forged, of a key that is no longer trusted, or
+        names a second successor.
         """
-        envelopes = told.get("hand_overs") if isinstance(told, dict) else None
+        envelopes = reply.get("hand_overs") if isinstance(reply, dict) else None
         if not isinstance(envelopes, list) or len(envelopes) > MOST:
             raise MalformedHandOver("This is no list of signed hand-overs.")
         new: list[Pin] = []
@@ -68,27 +70,27 @@ class Following:
             replace(old, **handed).save(self.pinned.folder)  # type: ignore[arg-type]  # both are texts
         return new
 
-    def _require(self, found: HandOver, old: Pin, pins: dict[str, Pin]) -> None:
+    def _require(self, hand_over: HandOver, old: Pin, pins: dict[str, Pin]) -> None:
         today, state = self.pinned.now()[:DAY], old.state(self.pinned.now()[:DAY])
         ours = self.pinned.ours()
         why = (
             f"hands over from a key that is {state} here" if state in ("revoked", "expired")
             else f"names another key than {old.successor}, to which that key handed over before"
-            if old.successor not in (None, found.new.id)
-            else "hands over to our own key" if ours is not None and ours.id == found.new.id
-            else "hands over to a key that is pinned here as another labels party's" if found.new.id in pins
-            else f"is of {found.day}, which is to come" if found.day > today
+            if old.successor not in (None, hand_over.new.id)
+            else "hands over to our own key" if ours is not None and ours.id == hand_over.new.id
+            else "hands over to a key that is pinned here as another labels party's" if hand_over.new.id in pins
+            else f"is of {hand_over.day}, which is to come" if hand_over.day > today
             else ""
         )  # fmt: skip
         if why:
             raise SignatureInvalid(f"The hand-over {why}. Nothing was pinned; ask the labels party about its key.")
 
-    def _record(self, found: HandOver, envelope: Any, actor: str) -> None:
-        """Once for each."""
+    def _record(self, hand_over: HandOver, envelope: Any, actor: str) -> None:
+        """Record the hand-over once."""
 
         def work(connection: Any) -> None:
             earlier = hand_overs(self.audit.events(connection, kind=KEY_HANDED_OVER))
-            if found.digest not in {one.digest for one in earlier}:
+            if hand_over.digest not in {one.digest for one in earlier}:
                 self.audit.append(connection, hand_over_event(envelope, actor))
 
         try:

@@ -1,8 +1,5 @@
-"""The client of the labels party: the few calls of its REST interface that a features party makes.
-
-Nothing that comes back is trusted: it is bounded and read strictly here, and `features_party.receive.pull` verifies the
-bytes.
-"""
+"""Client of the labels party: the few calls of its REST interface that a features party makes. Replies are not trusted:
+they are bounded and read strictly here, and `features_party.receive.pull` verifies files."""
 
 from __future__ import annotations
 
@@ -35,11 +32,11 @@ from label_dp.documents.arriving import Arriving
 from label_dp.errors import Refusal
 
 MOST_MISSING = 1000
-PIECE = 1 << 20  # bytes of a body that are sent at once
+PIECE = 1 << 20  # bytes of a body per write
 MAX_DETAIL = 200
 TIMEOUT = httpx.Timeout(30.0, connect=10.0, read=120.0)
-SECONDS = 150.0  # of a request, but for what its size adds
-SERVICE_RETRIES = 5  # over six seconds: a caller waits, who may repeat the call
+SECONDS = 150.0  # of a request, without the allowance for its size
+SERVICE_RETRIES = 5  # over six seconds: a caller is waiting and may repeat the call
 KINDS: dict[int, type[errors.LabelDPError]] = {
     401: errors.Unauthenticated,
     404: errors.NotFound,
@@ -72,10 +69,11 @@ class ReleaseEntry:
 
 
 class LabelsService(PublishedCalls, BlockingClient):
-    """One labels party at `url`. Use as a context manager. Errors are typed; texts never hold the API key.
+    """Client of one labels party at `url`; use as a context manager. Errors are typed; texts never hold the API key.
 
-    `files` and `closed` say where it may send us for a file (`FileRules`), `tls` whom we trust (`Transport`), `within`
-    how long all calls together may take."""
+    `files` and `closed` limit redirects for files (`FileRules`); `tls` is the trust (`Transport`); `within` bounds the
+    time of all calls together.
+    """
 
     def __init__(
         self,
@@ -99,25 +97,26 @@ class LabelsService(PublishedCalls, BlockingClient):
             refusal=_refused,
             wary=True,
         )
-        # a redirect would carry the key to another host, so none is followed but those of files, without it
+        # a redirect would carry the key to another host: only those of files are followed, without it
         transport = transport or Transport(SECONDS, tls=tls, within=within)
         http = httpx.Client(timeout=TIMEOUT, transport=transport, follow_redirects=False)
         self.wire = Blocking(peer, http, sleep or (time.sleep if within is None else within.sleep))
 
     @call
     def published(self, since: str, population: str | None = None) -> Conversation[list[ReleaseEntry]]:
-        """The releases published for us on the day `since` (2026-11-01) or later, oldest first. Raises Unavailable."""
+        """List releases published for us on the day `since` (2026-11-01) or later, oldest first. Raises Unavailable."""
         return linked(at.RELEASES, _listed, since=since, population=population)
 
     @call
-    def download(self, release: str, part: Arriving, received: Bytes = lambda _n: None) -> Conversation[None]:
-        """Stream what is missing of a file of a release into `part`, continuing after interruptions; verified at the
-        end. Several threads may do so at once. Raises Unavailable, NotFound, DigestMismatch."""
-        return download(path(at.FILE, release, part.entry.name), part, received, self.files.allow)
+    def download(self, release: str, part: Arriving, on_bytes: Bytes = lambda _n: None) -> Conversation[None]:
+        """Stream the missing bytes of a release's file into `part`, resuming after interruptions; verified at the end.
+        Thread-safe. Raises Unavailable, NotFound, DigestMismatch."""
+        return download(path(at.FILE, release, part.entry.name), part, on_bytes, self.files.allow)
 
     @call
     def receipts(self) -> Conversation[list[Json]]:
-        """How far our receipts are kept there: key_id, last, digest and missing of each key. Raises Unavailable."""
+        """Return how far our receipts are stored there: key_id, last, digest, missing of each key. Raises
+        Unavailable."""
         states = (yield from get(at.RECEIPTS)).get("keys")
         if not isinstance(states, list) or not all(_receipt_state(state) for state in states):
             raise errors.Unavailable("The labels party's answer about receipts is malformed.")
@@ -125,50 +124,51 @@ class LabelsService(PublishedCalls, BlockingClient):
 
     @call
     def signing_keys(self) -> Conversation[Json]:
-        """The key that signs there, and the signed hand-overs that lead to it. Raises NotFound: an earlier version."""
+        """Return the present signing key and the signed hand-overs to it. Raises NotFound on an earlier version."""
         return get(at.SIGNING_KEYS)
 
     @call
     def send_receipt(self, release: str, envelope: bytes) -> Conversation[None]:
-        """Deliver a receipt; the same one again is harmless."""
+        """Deliver the receipt of a release; repeating it is harmless."""
         yield Request("POST", path(at.RELEASE_RECEIPT, release), content=envelope, content_type=JSON)
 
     @call
     def send_answer_receipt(self, answer: str, envelope: bytes) -> Conversation[None]:
-        """The same of an answer."""
+        """Deliver the receipt of an answer; repeating it is harmless."""
         yield Request("POST", path(at.ANSWER_RECEIPT, answer), content=envelope, content_type=JSON)
 
     @call
     def send_ids(self, batch: str, parquet: Path) -> Conversation[Json]:
         """Declare the example ids of an open batch: a Parquet file with the one column example_id."""
-        sent = parquet.read_bytes()
-        answer = yield from ask(Request("PUT", path(at.EXAMPLES, batch), content=sent, content_type=PARQUET))
-        # what we know of and nothing else: the caller is shown it, and anybody may have answered
-        known: Json = {}
+        content = parquet.read_bytes()
+        answer = yield from ask(Request("PUT", path(at.EXAMPLES, batch), content=content, content_type=PARQUET))
+        # known members only: the caller is shown them, and the reply is not trusted
+        result: Json = {}
         if isinstance(answer.get("batch"), str):
-            known["batch"] = _printable(answer["batch"])
+            result["batch"] = _printable(answer["batch"])
         if type(answer.get("examples")) is int:
-            known["examples"] = answer["examples"]
-        return known
+            result["examples"] = answer["examples"]
+        return result
 
     @call
     def ask_calibration(
-        self, batch: str, scores: bytes, query: dict[str, Any], sent: Bytes = lambda _n: None
+        self, batch: str, scores: bytes, query: dict[str, Any], on_bytes: Bytes = lambda _n: None
     ) -> Conversation[dict[str, str]]:
-        """`answer` (its id) and `state` of a calibration from `scores`, an Arrow stream; the batch is charged.
+        """Order a calibration from `scores`, an Arrow stream; returns `answer` (its id) and `state`. The batch is
+        charged.
 
-        The same scores and query again, also by another process, get the same calibration at no further charge.
+        The same scores and query again, also by another process, return the same calibration without further charge.
         """
         where = path(at.CALIBRATIONS, batch)
-        meant = f"{where}?{urlencode(query, doseq=True)}".encode()
+        operation = f"{where}?{urlencode(query, doseq=True)}".encode()
         request = Request(
             "POST",
             where,
             params=query,
-            content=_Pieces(scores, sent),
+            content=_Pieces(scores, on_bytes),
             content_type=ARROW,
             headers={"Content-Length": str(len(scores))},
-            key=hashlib.sha256(meant + b"\0" + scores).hexdigest(),
+            key=hashlib.sha256(operation + b"\0" + scores).hexdigest(),
         )
         data = yield from ask(request)
         answer, state = data.get("id"), data.get("state")
@@ -181,22 +181,22 @@ class LabelsService(PublishedCalls, BlockingClient):
 
 @dataclass(frozen=True)
 class _Pieces:
-    """A body in pieces, from its beginning at every attempt; `sent` is told how many bytes went."""
+    """Body in pieces, from its beginning at every attempt; `on_bytes` gets the number of bytes passed on."""
 
     data: bytes
-    sent: Bytes
+    on_bytes: Bytes
 
     def __iter__(self) -> Iterator[bytes]:
         for start in range(0, len(self.data), PIECE):
             yield self.data[start : start + PIECE]
-            self.sent(min(start + PIECE, len(self.data)))
+            self.on_bytes(min(start + PIECE, len(self.data)))
 
 
 def _listed(entry: Any) -> ReleaseEntry | None:
-    found = {name: entry.get(name) for name in _MEMBERS} if isinstance(entry, dict) else {"id": None}
-    if not all(isinstance(value, str) and _MEMBERS[name].fullmatch(value) for name, value in found.items()):
+    members = {name: entry.get(name) for name in _MEMBERS} if isinstance(entry, dict) else {"id": None}
+    if not all(isinstance(value, str) and _MEMBERS[name].fullmatch(value) for name, value in members.items()):
         return None
-    return ReleaseEntry(**found | {"population_name": _printable(str(found["population_name"]))})
+    return ReleaseEntry(**members | {"population_name": _printable(str(members["population_name"]))})
 
 
 def _receipt_state(data: Any) -> bool:
@@ -215,47 +215,44 @@ def _printable(text: str) -> str:
 
 
 def _refused(response: httpx.Response) -> errors.LabelDPError:
-    """The labels party's refusal as ours: its problem's detail, short and printable, under a type of like meaning."""
+    """Map the labels party's refusal to our error of like meaning, with a short printable detail."""
     problem = problem_of(response)
-    said = problem.problem.get("detail")
-    detail = _printable(said) if isinstance(said, str) else f"status {response.status_code}"
+    text = problem.problem.get("detail")
+    detail = _printable(text) if isinstance(text, str) else f"status {response.status_code}"
     kind = KINDS.get(response.status_code, errors.Refusal)
     if problem.problem_code == errors.IdempotencyInFlight.code:
         kind = errors.IdempotencyInFlight
     return kind(f"The labels party answered: {detail}")
 
 
-# URLs that a labels party may send us to for a file of a message: an object store with a URL that was signed for us,
-# say.
-#
-# What lies there is not trusted either: it must have the digest of the signed manifest. These rules decide whom we
-# call.
+# Redirects of a labels party for a message's file, to a signed URL of an object store for example. The file is verified
+# by the digest in the signed manifest; these rules decide whom we call.
 SETTING = "FEATURES_PARTY_FILE_URLS"
 MAX_URL = 8000
-# plain ASCII only, as of labels parties; the query is whatever signs it
+# plain ASCII only, as for labels parties; the query carries the store's signature
 _URL = re.compile(
     rf"(?P<origin>{ORIGIN})(?P<path>(/[A-Za-z0-9._~!$&'()*+,;=:@%-]*)*)(\?[A-Za-z0-9._~!$&'()*+,;=:@%/?-]*)?",
     re.ASCII | re.IGNORECASE,
 )
-# what a segment may hold once it is decoded, beside letters and digits: nothing that a server may read as a slash, as
-# the end of a segment, or as something to decode again
+# allowed in a decoded segment beside letters and digits: nothing that a server may read as a slash, as the end of a
+# segment, or decode again
 _MARKS = frozenset(" ._~!$&'()*+,=:@-")
 
 
 @dataclass(frozen=True)
 class FileRules:
-    """`labels`: the labels party's own URL, in its one spelling. `listed`: object stores of the operator's choice.
-    `closed`: whom this service calls is listed at all."""
+    """Rules for redirects to files. `labels`: the labels party's own URL as `labels_url` spells it. `listed`: the
+    operator's object stores. `closed`: the operator lists every callable URL."""
 
     labels: str
     listed: tuple[str, ...] = ()
     closed: bool = False
 
     def allow(self, location: str) -> str:
-        """The URL that a redirect leads to. Raises Refusal, whose text never quotes it.
+        """Return the URL of a redirect. Raises Refusal, whose text never quotes it.
 
-        Never plain http after https. A list decides alone; without one it is https to public addresses and names, or
-        plain http to the host of the labels party, which speaks plain http itself.
+        Plain http after https is refused. A list decides alone. Without a list, https may lead to public addresses and
+        names, and plain http only to the host of the labels party, if that is called over plain http itself.
         """
         own = urlsplit(self.labels)
         here = location.startswith("/") and not location.startswith("//")
@@ -270,7 +267,7 @@ class FileRules:
         if origin == labels_url(f"{own.scheme}://{own.netloc}"):
             return url
         if self.listed or self.closed:
-            if not any(_within(origin, match["path"], known) for known in self.listed):
+            if not any(_within(origin, match["path"], entry) for entry in self.listed):
                 raise _refusal(f"that is not listed; the operator lists object stores in {SETTING}")
             address = literal(host)
             if address is not None and is_reserved(address):
@@ -282,8 +279,8 @@ class FileRules:
         return url
 
 
-def _within(origin: str, path: str, known: str) -> bool:
-    parts = urlsplit(labels_url(known))
+def _within(origin: str, path: str, entry: str) -> bool:
+    parts = urlsplit(labels_url(entry))
     return origin == f"{parts.scheme}://{parts.netloc}" and f"{path}/".startswith(f"{parts.path}/")
 
 
@@ -293,7 +290,7 @@ def _host(url: str) -> str:
 
 
 def _stays(path: str) -> bool:
-    """Whether it leads to a place below each of its beginnings, however often a server decodes it."""
+    """Return whether the path cannot climb, however often a server decodes it."""
     for segment in path.split("/"):
         try:
             plain = unquote_to_bytes(segment).decode()
@@ -305,7 +302,8 @@ def _stays(path: str) -> bool:
 
 
 def _public(host: str) -> bool:
-    """A name is: over https its certificate must be for that name, which no neighbour of ours has by chance."""
+    """Return whether a host is public. Names are: over https the certificate must match, which no neighbour has by
+    chance."""
     address = literal(host)
     return not is_local(host) if address is None else is_public(address)
 

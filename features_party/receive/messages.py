@@ -1,4 +1,4 @@
-"""Accepting a message: verified into our own folder, accounted for, and only then put in its place."""
+"""Accepting a message: verify into our own folder, account, then put it in its place."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from label_dp.store.folders import place_folder
 
 @dataclass(frozen=True)
 class Messages:
-    """`name` is our own among audiences; accepted messages lie in `place`."""
+    """Accepted messages. `name` is ours among audiences; messages lie in `place`."""
 
     acceptances: Acceptances
     home: Home
@@ -45,15 +45,12 @@ class Messages:
     steps: Steps = field(default_factory=Steps, repr=False)
 
     def verify(self, path: Path, labels_key: VerifyingKey | None = None) -> VerifiedMessage:
-        """Check a message, or a rehearsal, without writing anything. Raises the VerificationFailed of the rule that was
-        broken."""
+        """Verify a message or a rehearsal without writing. Raises the VerificationFailed kind of the broken rule."""
         return self._open(path, labels_key, rehearsals=True).check()
 
     def accept_all(self, named: Iterable[Path], labels_key: VerifyingKey | None) -> list[AcceptedMessage]:
-        """The messages that paths, folders and patterns name: all are verified before the first is accounted for.
-
-        A rehearsal is not accounted for. Raises InvalidInput where messages are among rehearsals.
-        """
+        """Accept the messages of paths, folders and patterns; all are verified before the first is accounted for. A
+        rehearsal is not accounted for. Raises InvalidInput if messages are among rehearsals."""
         opened = [self._open(path, labels_key, rehearsals=True) for path in message_paths(named)]
         verified = [message.check() for message in opened]
         rehearsed = [isinstance(message.manifest, Rehearsal) for message in opened]
@@ -71,7 +68,7 @@ class Messages:
         return self.pinned.unless_rehearsed(open_message(path, key, self.name, rehearsals=rehearsals), key)
 
     def _rehearsal(self, message: SignedMessage) -> AcceptedMessage:
-        """A copy of our own, swept after a day: no audit event, no receipt, no row."""
+        """Copy a rehearsal, swept after a day: no audit event, no receipt, no row."""
         self.home.sweep()
         folder = self.home.incoming(self.home.messages)
         verified_message = message.copy(folder)
@@ -81,28 +78,28 @@ class Messages:
         return AcceptedMessage(verified_message.manifest, verified_message.digest, place, fresh=False)
 
     def accept(self, path: Path, labels_key: VerifyingKey | None = None, actor: str = "cli") -> AcceptedMessage:
-        """Verify the message at `path` into our own folder and account for it; safe to repeat, also after a crash.
+        """Verify the message at `path` into our own folder and account for it. Repeating it is safe, also after a
+        crash, and writes no second event.
 
-        `labels_key` is the pinned key, by default the one among `keys/pinned` that the envelope names. The same
-        release with the same manifest is already accepted: no second event, and it is verified where it lies. Raises
-        VerificationFailed kinds (also those of `Acceptances.account`) and InvalidFile.
+        `labels_key` defaults to the pinned key that the envelope names. Raises InvalidFile and VerificationFailed
+        kinds, also those of `Acceptances.account`.
         """
         message = self._open(path, labels_key)
-        known = self.known(message.manifest, message.digest)
-        return (known and self.kept(message.check())) or self._accept(message, actor)
+        earlier = self.known(message.manifest, message.digest)
+        return (earlier and self.kept(message.check())) or self._accept(message, actor)
 
     def kept(self, verified: VerifiedMessage) -> AcceptedMessage | None:
-        """What was accepted before, where our copy of it is whole."""
+        """Return the message accepted before if our copy is whole."""
         accepted_message = self.known(verified.manifest, verified.digest)
         return accepted_message if accepted_message is not None and _whole(accepted_message) else None
 
     def kept_offer(self, offer: Offer) -> AcceptedMessage | None:
-        """What was accepted before, where our copy of it has every file of the offer, unchanged."""
+        """Return the message accepted before if our copy has every file of the offer, unchanged."""
         accepted_message = self.known(offer.manifest, offer.digest)
         return accepted_message if accepted_message is not None and _whole(accepted_message, prior=True) else None
 
     def known(self, manifest: Manifest, digest: str) -> AcceptedMessage | None:
-        """What was accepted before; no byte of our copy is read."""
+        """Return the message accepted before; reads no byte of our copy."""
         item = Item(manifest, digest)
         if not self.acceptances.known(item):
             return None
@@ -119,10 +116,8 @@ class Messages:
             shutil.rmtree(temporary, ignore_errors=True)
 
     def fetched(self, service: LabelsService, offer: Offer, actor: str, progress: Progress) -> AcceptedMessage:
-        """Fetch an offered message into our own folder and account for it; no byte is read a second time.
-
-        It goes on where an interrupted call stopped. Raises as `fetch_files` and `Acceptances.account`.
-        """
+        """Fetch an offered message into our own folder and account for it, reading every byte once. Resumes an
+        interrupted call. Raises as `fetch_files` and `Acceptances.account`."""
         self.home.sweep()
         try:
             with incoming(self.home, Item(offer.manifest, offer.digest).place) as folder:
@@ -134,7 +129,7 @@ class Messages:
             raise InvalidFile(f"The message cannot be written to '{self.home.messages}' ({error.strerror}).") from None
 
     def _take(self, manifest: Manifest, digest: str, folder: Path, actor: str) -> AcceptedMessage:
-        """Account for the verified message in `folder`, which is ours alone, and give it its place."""
+        """Account for the verified message in `folder`, which no other process uses, then move it to its place."""
         item = Item(manifest, digest)
         target = self.place.draft(item.place)
         with self.steps.step(ACCOUNT):
@@ -142,7 +137,7 @@ class Messages:
                 self.pinned.require_open(manifest.key_id)
             fresh = self.acceptances.account(item, actor)
         accepted_message = AcceptedMessage(manifest, digest, target, fresh)
-        # accounted for: only now does the message get its lasting place, or takes it after a crash in between
+        # the lasting place comes after the accounting; a repeated call moves it after a crash in between
         if target.is_dir() and not (_whole(accepted_message) and accepted_message.has_prior(folder)):
             shutil.rmtree(target)  # a damaged copy is replaced by the one that was just verified
         place_folder(folder, target)
@@ -150,10 +145,8 @@ class Messages:
         return replace(accepted_message, folder=self.place.path(item.place))
 
     def open(self, name: str) -> AcceptedMessage:
-        """An accepted message by its release id or its manifest's digest, its bytes checked again.
-
-        Raises NotFound, Conflict (labels parties chose the same release id), MalformedManifest, DigestMismatch.
-        """
+        """Open an accepted message by its release id or its manifest's digest, and check its bytes. Raises NotFound,
+        MalformedManifest, DigestMismatch, and Conflict if labels parties chose the same release id."""
         digest, place = self.acceptances.find(MESSAGE, name)
         folder = self.place.path(place)
         accepted_message = AcceptedMessage(_stored(folder, digest), digest, folder, fresh=False)
@@ -182,12 +175,12 @@ PRIOR_SUFFIX = ".prior.parquet"
 
 
 def message_paths(named: Iterable[Path]) -> list[Path]:
-    """The messages meant by `named`, in its order, each once; those of a folder or pattern by name.
+    """List the messages of `named` in its order, each once; those of a folder or pattern by name.
 
-    A shell's `*.parquet` also names priors that lie beside their messages; they are left out. Raises InvalidFile where
-    a folder or pattern has no message.
+    A shell's `*.parquet` also matches priors beside their messages; they are left out. Raises InvalidFile if a folder
+    or pattern has no message.
     """
-    found: dict[Path, None] = {}
+    paths: dict[Path, None] = {}
     for path in named:
         if not path.exists() and glob.has_magic(str(path)):
             several = [Path(name) for name in sorted(glob.glob(str(path)))]  # noqa: PTH207 - the pattern may be absolute
@@ -197,7 +190,7 @@ def message_paths(named: Iterable[Path]) -> list[Path]:
         elif path.is_dir() and not (path / FOLDER_ENVELOPE).exists():
             messages = [p for p in sorted(path.iterdir()) if _is_message(p)]
         else:
-            messages = [] if _is_prior(path) else [path]  # what is no message is refused where it is read
+            messages = [] if _is_prior(path) else [path]  # anything else is refused when it is opened
             if not messages:
                 continue
         if not messages:
@@ -205,10 +198,10 @@ def message_paths(named: Iterable[Path]) -> list[Path]:
                 f"There is no message in '{path}': a message is NAME.parquet with NAME.parquet{ENVELOPE_SUFFIX} beside "
                 f"it, or a folder with {FOLDER_ENVELOPE}."
             )
-        found |= dict.fromkeys(messages)
-    if not found:
+        paths |= dict.fromkeys(messages)
+    if not paths:
         raise InvalidFile("Only priors were named; name the messages beside them.")
-    return list(found)
+    return list(paths)
 
 
 def _is_message(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Offers of a labels party: a published release with its verified manifest, and a published answer."""
+"""Offers of a labels party: published releases with a verified manifest, and published answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENDED = ("failed", "declined", "cancelled")
 
 @dataclass(frozen=True)
 class Offer:
-    """A message that may be fetched: the manifest in `envelope` was verified with `key`."""
+    """Message that may be fetched: the manifest in `envelope` was verified with `key`."""
 
     manifest: Manifest
     digest: str
@@ -35,8 +35,8 @@ class Offer:
 
 
 def offered(service: LabelsService, release: str, choose_key: ChooseKey, audience: str) -> Offer:
-    """The verified manifest of `release`. Raises VerificationFailed kinds, Conflict (not published yet), NotFound,
-    Unavailable."""
+    """Fetch and verify the manifest of `release`. Raises VerificationFailed kinds, Conflict (not published yet),
+    NotFound, Unavailable."""
     _require_published(f"Release '{release}'", service.release_state(release).get("state"))
     envelope = service.manifest(release)
     key = choose_key(envelope)
@@ -47,7 +47,7 @@ def offered(service: LabelsService, release: str, choose_key: ChooseKey, audienc
 
 
 def pull_answer(service: LabelsService, answer: str, choose_key: ChooseKey, audience: str) -> bytes:
-    """The envelope of answer `answer`, verified. Raises VerificationFailed kinds, Conflict (not published yet),
+    """Fetch and verify the envelope of answer `answer`. Raises VerificationFailed kinds, Conflict (not published yet),
     NotFound, Unavailable."""
 
     _require_published(f"Answer '{answer}'", service.answer(answer).get("state"))
@@ -60,7 +60,7 @@ def pull_answer(service: LabelsService, answer: str, choose_key: ChooseKey, audi
 def _require_published(what: str, state: object) -> None:
     if state == "published":
         return
-    shown = state if isinstance(state, str) and len(state) < 40 and state.isprintable() else "unknown"
-    if shown in ENDED:
-        raise Conflict(f"{what} is {shown} and will not be published; ask the labels party why.")
-    raise Conflict(f"{what} is not published yet (its state is {shown}); try again later.")
+    word = state if isinstance(state, str) and len(state) < 40 and state.isprintable() else "unknown"
+    if word in ENDED:
+        raise Conflict(f"{what} is {word} and will not be published; ask the labels party why.")
+    raise Conflict(f"{what} is not published yet (its state is {word}); try again later.")

@@ -1,4 +1,4 @@
-"""The labels parties' public keys that we trust, in `keys/pinned/*.pub`: whoever pins one vouches for it."""
+"""Trusted public keys of labels parties, in `keys/pinned/*.pub`: the person who pins a key vouches for it."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ Listing = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class PinnedKeys:
+    """Folder of pinned keys, with their owners and their ends."""
+
     folder: Path
     clock: Clock = utc_now
 
@@ -32,11 +34,11 @@ class PinnedKeys:
         origin: str | None = None,
         by: str = "cli",
     ) -> Pin:
-        """Trust the PEM key in the file `public_key`. `name`: whose it is; `expires`: as `expiry` reads it; `origin`:
-        where it came from.
+        """Trust the PEM key in the file `public_key`. `name`: its owner; `expires`: as `expiry` reads it; `origin`: its
+        source.
 
-        Pinning it again keeps what is noted, but for what is given now. Raises InvalidFile, and InvalidInput for our
-        own key, for one that was revoked and for a name that is none.
+        Pinning it again changes only the facts given. Raises InvalidFile, and InvalidInput for our own key, a revoked
+        key or a malformed name.
         """
         key, ours = VerifyingKey.load(public_key), self.ours()
         if ours is not None and ours.id == key.id:
@@ -48,22 +50,24 @@ class PinnedKeys:
             require_name(name)
         until = last_day(expires, self.clock()) if expires is not None else None
         fresh = Pin(key, pinned=self.now(), by=by, origin=origin or f"file {public_key.name}")
-        known = next((pin for pin in self.pins() if pin.key.id == key.id), None)
-        if known is not None and known.revoked is not None:
-            raise InvalidInput(f"The key {key.id} was revoked here on {known.revoked[:DAY]}; it is not trusted again.")
-        pin = known or fresh
+        earlier = next((pin for pin in self.pins() if pin.key.id == key.id), None)
+        if earlier is not None and earlier.revoked is not None:
+            raise InvalidInput(
+                f"The key {key.id} was revoked here on {earlier.revoked[:DAY]}; it is not trusted again."
+            )
+        pin = earlier or fresh
         pin = replace(pin, name=name or pin.name, expires=until or pin.expires, origin=origin or pin.origin)
-        if pin != known:
+        if pin != earlier:
             pin.save(self.folder)
         return pin
 
     def ours(self) -> VerifyingKey | None:
-        """Our own key, which is none of a labels party's."""
+        """Load our own public key; None if there is none."""
         path = self.folder.parent / "signing.pub"
         return VerifyingKey.load(path) if path.is_file() else None
 
     def revoke(self, key_id: str) -> Pin:
-        """Accept nothing more under this key; what was accepted stays. Raises NotFound."""
+        """Revoke a key: nothing more is accepted under it, accepted documents stay. Raises NotFound."""
         pin = self.pin_of(key_id)
         if pin.revoked is None:
             pin = replace(pin, revoked=self.now())
@@ -76,28 +80,27 @@ class PinnedKeys:
         return [Pin.load(path) for path in sorted(self.folder.glob("*.pub"))]
 
     def list(self) -> Keys:
-        """The keys; each knows the last day for which it signs."""
+        """Load the keys, each with the last day for which it signs."""
         return [pin.trusted for pin in self.pins()]
 
     def listed(self) -> Listing:
-        """What is known of each, and how it stands today."""
+        """List the pins with their state today."""
         today = self.now()[:DAY]
         return [pin.as_json() | {"state": pin.state(today)} for pin in self.pins()]
 
     def names(self) -> dict[str, str]:
-        """Whose each key is, where that is noted."""
+        """Map key ids to their owners, as far as known."""
         return {pin.key.id: pin.name for pin in self.pins() if pin.name is not None}
 
     def pin_of(self, key_id: str) -> Pin:
-        """Raises NotFound for a key that is not pinned."""
+        """Return the pin of a key. Raises NotFound."""
         for pin in self.pins():
             if pin.key.id == key_id:
                 return pin
         raise NotFound("No pinned key has this id; pin the labels party's keys/signing.pub with 'pin-key' first.")
 
     def require_open(self, key_id: str) -> None:
-        """Raises SignatureInvalid where nothing new is accepted of a key today: who holds an old key could sign an
-        old date."""
+        """Raise SignatureInvalid if the key is revoked or expired: the holder of an old key could sign an old date."""
         for pin in self.pins():
             state = pin.state(self.now()[:DAY])
             if pin.key.id == key_id and state in ("revoked", "expired"):
@@ -111,26 +114,24 @@ class PinnedKeys:
         return self.clock().strftime(TIME)
 
     def required(self) -> Keys:
-        """At least one. Raises InvalidInput."""
+        """Return the pinned keys, at least one. Raises InvalidInput."""
         keys = self.list()
         if not keys:
             raise InvalidInput("No labels party's key is pinned; give --labels-key or use 'pin-key' first.")
         return keys
 
     def by_id(self, key_id: str) -> VerifyingKey:
-        """Raises NotFound for a key that is not pinned."""
+        """Return a pinned key. Raises NotFound."""
         return self.pin_of(key_id).trusted
 
     def lacks(self, envelope: bytes) -> bool:
-        """Whether keys are pinned, but not the one that a labels party's envelope names."""
+        """Return whether keys are pinned, but not the one that a labels party's envelope names."""
         keys = {key.id for key in self.list()}
         return bool(keys) and named_key(envelope) not in keys and not is_rehearsal(envelope)
 
     def for_envelope(self, envelope: bytes) -> VerifyingKey:
-        """The pinned key that the envelope names; the name is not trusted, it only selects among trusted keys.
-
-        Raises InvalidInput where nothing is pinned, SignatureInvalid where the key is not, MalformedManifest.
-        """
+        """Return the pinned key that the envelope names; the name only selects among trusted keys. Raises
+        MalformedManifest, InvalidInput if nothing is pinned, and SignatureInvalid if this key is not."""
         keys = self.required()
         named = named_key(envelope)
         for key in keys:
@@ -140,12 +141,12 @@ class PinnedKeys:
             raise InvalidInput("This is a rehearsal; give the key that lies beside it (.pub) with --labels-key.")
         raise SignatureInvalid("The document is signed with a key that is not pinned here; check it with its owner.")
 
-    def unless_rehearsed(self, found: SignedMessage, key: VerifyingKey) -> SignedMessage:
-        """The same. Raises SignatureInvalid for a rehearsal under a key that is pinned: what a labels party signs is
-        always accounted for."""
-        if isinstance(found.manifest, Rehearsal) and any(pinned.id == key.id for pinned in self.list()):
+    def unless_rehearsed(self, message: SignedMessage, key: VerifyingKey) -> SignedMessage:
+        """Return `message`. Raises SignatureInvalid for a rehearsal under a pinned key: every signature of a labels
+        party is accounted for."""
+        if isinstance(message.manifest, Rehearsal) and any(pinned.id == key.id for pinned in self.list()):
             raise SignatureInvalid(
                 "This rehearsal is signed by a labels party's pinned key; only throw-away keys sign rehearsals. Ask "
                 "that labels party for a message."
             )
-        return found
+        return message

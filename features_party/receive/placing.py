@@ -1,4 +1,4 @@
-"""A message under the name that its user chose: NAME.parquet with its envelope and prior beside it, or a folder."""
+"""Message under a name of the user's choice: NAME.parquet with its envelope and prior beside it, or a folder."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from label_dp.store.folders import copy_file, fsync_folder, place_folder
 
 @dataclass(frozen=True)
 class CopyTarget:
-    """Where an offered message goes; a folder of that name where it has several parts."""
+    """Place of an offered message; a folder if the message has several parts."""
 
     offer: Offer
     path: Path
 
     @staticmethod
     def of(offer: Offer, out: Path) -> CopyTarget:
-        """A folder that is there takes a message of one part under the name of its release."""
+        """Choose the place: an existing folder takes a message of one part under the name of its release."""
         return CopyTarget(offer, out / f"{offer.manifest.id}.parquet" if out.is_dir() and not offer.several else out)
 
     def intact(self) -> bool:
-        """Whether this very message lies there, byte for byte."""
+        """Return whether this very message lies there, byte for byte."""
         try:
             verified_message = verify(self.path, self.offer.key, self.offer.audience)
         except LabelDPError:
@@ -40,24 +40,22 @@ class CopyTarget:
         return verified_message.digest == self.offer.digest and (prior is None) == (verified_message.prior_path is None)
 
     def refuse_other(self) -> None:
-        """Nothing but this very message, damaged, is replaced. Raises InvalidInput."""
+        """Raise InvalidInput if anything but this message, intact or damaged, would be replaced."""
         out, bundle = self.path, Bundle(self.path)
         if not bundle.envelope_path.exists() and (not out.exists() or (out.is_dir() and not any(out.iterdir()))):
             return
-        known = None
+        present = None
         with contextlib.suppress(LabelDPError):
-            known = Manifest.trusted(bundle.envelope(), self.offer.key, None)[1]
-        if known != self.offer.digest:
+            present = Manifest.trusted(bundle.envelope(), self.offer.key, None)[1]
+        if present != self.offer.digest:
             raise InvalidInput(
                 f"'{out}' exists already and is not this message. Give --force to replace it, or choose another name."
             )
 
     @contextmanager
     def beside(self) -> Iterator[Path]:
-        """A folder for verified files, in the same file system; they get their names at the end, all or none.
-
-        Raises InvalidFile where they cannot be written, or there is no room for them.
-        """
+        """Yield a folder in the same file system for verified files; they get their names at the end, all or none.
+        Raises InvalidFile if they cannot be written or there is no room."""
         self.require_room()
         temporary = self._name()
         try:
@@ -70,7 +68,7 @@ class CopyTarget:
             shutil.rmtree(temporary, ignore_errors=True)
 
     def require_room(self) -> None:
-        """Raises InvalidFile where there is none, or no folder."""
+        """Raise InvalidFile if there is no room, or no folder can be made."""
         folder, total = self.path.parent, self.offer.bytes
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -81,18 +79,16 @@ class CopyTarget:
             raise InvalidFile(f"The message has {total} bytes, and '{folder}' has room for {free}. Make room first.")
 
     def copy_from(self, folder: Path) -> None:
-        """Of our own copy. Raises as `beside`."""
+        """Copy the files of our own copy. Raises as `beside`."""
         with self.beside() as temporary:
             for entry in self.offer.manifest.files:
                 copy_file(folder / entry.name, temporary / entry.name)
-
-    # --- parts --------------------------------------------------------------------------------------------
 
     def _name(self) -> Path:
         return self.path.with_name(f".{self.path.name}.{secrets.token_hex(6)}")
 
     def _place(self, temporary: Path) -> None:
-        """Give the verified files their names; what had them before goes."""
+        """Give the verified files their names, replacing earlier ones."""
         out, several = self.path, self.offer.several
         aside = self._name()
         if out.is_dir() or (several and out.exists()):
@@ -109,14 +105,14 @@ class CopyTarget:
             aside.unlink(missing_ok=True)
 
     def _place_beside(self, temporary: Path) -> None:
-        """The envelope goes first and the message last: whoever sees the message finds the rest complete."""
+        """Move the envelope first and the message last: a visible message is complete."""
         out, manifest, bundle = self.path, self.offer.manifest, Bundle(self.path)
         envelope_part = temporary / f"envelope{ENVELOPE_SUFFIX}"
         envelope_part.write_bytes(self.offer.envelope)
         moves = [(envelope_part, out.with_name(out.name + ENVELOPE_SUFFIX))]
         for entry in sorted(manifest.files, key=lambda entry: entry.role == "message"):
             moves.append((temporary / entry.name, bundle.file_path(entry)))
-        if manifest.prior_file is None:  # of a message that was here before
+        if manifest.prior_file is None:  # left by an earlier message
             out.with_name(out.stem + ".prior.parquet").unlink(missing_ok=True)
         for source, target in moves:
             with source.open("rb") as file:

@@ -15,8 +15,8 @@ from label_dp.privacy import PER_EXAMPLE, ZERO, Epsilon, PrivacyUnit, delta_stri
 
 @dataclass
 class PopulationAccount:
-    """One population of one labels party. Releases and answers of one batch add up; batches are disjoint in examples,
-    so the figure per example is that of the batch with most."""
+    """Account of one population of one labels party. ε of one batch adds up; batches are disjoint in examples, so the
+    figure per example is the largest of a batch."""
 
     name: str = ""
     label: str = ""
@@ -30,6 +30,7 @@ class PopulationAccount:
     deltas: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def add(self, event: Event) -> None:
+        """Add an acceptance event."""
         subject, batch = event.subject, str(event.subject.batch)
         self.name, self.label = str(subject.population_name), str(subject.label)
         self.unit, self.latest = event.unit, event.moment
@@ -37,7 +38,7 @@ class PopulationAccount:
         self.answers += event.kind == ANSWER_ACCEPTED
         self.batches[batch] += event.split.total
         self.deltas[batch] += event.split.delta_atto
-        # what the labels party says it spent, which may be more: other audiences have their own releases
+        # spent as the labels party states it, which may be more: other audiences have their own releases
         self.spent, self.lifetime = max(self.spent, event.account.spent), event.account.lifetime
 
     def as_json(self) -> dict[str, Any]:
@@ -59,13 +60,13 @@ class PopulationAccount:
 
 
 def received(events: Iterable[Event]) -> list[dict[str, Any]]:
-    """One object per population, in the order of what came first of each; `epsilon_per_unit` is None without a unit."""
-    found: dict[tuple[str, str], PopulationAccount] = defaultdict(PopulationAccount)
+    """Return one object per population, in order of first acceptance; `epsilon_per_unit` is None without a unit."""
+    accounts: dict[tuple[str, str], PopulationAccount] = defaultdict(PopulationAccount)
     keys = KeyFamilies()
     for event in events:
         if event.kind == KEY_HANDED_OVER:
             keys.add(hand_over_of(event))
         if event.kind in (ACCEPTED, ANSWER_ACCEPTED):
             # a labels party chooses its population ids, so they say nothing about another's
-            found[keys.of(str(event.details["key_id"])), str(event.subject.population)].add(event)
-    return [{"population": population, "key_id": key} | each.as_json() for (key, population), each in found.items()]
+            accounts[keys.of(str(event.details["key_id"])), str(event.subject.population)].add(event)
+    return [{"population": population, "key_id": key} | each.as_json() for (key, population), each in accounts.items()]

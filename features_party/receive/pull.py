@@ -1,4 +1,4 @@
-"""Fetching a release to a name of ours: the manifest first, verified; then each file, verified while it comes."""
+"""Download of a release to a name of ours: verify the manifest first, then each file as it arrives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from label_dp.progress import Progress
 
 @dataclass(frozen=True)
 class LocalMessage:
-    """A message in its place; `fresh` is False where it was there already, byte for byte."""
+    """Message in its place; `fresh` is False if it lay there already, byte for byte."""
 
     path: Path
     manifest: Manifest
@@ -39,12 +39,13 @@ def pull(
     *,
     force: bool = False,
 ) -> LocalMessage:
-    """Bring release `release` to `out`: NAME.parquet with its envelope and prior beside it, or a folder of that name
-    where the message has several parts. Nothing half-written is left, and nothing unverified gets its final name.
+    """Bring release `release` to `out`: NAME.parquet with envelope and prior beside it, or a folder if it has several
+    parts.
 
-    The same message there already stays, or is fetched again where it is damaged; anything else there is replaced with
-    `force` only. It is not accounted for (`Arrivals.pull` does that). Raises VerificationFailed kinds, Conflict (not
-    published yet), InvalidInput (`out` is taken), InvalidFile, NotFound, Unavailable.
+    No partial file is left, and nothing unverified gets its final name. The same message there stays, or is fetched
+    again if it is damaged; `force` replaces anything else. It is not accounted for (`Arrivals.pull` does that). Raises
+    VerificationFailed kinds, Conflict (not published yet), InvalidInput (`out` is taken), InvalidFile, NotFound,
+    Unavailable.
     """
     target = CopyTarget.of(offered(service, release, choose_key, audience), out)
     if target.intact():

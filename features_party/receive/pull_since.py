@@ -1,4 +1,4 @@
-"""The daily pull: wait for what is published for us, fetch what is not here yet."""
+"""Daily pull: wait for releases published for us, fetch the missing ones."""
 
 from __future__ import annotations
 
@@ -23,42 +23,42 @@ _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to wait, in seconds; 0: not at all. The labels party may be away meanwhile."""
+    """Time to wait, in seconds; 0 does not wait. The labels party may be unreachable meanwhile."""
 
     seconds: float
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
 
     def until(self, look: Callable[[], bool], progress: Progress, what: Callable[[], str]) -> bool:
-        """Call `look` with growing pauses until it says True; False when the time is up. Raises what `look` raises,
-        except for Unavailable while there is time left."""
+        """Call `look` with growing pauses until it returns True; return False when the time is up. Raises as `look`,
+        except for Unavailable while time remains."""
         began, pause = self.clock(), FIRST_PAUSE
         while True:
-            left = began + self.seconds - self.clock()
+            remaining = began + self.seconds - self.clock()
             try:
                 if look():
                     return True
             except Unavailable:
-                if left <= 0:
+                if remaining <= 0:
                     raise
-            if left <= 0:
+            if remaining <= 0:
                 return False
-            progress(f"waiting, {what()}, {self.seconds - left:.0f} s of {self.seconds:.0f} s", 0.0)
-            self.sleep(min(pause, left))
+            progress(f"waiting, {what()}, {self.seconds - remaining:.0f} s of {self.seconds:.0f} s", 0.0)
+            self.sleep(min(pause, remaining))
             pause = min(pause * 1.5, LONGEST_PAUSE)
 
 
 def await_published(
     service: LabelsService, name: str, patience: Patience, progress: Progress, *, noun: str = "release"
 ) -> None:
-    """Return once a release, or an answer, is published. Raises Conflict where it never will be, Unavailable when the
-    time is up, NotFound."""
+    """Wait until a release or an answer is published. Raises NotFound, Conflict if it never will be, Unavailable when
+    the time is up."""
     state = "unknown"
 
     def look() -> bool:
         nonlocal state
-        said = (service.release_state if noun == "release" else service.answer)(name).get("state")
-        state = said if isinstance(said, str) and len(said) < 40 and said.isprintable() else "unknown"
+        word = (service.release_state if noun == "release" else service.answer)(name).get("state")
+        state = word if isinstance(word, str) and len(word) < 40 and word.isprintable() else "unknown"
         if state in ENDED:
             raise Conflict(
                 f"{noun.capitalize()} '{name}' is {state} and will not be published; ask the labels party why."
@@ -72,7 +72,8 @@ def await_published(
 
 
 def first_day(service: LabelsService, since: str) -> str:
-    """The day `since`, or that on which the release `since` was published. Raises InvalidInput, Conflict, NotFound."""
+    """Return the day `since`, or the publication day of the release `since`. Raises InvalidInput, Conflict,
+    NotFound."""
     if _DAY.fullmatch(since):
         return since
     if not since.startswith("rel_"):
@@ -94,14 +95,13 @@ def pull_since(
     progress: Progress,
     *,
     bring: Bring,
-    arrived: Callable[[LocalMessage], object] = lambda _pulled: None,
+    arrived: Callable[[LocalMessage], object] = lambda _message: None,
 ) -> list[dict[str, Any]]:
-    """Have `bring` fetch every release published for us on the day of `since` or later to `folder`/REL.parquet, oldest
-    first.
+    """Have `bring` fetch every release published on the day of `since` or later to `folder`/REL.parquet, oldest first.
 
-    Those that are there, intact, are skipped, so that a call may be repeated; `arrived` is called with each of them.
-    With patience it first waits until one is published that is not there. Returns what the folder now has of them.
-    Raises as `bring`; what was pulled stays.
+    Intact files are skipped, so that a call may be repeated; `arrived` is called with each of them. With patience it
+    first waits for a new release. Returns every release listed, with its message. Raises as `bring`; messages pulled so
+    far stay.
     """
     try:
         folder.mkdir(exist_ok=True)
@@ -125,16 +125,16 @@ def pull_since(
         look()
     for local_message in here.values():
         arrived(local_message)
-    wanted = [entry.id for entry in listed_releases if entry.id not in here]
-    for number, release in enumerate(wanted):
-        part = _part(progress, f"{number + 1} of {len(wanted)}", number, len(wanted))
+    missing = [entry.id for entry in listed_releases if entry.id not in here]
+    for number, release in enumerate(missing):
+        part = _part(progress, f"{number + 1} of {len(missing)}", number, len(missing))
         target = folder / f"{release}.parquet"
         here[release] = bring(release, target, part)
     return [_result(entry, here[entry.id]) for entry in listed_releases]
 
 
-def _part(progress: Progress, shown: str, number: int, total: int) -> Progress:
-    return lambda what, share: progress(f"{shown}, {what}", (number + share) / total)
+def _part(progress: Progress, label: str, number: int, total: int) -> Progress:
+    return lambda what, share: progress(f"{label}, {what}", (number + share) / total)
 
 
 def _there(folder: Path, entry: ReleaseEntry, choose_key: ChooseKey, audience: str) -> LocalMessage | None:
@@ -154,14 +154,14 @@ def _there(folder: Path, entry: ReleaseEntry, choose_key: ChooseKey, audience: s
     )
 
 
-def _result(entry: ReleaseEntry, pulled: LocalMessage) -> dict[str, Any]:
+def _result(entry: ReleaseEntry, message: LocalMessage) -> dict[str, Any]:
     return {
         "release": entry.id,
         "published": entry.published,
-        "population": pulled.manifest.population.name,
-        "rows": pulled.manifest.n,
-        "bytes": pulled.bytes,
-        "epsilon": str(pulled.manifest.epsilon.total),
-        "message": str(pulled.path),
-        "fresh": pulled.fresh,
+        "population": message.manifest.population.name,
+        "rows": message.manifest.n,
+        "bytes": message.bytes,
+        "epsilon": str(message.manifest.epsilon.total),
+        "message": str(message.path),
+        "fresh": message.fresh,
     }

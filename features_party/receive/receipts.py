@@ -1,8 +1,8 @@
-"""Our receipts: one for each message and answer that we accepted, signed in the transaction that accounts for it.
+"""Our receipts: one for each message and answer that we accepted, signed in the accounting transaction.
 
-They are sent later. The list is one per labels party's key, so that no labels party learns of another's releases.
-What has arrived is not noted here: the labels party is asked, so that one whose store was rolled back is given its
-receipts again.
+They are sent later. Each labels party's key has its own list, so that no labels party learns of another's releases.
+Deliveries are not recorded here: the labels party is asked, so that it gets its receipts again after a roll-back of its
+store.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ReceiptService(Protocol):
 
 @dataclass(frozen=True)
 class Delivery:
-    """How many receipts arrived, and in one sentence why not all did; `problem` None: they all did."""
+    """Number of delivered receipts, and one sentence why some failed; `problem` is None if all arrived."""
 
     delivered: int = 0
     problem: str | None = None
@@ -57,15 +57,16 @@ class Delivery:
 
 @dataclass(frozen=True)
 class ReceiptList:
+    """Lists of receipts, one per labels party's key; `name` is ours among audiences."""
+
     database: Database
     audit: AuditStore
     home: Home
     name: str
 
     def append(self, connection: Connection, event: Event) -> tuple[Event, Receipt]:
-        """The event of an acceptance as it is stored, with its receipt in it: both carry one day. The receipt is the
-        next of our list for the labels party's key that the event names; the caller keeps its place. Must run inside
-        a write transaction."""
+        """Append an acceptance with the next receipt for its labels party's key; both carry one day. Returns the stored
+        event and the receipt; the caller stores its position. Must run inside a write transaction."""
         key_id = str(event.details["key_id"])
         query = sa.select(t.c.position, t.c.receipt).where(t.c.key_id == key_id)
         last = connection.execute(query.order_by(t.c.position.desc()).limit(1)).first()
@@ -83,13 +84,13 @@ class ReceiptList:
         return self.audit.append(connection, replace(event, details=details, time=receipt.accepted, at=now)), receipt
 
     def relatives(self, key_ids: Iterable[str]) -> list[str]:
-        """All keys of the labels parties of `key_ids`: what could not be delivered before a hand-over waits too."""
+        """Return all keys of the labels parties of `key_ids`: receipts may be left from before a hand-over."""
         keys = self.database.read("receipt.keys", lambda c: families(c, self.audit))
         return sorted({one for key_id in key_ids for one in keys.relatives(key_id)})
 
     def deliver(self, service: ReceiptService, labels_key_id: str) -> Delivery:
-        """Send what this labels party does not have yet. Never raises what a labels party can cause: a pull does not
-        fail because its receipt could not be delivered, and the next one tries again."""
+        """Send the receipts that this labels party lacks. Raises no LabelDPError: a pull does not fail because of its
+        receipt, and the next pull tries again."""
         delivered = 0
         try:
             state = self._state(service, labels_key_id)
@@ -100,8 +101,8 @@ class ReceiptList:
                     "keys/signing.pub (there: apikey create --role features --receipt-key FILE).",
                 )
             problem = self._disagreement(labels_key_id, state)
-            for sort, name, envelope in self._unsent(labels_key_id, state):
-                answer = sort == "answer"
+            for doctype, name, envelope in self._unsent(labels_key_id, state):
+                answer = doctype == "answer"
                 try:
                     (service.send_answer_receipt if answer else service.send_receipt)(name, envelope)
                     delivered += 1
@@ -117,13 +118,13 @@ class ReceiptList:
         return Delivery(delivered, problem)
 
     def _state(self, service: ReceiptService, labels_key_id: str) -> dict[str, Any] | None:
-        """How far our list for that key of the labels party is kept there; an earlier version has one key only."""
+        """Return the state of our list for that key at the labels party; an earlier version has one key only."""
         own = self.home.own_key().public.id
         states = [state for state in service.receipts() if state["key_id"] == own]
         return next((s for s in states if s.get("labels_key_id", labels_key_id) == labels_key_id), None)
 
     def _disagreement(self, labels_key_id: str, state: dict[str, Any]) -> str | None:
-        """The last receipt there must be ours: otherwise one of the stores was rolled back or copied."""
+        """Return a problem if the last receipt there is not ours: one of the stores was rolled back or copied."""
         if state["last"] == 0:
             return None
         query = sa.select(t.c.receipt).where(t.c.key_id == labels_key_id, t.c.position == state["last"])
@@ -135,14 +136,14 @@ class ReceiptList:
         )
 
     def _unsent(self, labels_key_id: str, state: dict[str, Any]) -> list[tuple[str, str, bytes]]:
-        """("message" or "answer", its id, envelope), oldest first."""
+        """Return ("message" or "answer", its id, envelope), oldest first."""
         place = (t.c.position > state["last"]) | t.c.position.in_(state["missing"])
         query = sa.select(t.c.sort, t.c.name, t.c.event).where(t.c.key_id == labels_key_id, place)
 
         def look(connection: Connection) -> list[tuple[str, str, bytes]]:
             rows = connection.execute(query.order_by(t.c.position).limit(AT_ONCE)).all()
             events = [self.audit.events(connection, after=row.event - 1, limit=1)[0] for row in rows]
-            found = zip(rows, events, strict=True)
-            return [(row.sort, row.name, Receipt.envelope_bytes(e.details["receipt"])) for row, e in found]
+            pairs = zip(rows, events, strict=True)
+            return [(row.sort, row.name, Receipt.envelope_bytes(e.details["receipt"])) for row, e in pairs]
 
         return self.database.read("receipt.unsent", look)

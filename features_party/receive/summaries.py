@@ -1,4 +1,4 @@
-"""Summaries of a message or an answer that was read, from its document alone."""
+"""Summaries of a message or an answer, from its document alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def described(body: Manifest | Answer) -> dict[str, Any]:
-    """What is said of messages and answers alike; all public."""
+    """Return the public members that messages and answers share."""
     return {
         "batch": body.batch,
         "population": body.population.id,
@@ -27,7 +27,7 @@ def described(body: Manifest | Answer) -> dict[str, Any]:
 
 
 def summary(body: Manifest | Answer) -> dict[str, Any]:
-    """The same, with whom and what it is for."""
+    """Return the same members with audiences, domain, mechanism and unit."""
     return described(body) | {
         "audiences": list(body.audiences),
         "domain": str(body.domain),

@@ -1,4 +1,4 @@
-"""A message that arrives as loose files: which of them is which, by the signed manifest and never by path."""
+"""Message that arrives as loose files, told apart by the signed manifest and never by path."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ PRIOR_SUFFIX = ".prior.parquet"
 
 
 def arrange(parts: Iterable[tuple[str, Path]], pinned: PinnedKeys, audience: str, folder: Path) -> Path:
-    """Move uploaded parts (name given by the sender, file of ours) into `folder`, laid out as a message folder.
+    """Move uploaded parts (the sender's name, our file) into `folder`, laid out as a message folder.
 
-    Names only tell the parts apart; files get the names that the verified manifest has for them. The bytes are
-    checked later, at intake. Raises InvalidFile where a part is missing or extra, and VerificationFailed kinds.
+    Names only tell the parts apart; files get the manifest's names, and their bytes are checked later, at intake.
+    Raises VerificationFailed kinds, and InvalidFile if a part is missing or extra.
     """
     plain = {name.replace("\\", "/").rsplit("/", 1)[-1]: path for name, path in parts}
     envelopes = [name for name in plain if name.endswith(ENVELOPE_SUFFIX)]
@@ -36,15 +36,15 @@ def arrange(parts: Iterable[tuple[str, Path]], pinned: PinnedKeys, audience: str
     manifest, _ = Manifest.trusted(envelope, pinned.for_envelope(envelope), audience)
     (folder / FOLDER_ENVELOPE).write_bytes(envelope)
     for entry in manifest.files:
-        found = plain.pop(entry.name, None)
-        if found is None and entry.role == "prior":
+        part = plain.pop(entry.name, None)
+        if part is None and entry.role == "prior":
             name = next((name for name in plain if name.endswith(PRIOR_SUFFIX)), None)
-            found = plain.pop(name) if name is not None else None
-        elif found is None and len(manifest.message_files) == 1:
+            part = plain.pop(name) if name is not None else None
+        elif part is None and len(manifest.message_files) == 1:
             name = next((name for name in plain if not name.endswith(PRIOR_SUFFIX)), None)
-            found = plain.pop(name) if name is not None else None
-        if found is not None:
-            found.rename(folder / entry.name)
+            part = plain.pop(name) if name is not None else None
+        if part is not None:
+            part.rename(folder / entry.name)
         elif entry.role == "message":
             raise InvalidFile(f"The upload lacks the file '{entry.name}' of the message.")
     if plain:
@@ -53,19 +53,19 @@ def arrange(parts: Iterable[tuple[str, Path]], pinned: PinnedKeys, audience: str
 
 
 def untar(archive: Path, folder: Path) -> list[tuple[str, Path]]:
-    """The regular files of an uncompressed tar, written under names of ours into `folder`. Raises InvalidFile.
+    """Extract the regular files of an uncompressed tar into `folder`, under names of ours. Raises InvalidFile.
 
-    Nothing of it is signed yet, so it may take no more space than it came with: sparse members are refused, and all
-    members together are no larger than the archive.
+    Nothing is verified yet, so it may take no more space than the archive: sparse members are refused, and all members
+    together are no larger than the archive.
     """
     parts: list[tuple[str, Path]] = []
-    left, members = archive.stat().st_size, 0
+    remaining, members = archive.stat().st_size, 0
     try:
         with archive.open("rb") as raw, tarfile.open(fileobj=cast("IO[bytes]", _Careful(raw)), mode="r:") as tar:
             for member in tar:
                 members += 1
-                left -= max(member.size, 0)
-                if member.issparse() or member.size < 0 or left < 0 or members > MAX_PARTS:
+                remaining -= max(member.size, 0)
+                if member.issparse() or member.size < 0 or remaining < 0 or members > MAX_PARTS:
                     raise InvalidFile("The archive holds more, or unpacks to more, than a message can be.")
                 if member.isdir():
                     continue
@@ -82,7 +82,7 @@ def untar(archive: Path, folder: Path) -> list[tuple[str, Path]]:
 
 
 class _Careful:
-    """The archive as `tarfile` reads it: headers of many megabytes (long names, pax records) are not read to memory."""
+    """Archive as `tarfile` reads it: large headers (long names, pax records) are refused instead of read."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
