@@ -216,8 +216,8 @@ class Acceptances:
             raise NotFound(f"No {what} '{name}' was accepted here; pull or upload it first.")
         if len(rows) > 1:
             raise Conflict(
-                f"{len(rows)} labels parties have {_article(doctype.noun).lower()} '{name}'; name the {doctype.name} by "
-                f"the digest of its {doctype.signed}, as the list of {doctype.name}s shows it."
+                f"{len(rows)} labels parties have {_article(doctype.noun).lower()} '{name}'; name the {doctype.name} "
+                f"by the digest of its {doctype.signed}, as the list of {doctype.name}s shows it."
             )
         return rows[0].digest, plain_name(rows[0].name, rows[0].digest)
 

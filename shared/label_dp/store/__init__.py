@@ -1,1 +1,1 @@
-"""Storage of both parties: the one door to the database, the home folder, objects, files that appear whole."""
+"""Storage of both parties: transactions of the database, the home folder, objects, files that appear whole."""

@@ -24,7 +24,7 @@ PREFIX = "apikey:"  # of an actor that is an API key
 
 @dataclass(frozen=True)
 class Principal:
-    """Who calls: a key's public id, its role and, for a features party's key, the audience it may read for."""
+    """Caller: a key's public id, its role and, for a features party's key, the audience it may read for."""
 
     key_id: str
     role: str
@@ -32,16 +32,17 @@ class Principal:
 
     @property
     def actor(self) -> str:
-        """As audit events name it."""
+        """Actor in audit events."""
         return f"{PREFIX}{self.key_id}"
 
 
 def apikey_table(metadata: sa.MetaData) -> sa.Table:
+    """Declare the table of API keys."""
     return sa.Table(
         "api_keys",
         metadata,
         sa.Column("id", sa.String(32), primary_key=True),
-        # whose it is, a person or a program; shown beside its id, and in no hashed event
+        # its owner, a person or a program; shown beside its id, in no hashed event
         sa.Column("name", sa.String(40)),
         sa.Column("secret_sha256", sa.String(64), nullable=False, unique=True),
         sa.Column("role", sa.String(16), nullable=False),
@@ -54,12 +55,14 @@ def apikey_table(metadata: sa.MetaData) -> sa.Table:
 
 
 def names_of(connection: Connection, keys: sa.Table) -> dict[str, str]:
-    """Of every actor that is a key with a name, revoked ones included."""
+    """Map actors to the names of their keys, revoked ones included."""
     rows = connection.execute(sa.select(keys.c.id, keys.c.name).where(keys.c.name.is_not(None)))
     return {f"{PREFIX}{row.id}": row.name for row in rows}
 
 
 class ApiKeys:
+    """API keys of one party: they are created, authenticated, revoked and listed."""
+
     def __init__(
         self, database: Database, table: sa.Table, roles: tuple[str, ...], prefix: str, clock: Clock = utc_now
     ) -> None:
@@ -70,8 +73,8 @@ class ApiKeys:
     def create(
         self, role: str, audience: str | None = None, expires: str | None = None, name: str | None = None
     ) -> tuple[str, str]:
-        """(key id, secret). The secret is shown once and cannot be recovered. `expires`: see `expiry`; `name`: whose it
-        is. Raises InvalidInput."""
+        """Create a key and return (key id, secret). The secret is shown once and cannot be recovered. `expires`: see
+        `expiry`; `name`: its owner. Raises InvalidInput."""
         if name is not None:
             require_name(name)
         if role not in self.roles:
@@ -101,8 +104,8 @@ class ApiKeys:
         return names_of(connection, self.table)
 
     def stands(self, connection: Connection, actor: str) -> bool:
-        """Whether what an actor left to be done later may still be done: not where it is a key that was revoked, has
-        expired or is unknown."""
+        """Return whether scheduled work of this actor may still run; False for an API key that is revoked, expired or
+        unknown."""
         if not actor.startswith(PREFIX):
             return True
         row = connection.execute(sa.select(self.table).where(self.table.c.id == actor.removeprefix(PREFIX))).first()
@@ -118,23 +121,24 @@ class ApiKeys:
             raise NotFound(f"There is no active API key with id '{key_id}'.")
 
     def authenticate(self, secret: str | None) -> Principal:
-        """The caller behind a bearer token; Unauthenticated for none, an unknown, a revoked or an expired one."""
-        (found,) = self.authenticate_all([secret])
-        if isinstance(found, Unauthenticated):
-            raise found
-        return found
+        """Return the caller behind a bearer token. Raises Unauthenticated for a missing, unknown, revoked or expired
+        one."""
+        (outcome,) = self.authenticate_all([secret])
+        if isinstance(outcome, Unauthenticated):
+            raise outcome
+        return outcome
 
-    def authenticate_all(self, asked: Sequence[str | None]) -> Sequence[Principal | Unauthenticated]:
-        """The same for several tokens, with one look into the database."""
-        digests = [hashlib.sha256(s.encode("utf-8", "replace")).hexdigest() if s else "" for s in asked]
+    def authenticate_all(self, tokens: Sequence[str | None]) -> Sequence[Principal | Unauthenticated]:
+        """Authenticate several tokens with one query."""
+        digests = [hashlib.sha256(s.encode("utf-8", "replace")).hexdigest() if s else "" for s in tokens]
         sought = sorted(set(digests) - {""})
         query = sa.select(self.table).where(self.table.c.secret_sha256.in_(sought))
         rows = self.database.read("apikey.authenticate", lambda c: c.execute(query).all()) if sought else []
-        known = {row.secret_sha256: row for row in rows}
-        found = [self._judged(digest, known.get(digest)) for digest in digests]
-        valid = {one.key_id for one in found if isinstance(one, Principal)}
+        rows_by_digest = {row.secret_sha256: row for row in rows}
+        outcomes = [self._judged(digest, rows_by_digest.get(digest)) for digest in digests]
+        valid = {one.key_id for one in outcomes if isinstance(one, Principal)}
         self._note_use(row.id for row in rows if row.id in valid and row.last_used != self._now()[:10])
-        return found
+        return outcomes
 
     def _judged(self, digest: str, row: Any) -> Principal | Unauthenticated:
         reason, key_id = "no key", None
@@ -157,12 +161,12 @@ class ApiKeys:
         return "expired key" if row.expires is not None and row.expires <= self._now() else None
 
     def wait(self) -> None:
-        """Until no use of a key is being noted."""
+        """Wait until no use of a key is being recorded."""
         if self._noting is not None:
             self._noting.join()
 
     def _note_use(self, key_ids: Iterable[str]) -> None:
-        """A note for people. No caller waits for it, since whoever holds the database's lock may hold it for long."""
+        """Record the day of use. No caller waits for it: the database may be locked for long."""
         used = sorted(key_id for key_id in key_ids if self._noted.get(key_id) != self._now()[:10])
         if used and (self._noting is None or not self._noting.is_alive()):
             self._noting = threading.Thread(target=self._used, args=(used,), name="apikeys", daemon=True)

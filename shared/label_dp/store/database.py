@@ -1,8 +1,9 @@
-"""The one door to the database: named transactions, one writer at a time, retried, with fault points.
+"""Named transactions: one writer at a time, retried, with fault points.
 
 Every write transaction holds a lock on the whole database (`BEGIN IMMEDIATE` on SQLite, an advisory lock on
-PostgreSQL), so that both engines have the same, simple semantics: inside a write transaction nothing else writes.
-Work that takes long (files, sorting, drawing) is done outside; transactions only read and write rows.
+PostgreSQL), so that both engines have the same, simple semantics: inside a write transaction nothing else writes. Long
+work (files, sorting, drawing) is done outside; transactions only read and write rows.
+
 Fault points of a transaction `name`: `name:begin`, `name:before-commit`, `name:after-commit`.
 """
 
@@ -36,8 +37,8 @@ ATTEMPTS = 12
 LOCK_SECONDS = 30  # how long a writer waits for its turn before it counts as an attempt, on both engines
 SCRUB_MS = 2000
 WRITERS = 8  # connections of writers that wait for their turn: the others are left to readers
-IDLE_SECONDS = 120  # a process that froze inside a transaction is thrown out: everybody would wait for it
-# what a transaction on PostgreSQL begins with: its own settings, which end with it, and then the writers' lock
+IDLE_SECONDS = 120  # ends the transaction of a frozen process: every writer waits for it
+# first statement of a PostgreSQL transaction: settings for this transaction only, then the writers' lock
 READING = f"SELECT set_config('idle_in_transaction_session_timeout', '{IDLE_SECONDS}s', true)"
 WRITING = f"{READING}, set_config('lock_timeout', '{LOCK_SECONDS}s', true), pg_advisory_xact_lock({WRITER_LOCK})"
 OPTIONS = ("prepare_threshold",)  # of a PostgreSQL URL, beside those of libpq
@@ -52,7 +53,7 @@ WAITS = {
 
 
 def create_engine(url: str) -> Engine:
-    """An engine with this project's settings for SQLite or PostgreSQL. Raises InvalidSettings for other URLs."""
+    """Create an engine with this project's settings for SQLite or PostgreSQL. Raises InvalidSettings for other URLs."""
     try:
         parsed = sa.make_url(url)
     except SQLAlchemyError:
@@ -105,22 +106,22 @@ def _sqlite_connect(connection: Any, _record: Any) -> None:
 
 
 def _postgresql_options(url: sa.URL) -> dict[str, Any]:
-    """What a connection is opened with, beside the URL. Raises InvalidSettings.
+    """Return the options of a connection, beside those of the URL. Raises InvalidSettings.
 
-    Nothing of a session outlives a transaction: a pooler (PgBouncer in transaction mode) gives the next one another
-    connection. So no statement is prepared at the server, unless the URL says after how many executions.
+    No session state outlives a transaction: a pooler (PgBouncer in transaction mode) gives the next one another
+    connection. So no statement is prepared at the server, unless the URL sets prepare_threshold.
     """
     try:
         from psycopg.pq import Conninfo
     except ImportError:
         raise InvalidSettings(f"PostgreSQL needs its driver: {pip_install('postgres')}.") from None
 
-    known = {option.keyword.decode() for option in Conninfo.get_defaults()}
-    for name in sorted(set(url.query) - known - set(OPTIONS)):
+    keywords = {option.keyword.decode() for option in Conninfo.get_defaults()}
+    for name in sorted(set(url.query) - keywords - set(OPTIONS)):
         raise InvalidSettings(f"The database URL has the option '{printable(name)}', which PostgreSQL does not know.")
-    asked = url.query.get("prepare_threshold", "0")
+    text = url.query.get("prepare_threshold", "0")
     try:
-        threshold = whole_of(asked)
+        threshold = whole_of(text)
         if threshold < 0:
             raise BadSpelling
     except BadSpelling:
@@ -128,8 +129,8 @@ def _postgresql_options(url: sa.URL) -> dict[str, Any]:
             "The option prepare_threshold of the database URL is a whole number: after how many executions a statement "
             "is prepared at the server; 0, the default: never."
         ) from None
-    kept = {name: value for name, value in WAITS.items() if name not in url.query}
-    return kept | {"prepare_threshold": threshold or None}
+    defaults = {name: value for name, value in WAITS.items() if name not in url.query}
+    return defaults | {"prepare_threshold": threshold or None}
 
 
 def _sqlite_begin(connection: Connection) -> None:
@@ -138,7 +139,7 @@ def _sqlite_begin(connection: Connection) -> None:
 
 
 class Database:
-    """Runs named units of work. `write` may run its function more than once: it must have no other side effects."""
+    """Runner of named transactions. `write` may run its function more than once: it must have no other side effects."""
 
     def __init__(self, url: str, *, faults: FaultHook = no_faults) -> None:
         self.engine = create_engine(url)
@@ -150,7 +151,7 @@ class Database:
         self.engine.dispose()
 
     def write(self, name: str, work: Callable[[Connection], T]) -> T:
-        """Run `work` in one write transaction; retried while the engine says it certainly did not commit."""
+        """Run `work` in one write transaction, repeated if the engine certainly did not commit."""
         if not self._writers.acquire(timeout=LOCK_SECONDS):
             raise Unavailable(f"Too many calls waited to write when '{name}' was due; nothing was changed. Try again.")
         try:
@@ -188,8 +189,8 @@ class Database:
             raise self._unavailable(name, error) from error
 
     def scrub(self) -> bool:
-        """Have what was deleted leave the database's files; False where somebody is in the way. Only SQLite can: a
-        server keeps old rows, and its own log, as it likes."""
+        """Remove deleted rows from the database's files; False if another connection is in the way. Only SQLite can: a
+        server keeps old rows and its log as it likes."""
         if self.dialect != "sqlite":
             return True
         try:
@@ -205,7 +206,7 @@ class Database:
             return False
 
     def now(self, connection: Connection) -> float:
-        """Seconds of the epoch by the one clock that all processes of this database share: leases are set by it."""
+        """Return seconds of the epoch by the clock that all processes of this database share; leases use it."""
         if self.dialect == "sqlite":
             return time.time()
         return float(connection.execute(sa.text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())

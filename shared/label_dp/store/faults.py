@@ -8,4 +8,4 @@ FaultHook = Callable[[str], None]
 
 
 def no_faults(_: str) -> None:
-    """The production hook."""
+    """Do nothing: the production hook."""

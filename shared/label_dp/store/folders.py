@@ -1,4 +1,4 @@
-"""Habits of both home folders: readable by their owner only, files and names made durable, leftovers removed."""
+"""Rules of both home folders: readable by their owner only, files and names made durable, leftovers removed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from label_dp.errors import Unavailable
 
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 PUBLIC = ".pub"
-LEFTOVER_SECONDS = 86_400.0  # what is older and unfinished was left by a crash
+LEFTOVER_SECONDS = 86_400.0  # an unfinished file older than this was left by a crash
 
 
 def fsync_folder(path: Path) -> None:
@@ -61,17 +61,16 @@ def write_durably(path: Path, data: bytes) -> None:
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Make `target` a new file of the same bytes; the kernel copies, or shares them where its file system can. Raises
-    OSError."""
-    with source.open("rb") as read, target.open("xb") as written:
-        left = os.fstat(read.fileno()).st_size
+    """Copy `source` to the new file `target`; the kernel copies, or shares blocks if it can. Raises OSError."""
+    with source.open("rb") as read, target.open("xb") as copy:
+        remaining = os.fstat(read.fileno()).st_size
         with contextlib.suppress(OSError, AttributeError):  # two file systems, an old kernel, another system
-            while left and (copied := os.copy_file_range(read.fileno(), written.fileno(), left)):
-                left -= copied
-        if left:
+            while remaining and (copied := os.copy_file_range(read.fileno(), copy.fileno(), remaining)):
+                remaining -= copied
+        if remaining:
             read.seek(0)
-            written.seek(0)
-            shutil.copyfileobj(read, written, 1 << 20)
+            copy.seek(0)
+            shutil.copyfileobj(read, copy, 1 << 20)
 
 
 def sync_tree(folder: Path) -> None:
@@ -109,7 +108,7 @@ def sweep(unfinished: Iterable[Path]) -> int:
 
 
 def once_a_day(marker: Path) -> bool:
-    """Whether nobody asked for a day; `marker` is the file that tells."""
+    """Return whether a day passed since the last True; `marker` is the file that records it."""
     with contextlib.suppress(FileNotFoundError):
         if time.time() - marker.stat().st_mtime < LEFTOVER_SECONDS:
             return False
@@ -118,10 +117,10 @@ def once_a_day(marker: Path) -> bool:
 
 
 def make_private(home: Path, folders: Iterable[Path], setting: str) -> None:
-    """Create the folders of a home, and make it and what lies in it readable by its owner only.
+    """Create the folders of a home, and make all of it readable by its owner only.
 
-    A home that was open to others is looked through once, all of it but links and public keys; else its entries and
-    their own. Raises Unavailable naming the setting that moves it elsewhere, also where others may still read it.
+    A home that was open to others is walked once as a whole, without links and public keys; otherwise two levels of it.
+    Raises Unavailable, which names the `setting` of another place, also if others may still read it.
     """
     try:
         for folder in (home, *folders):
@@ -130,7 +129,7 @@ def make_private(home: Path, folders: Iterable[Path], setting: str) -> None:
             _check_link(home, setting)
             was_open = tighten(home, setting)
             for entry in home.iterdir():
-                # what a link leads to is not behind the home's own door; all else is, so that it is tightened if it can
+                # a link's target lies outside the home, so it must be tightened; all else is tightened if possible
                 deep = tighten(entry, setting, needed=entry.is_symlink()) or was_open
                 for below in _below(entry, deep=deep):
                     tighten(below, setting, needed=False)
@@ -139,21 +138,18 @@ def make_private(home: Path, folders: Iterable[Path], setting: str) -> None:
 
 
 def tighten(path: Path, setting: str, *, needed: bool = True) -> bool:
-    """Take from others than its owner what they may do with a file or folder; whether they could do anything.
-
-    Raises Unavailable where that is `needed` and not possible. A public key, which is there to be given away, stays as
-    it is.
-    """
+    """Remove all permissions of group and others; return whether there were any. Public keys are left as they are.
+    Raises Unavailable if that is `needed` and not possible."""
     try:
-        found = path.stat()
-    except FileNotFoundError:  # a link that leads nowhere, or another process was quicker
+        status = path.stat()
+    except FileNotFoundError:  # a dangling link, or another process was quicker
         return False
-    if path.suffix == PUBLIC or not found.st_mode & OTHERS or not _ours(found.st_mode):
+    if path.suffix == PUBLIC or not status.st_mode & OTHERS or not _ours(status.st_mode):
         return False
     with contextlib.suppress(PermissionError):
-        path.chmod(stat.S_IMODE(found.st_mode) & ~OTHERS)
+        path.chmod(stat.S_IMODE(status.st_mode) & ~OTHERS)
     with contextlib.suppress(FileNotFoundError):
-        if needed and path.stat().st_mode & OTHERS:  # it is somebody else's, or its file system knows no permissions
+        if needed and path.stat().st_mode & OTHERS:  # another user's, or a file system without permissions
             raise Unavailable(
                 f"'{path}' can be read by other users of this machine, and this process cannot change that. Run "
                 f"chmod -R go= on it as its owner, or set {setting} to a folder of this user."
@@ -162,10 +158,10 @@ def tighten(path: Path, setting: str, *, needed: bool = True) -> bool:
 
 
 def private_file(path: Path, setting: str, *, make: bool = True) -> None:
-    """Tighten a file that is there; else `make` an empty one that its owner alone may read. Raises Unavailable."""
+    """Tighten an existing file; else `make` an empty one that only its owner may read. Raises Unavailable."""
     if os.name == "posix":
         if make:
-            with contextlib.suppress(OSError):  # whoever opens it says what is wrong
+            with contextlib.suppress(OSError):  # opening it later reports the fault
                 os.close(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600))
         tighten(path, setting)
 
@@ -175,13 +171,13 @@ def _ours(mode: int) -> bool:
 
 
 def _check_link(home: Path, setting: str) -> None:
-    """Whoever owns a link decides where keys and labels go."""
+    """Refuse a link of another user: its owner decides where keys and labels go."""
     if home.is_symlink() and home.lstat().st_uid not in (os.geteuid(), 0):
         raise Unavailable(f"The home folder '{home}' is a link of another user; set {setting} to a folder of your own.")
 
 
 def _below(folder: Path, *, deep: bool) -> Iterator[Path]:
-    """What lies in a folder, links left out: all of it, or its own entries."""
+    """Yield the entries of a folder without links, recursively if `deep`."""
     for name, folders, files in os.walk(folder):
         for entry in (*folders, *files):
             path = Path(name, entry)

@@ -1,4 +1,4 @@
-"""A party's home folder: our signing key in `keys/`, and the rooms that the party declares."""
+"""Home folder of a party: its signing key in `keys/`, and the rooms that the party declares."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from label_dp.store.folders import fsync_folder, make_private
 
 
 class Room:
-    """A folder of a home, by its path below it."""
+    """Folder of a home, by its path below it."""
 
     def __init__(self, *names: str) -> None:
         self.names = names
@@ -23,7 +23,7 @@ class Room:
 
 @dataclass(frozen=True)
 class PartyHome:
-    """`setting` is the one that moves it elsewhere."""
+    """Home folder of a party. `setting` names the setting of its path."""
 
     path: Path
     setting: ClassVar[str] = ""
@@ -38,15 +38,15 @@ class PartyHome:
         return self.keys / "signing.pub"
 
     def prepare(self) -> None:
-        """Create the rooms, readable by their owner only. Raises Unavailable if that is not possible."""
+        """Create the rooms, readable by their owner only. Raises Unavailable."""
         rooms = [room for of in type(self).__mro__ for room in vars(of).values() if isinstance(room, Room)]
         make_private(self.path, sorted(room.__get__(self) for room in rooms), self.setting)
 
     def own_key(self) -> SigningKey:
-        """Our signing key, made on first use; its public half lies beside it for the other side."""
+        """Load our signing key, made on first use; its public half lies beside it for the other party."""
         private, public = self.private_key, self.public_key
         if not private.exists():
-            # a second process may be quicker; its key then is the key
+            # a second process may be quicker; then its key is used
             with contextlib.suppress(FileExistsError):
                 SigningKey.generate().save(private, public)
             fsync_folder(private.parent)

@@ -1,13 +1,14 @@
 """Idempotency keys: scoped to the API key, with a keyed MAC of the call, committed together with their effect.
 
-A call whose effect is one transaction asks for the `earlier` answer, then runs `once` in that transaction. A call that
-takes long, or whose effect is no transaction of ours, holds a `Claim` on its key meanwhile: a row without an answer,
-and a time until which nobody else may answer, so that a process that died does not hold the key for ever. A refusal
-remembers nothing, so that the corrected circumstances can be tried again.
+A call whose effect is one transaction looks up the `earlier` answer, then runs `once` in that transaction. A long call,
+or one without a transaction of ours, meanwhile holds a `Claim` on its key: a row without an answer, and a time until
+which nobody else may answer, so that a dead process does not hold the key for ever. Refusals are not remembered: the
+call may be repeated under corrected circumstances.
 
-How long: what began a computation that is charged (status 202) as long as its batch, whose labels are needed for a
-second one, so that a repeated call never charges twice. Other calls about a batch as long as the batch, at most
-MOST_OF_BATCH for each API key; all others KEPT_SECONDS, at most MOST for each API key. The oldest go first.
+Retention: a call that began a charged computation (status 202) is kept as long as its batch, whose labels a second
+computation would need, so that a repeated call never charges twice. Other calls about a batch are kept as long as the
+batch, at most MOST_OF_BATCH for each API key; all others KEPT_SECONDS, at most MOST for each API key. The oldest go
+first.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ from label_dp.store.database import Database
 
 MAX_KEY = 200
 IN_FLIGHT = 0  # the status of a claim
-CHARGING = 202  # of what begins a release, an answer or a predictor
+CHARGING = 202  # status of calls that begin a release, an answer or a predictor
 KEPT_SECONDS = 30 * 86_400.0
 MOST, MOST_OF_BATCH = 10_000, 100_000
 Reply = tuple[int, Mapping[str, Any]]
 
 
 def idempotency_table(metadata: sa.MetaData) -> sa.Table:
+    """Declare the table of calls."""
     return sa.Table(
         "idempotency",
         metadata,
@@ -44,7 +46,7 @@ def idempotency_table(metadata: sa.MetaData) -> sa.Table:
         # the batch whose life the key shares; `claimed_until` is set while the first call is in flight
         sa.Column("batch", sa.String(40), index=True),
         sa.Column("claimed_until", sa.Float),
-        # seconds of the epoch: the oldest are forgotten
+        # seconds of the epoch; the oldest are deleted
         sa.Column("created", sa.Float, nullable=False, server_default="0"),
         sa.Index("ix_idempotency_age", "caller", "batch", "created"),
     )
@@ -52,7 +54,7 @@ def idempotency_table(metadata: sa.MetaData) -> sa.Table:
 
 @dataclass
 class IdempotencyKeys:
-    """One party's memory of its calls. `keyed` makes a MAC of its own key; a claim lasts `claim_seconds`."""
+    """Stored calls of one party. `keyed` begins a MAC under its own key; a claim lasts `claim_seconds`."""
 
     database: Database
     table: sa.Table
@@ -60,7 +62,7 @@ class IdempotencyKeys:
     claim_seconds: float = 60.0
 
     def begun(self, call: str) -> hmac.HMAC:
-        """The MAC of a call, to be fed with its body."""
+        """Begin the MAC of a call; its body follows."""
         mac = self.keyed()
         mac.update(call.encode("utf-8") + b"\0")
         return mac
@@ -68,7 +70,8 @@ class IdempotencyKeys:
     def call(
         self, caller: str, key: str | None, call: str, body: Callable[[], bytes], batch: str | None = None
     ) -> IdempotentCall:
-        """`call`: its path, and the method where it is not the usual one. Raises InvalidInput (key)."""
+        """Describe one call; `call` is its path, and the method if it is not the usual one. Raises InvalidInput for a
+        bad key."""
         idempotent_call = IdempotentCall(self, caller, key, "", batch)
         if key is not None:
             mac = self.begun(call)
@@ -79,11 +82,8 @@ class IdempotencyKeys:
 
 @dataclass
 class IdempotentCall:
-    """One call with an `Idempotency-Key`; `key` None means the caller gave none.
-
-    `body_mac` may be a function: it is asked only where the MAC is needed, and reads the rest of a streamed body.
-    `batch` is the batch whose life the key shares.
-    """
+    """Call with an `Idempotency-Key`; `key` is None without one. `body_mac` may be a function: it is called only if the
+    MAC is needed, and reads the rest of a streamed body. `batch` is the batch whose retention the key shares."""
 
     keys: IdempotencyKeys | None
     caller: str
@@ -97,13 +97,13 @@ class IdempotentCall:
             raise InvalidInput(f"An Idempotency-Key is 1 to {MAX_KEY} printable characters.")
 
     def settle(self) -> str:
-        """The MAC of the whole body; call it outside of transactions before `once`."""
+        """Return the MAC of the whole body; call it outside of transactions before `once`."""
         if not isinstance(self.body_mac, str):
             self.body_mac = self.body_mac()
         return self.body_mac
 
     def earlier(self, connection: Connection) -> Reply | None:
-        """The answer given before to the same call. Raises IdempotencyConflict if the body was another one,
+        """Return the answer given before to the same call. Raises IdempotencyConflict if the body differs,
         IdempotencyInFlight while another call with this key is being answered."""
         return None if self.key is None else self._judged(self._row(connection))
 
@@ -120,7 +120,7 @@ class IdempotentCall:
         return row.status, row.answer
 
     def once(self, connection: Connection, effect: Callable[[], Reply]) -> Reply:
-        """The earlier answer, or the effect's, remembered in the same transaction."""
+        """Return the earlier answer, or run the effect and store its reply in the same transaction."""
         earlier = self.earlier(connection)
         if earlier is not None:
             return earlier
@@ -129,14 +129,14 @@ class IdempotentCall:
         return reply
 
     def keep(self, reply: Reply) -> Reply:
-        """Remember the reply to an effect that is no transaction of ours; the answer of the same call, if it has one
-        by now. Raises IdempotencyInFlight where the claim ran out and another call has it."""
+        """Store the reply to an effect outside of our transactions, or return the answer stored meanwhile. Raises
+        IdempotencyInFlight if the claim ran out and another call has it."""
         if self.keys is None or self.key is None:
             return reply
         return self.keys.database.write("idempotency.keep", lambda c: self.once(c, lambda: reply))
 
     def claim(self, connection: Connection, until: float) -> None:
-        """Hold the key until then, or longer if it is ours already; nothing if it was answered. Raises
+        """Claim the key until `until`, or prolong our claim; does nothing if it was answered. Raises
         IdempotencyInFlight."""
         row = self._row(connection)
         if row is None:
@@ -147,12 +147,10 @@ class IdempotentCall:
             connection.execute(sa.update(self._table).where(*self._same()).values(claimed_until=until))
 
     def unclaim(self, connection: Connection) -> None:
-        """Give up our claim, if it is still ours."""
+        """Delete our claim if it is still ours."""
         t = self._table
         ours = (*self._same(), t.c.status == IN_FLIGHT, t.c.claimed_until == self.claimed_until)
         connection.execute(sa.delete(t).where(*ours))
-
-    # --- parts --------------------------------------------------------------------------------------------
 
     @property
     def _table(self) -> sa.Table:
@@ -177,7 +175,7 @@ class IdempotentCall:
 
     def _check_claim(self, row: Any) -> None:
         assert self.keys is not None
-        # a claim that is longer than any was made before the clock was set back, and would hold the key till then
+        # a longer claim was made before the clock was set back, and would hold the key until then
         longest = 2 * self.keys.claim_seconds
         if row.claimed_until != self.claimed_until and 0 < row.claimed_until - time.time() <= longest:
             raise IdempotencyInFlight(
@@ -186,13 +184,13 @@ class IdempotentCall:
 
 
 def earlier_of(connection: Connection, calls: Sequence[IdempotentCall]) -> list[Reply | LabelDPError | None]:
-    """What `earlier` gives or raises for each of several calls, with one look."""
+    """Return, for each call, the value or the error of `earlier`, with one query."""
     keyed = [call for call in calls if call.key is not None]
     rows: dict[tuple[str, str], Any] = {}
     if keyed:
         t = keyed[0]._table
-        asked = sa.tuple_(t.c.caller, t.c.key).in_([(call.caller, call.key) for call in keyed])
-        rows = {(row.caller, row.key): row for row in connection.execute(sa.select(t).where(asked))}
+        condition = sa.tuple_(t.c.caller, t.c.key).in_([(call.caller, call.key) for call in keyed])
+        rows = {(row.caller, row.key): row for row in connection.execute(sa.select(t).where(condition))}
     return [_found(call, rows.get((call.caller, call.key or ""))) for call in calls]
 
 
@@ -204,12 +202,12 @@ def _found(call: IdempotentCall, row: Any) -> Reply | LabelDPError | None:
 
 
 def remember(connection: Connection, answered: Sequence[tuple[IdempotentCall, Reply]]) -> None:
-    """Keep the replies of calls that have none yet, in the transaction of their effects."""
+    """Store the replies of unanswered calls in the transaction of their effects."""
     keyed = [(call, reply) for call, reply in answered if call.key is not None]
     if not keyed:
         return
     t, now = keyed[0][0]._table, time.time()
-    # our claims, or some that ran out
+    # our claims, or expired ones
     claims = sa.tuple_(t.c.caller, t.c.key).in_([(call.caller, call.key) for call, _ in keyed])
     connection.execute(sa.delete(t).where(claims))
     rows = [call._stored(now, body_mac=call.settle(), status=reply[0], answer=reply[1]) for call, reply in keyed]
@@ -219,7 +217,7 @@ def remember(connection: Connection, answered: Sequence[tuple[IdempotentCall, Re
 
 
 def forget_old(database: Database, t: sa.Table) -> int:
-    """Forget the calls outside of batches that were answered, or begun, too long ago; returns how many."""
+    """Delete calls outside of batches that began too long ago; returns how many."""
     old = t.c.batch.is_(None) & (t.c.created < time.time() - KEPT_SECONDS)
     first = sa.select(t.c.key).where(old).limit(1)
     if database.read("idempotency.old", lambda c: c.execute(first).first()) is None:
@@ -228,7 +226,7 @@ def forget_old(database: Database, t: sa.Table) -> int:
 
 
 class Claim:
-    """Holds a call's key while it is in flight; a context manager, which gives the key back where it was refused."""
+    """Claim on a call's key while it is in flight; the context manager gives the key back if the call fails."""
 
     def __init__(self, call: IdempotentCall) -> None:
         self.call = call
@@ -237,7 +235,7 @@ class Claim:
         return self
 
     def take(self) -> Reply | None:
-        """Claim the key; the answer given before to the same call. Raises IdempotencyConflict, IdempotencyInFlight."""
+        """Claim the key and return the answer given before. Raises IdempotencyConflict, IdempotencyInFlight."""
         keys = self.call.keys
         if keys is None or self.call.key is None:
             return None
@@ -245,12 +243,12 @@ class Claim:
         return keys.database.read("idempotency.seen", self.call.earlier)
 
     def renew(self) -> None:
-        """Take or prolong the claim, at most every quarter of its time: call it now and then. Raises
+        """Take or prolong the claim, at most every quarter of its time. Call it regularly. Raises
         IdempotencyInFlight."""
-        keys, held = self.call.keys, self.call.claimed_until
+        keys, deadline = self.call.keys, self.call.claimed_until
         if keys is None or self.call.key is None:
             return
-        if held is not None and held - time.time() > 0.75 * keys.claim_seconds:
+        if deadline is not None and deadline - time.time() > 0.75 * keys.claim_seconds:
             return
         until = time.time() + keys.claim_seconds
         keys.database.write("idempotency.claim", lambda c: self.call.claim(c, until))

@@ -1,4 +1,4 @@
-"""Bringing a database to the schema this version needs; Alembic is imported only to change one that is there."""
+"""Migration of a database to the schema of this version; Alembic is imported only to change an existing one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NEWER = "The database was written by a newer version of this software; upgrade t
 
 @dataclass(frozen=True)
 class DatabaseSchema:
-    """What a party's database is: migrations that lead to `head`, the tables they make, and those that only grow."""
+    """Schema of a party: migrations up to `head`, the tables they make, and the append-only ones."""
 
     scripts: Path
     head: str
@@ -39,24 +39,24 @@ class DatabaseSchema:
         prepare(database, self.scripts, self.head, self.metadata, self.append_only)
 
     def pending(self, current: str | None) -> list[tuple[str, str]]:
-        """(revision, what it does) of each migration between `current` and the head, first to last. Raises Unavailable
-        where this version does not know `current`."""
+        """List (revision, description) of each migration from `current` to the head, first to last. Raises Unavailable
+        if this version does not know `current`."""
         if current == self.head:
             return []
         from alembic.script import ScriptDirectory
 
-        found: list[tuple[str, str]] = []
+        revisions: list[tuple[str, str]] = []
         for script in ScriptDirectory(str(self.scripts)).walk_revisions("base", self.head):
             if script.revision == current:
                 break
-            found.append((script.revision, (script.doc or "").partition("\n")[0].strip()))
+            revisions.append((script.revision, (script.doc or "").partition("\n")[0].strip()))
         else:
             if current is not None:
                 raise Unavailable(NEWER)
-        return found[::-1]
+        return revisions[::-1]
 
     def make(self, connection: sa.Connection, revision: str) -> None:
-        """The empty tables of `revision`, in an empty database."""
+        """Create the empty tables of `revision` in an empty database."""
         _migrate(connection, self.scripts, revision)
 
     def bring(self, connection: sa.Connection) -> None:
@@ -80,10 +80,12 @@ def _config(scripts: Path, connection: sa.Connection) -> Config:
 
 
 def current_revision(database: Database) -> str | None:
+    """Return the revision of a database; None before the first migration."""
     return database.read("schema.version", revision_of)
 
 
 def revision_of(connection: sa.Connection) -> str | None:
+    """Return the revision that a connection sees; None before the first migration."""
     if not sa.inspect(connection).has_table("alembic_version"):
         return None
     return connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
@@ -92,7 +94,7 @@ def revision_of(connection: sa.Connection) -> str | None:
 def prepare(
     database: Database, scripts: Path, head: str, metadata: sa.MetaData, append_only: Mapping[str, str]
 ) -> None:
-    """As `upgrade`, but an empty database gets at once the declared tables, to which all migrations together lead."""
+    """Upgrade, or create the tables of the head at once in an empty database."""
     if current_revision(database) != head and not database.write(
         "schema.create", lambda connection: _created(connection, head, metadata, append_only)
     ):
@@ -100,7 +102,7 @@ def prepare(
 
 
 def _created(connection: sa.Connection, head: str, metadata: sa.MetaData, append_only: Mapping[str, str]) -> bool:
-    """Whether the database was empty, and has the tables now."""
+    """Return whether the database was empty; then its tables were created."""
     if not is_empty(connection):
         return False
     create(connection, metadata, append_only)
@@ -110,6 +112,7 @@ def _created(connection: sa.Connection, head: str, metadata: sa.MetaData, append
 
 
 def is_empty(connection: sa.Connection) -> bool:
+    """Return whether the database has no tables."""
     return not sa.inspect(connection).get_table_names()
 
 
@@ -122,8 +125,8 @@ def upgrade(database: Database, scripts: Path, head: str) -> None:
 
     def migrate(connection: sa.Connection) -> None:
         if current is not None:
-            known = {script.revision for script in ScriptDirectory(str(scripts)).walk_revisions()}
-            if current not in known:
+            revisions = {script.revision for script in ScriptDirectory(str(scripts)).walk_revisions()}
+            if current not in revisions:
                 raise Unavailable(NEWER)
         _migrate(connection, scripts, head)
 
@@ -138,8 +141,7 @@ def downgrade(database: Database, scripts: Path, revision: str) -> None:
 
 
 def create(connection: sa.Connection, metadata: sa.MetaData, append_only: Mapping[str, str]) -> None:
-    """The first migration: the declared tables and the guards of those in `append_only`, each with SQL that is true of
-    a row which an insert of NEW would replace."""
+    """Run the first migration: create the tables and the guards of those in `append_only`."""
     metadata.create_all(connection, checkfirst=False)
     for table, same in append_only.items():
         for statement in append_only_ddl(connection.dialect.name, table, same):
@@ -147,7 +149,7 @@ def create(connection: sa.Connection, metadata: sa.MetaData, append_only: Mappin
 
 
 def drop(connection: sa.Connection, metadata: sa.MetaData, append_only: Mapping[str, str]) -> None:
-    """What `create` made."""
+    """Drop the tables and guards that `create` made."""
     for table in append_only:
         for statement in append_only_drop(connection.dialect.name, table):
             connection.execute(sa.text(statement))
@@ -155,7 +157,7 @@ def drop(connection: sa.Connection, metadata: sa.MetaData, append_only: Mapping[
 
 
 def run_env() -> None:
-    """The body of both parties' Alembic `env.py`: migrate on the connection that `upgrade` opened."""
+    """Run both parties' Alembic `env.py` on the connection that `upgrade` opened."""
     from alembic import context
 
     connection = context.config.attributes["connection"]
@@ -164,10 +166,8 @@ def run_env() -> None:
 
 
 def append_only_ddl(dialect: str, table: str, same: str) -> list[str]:
-    """Statements that make the database itself refuse to change or delete rows of `table` (a guard, not a proof).
-
-    `same`: SQL that is true of a row which an insert of NEW would replace. All three are constants of a migration.
-    """
+    """Return statements by which the database refuses to change or delete rows of `table` (a guard, not a proof).
+    `same`: SQL that is true of a row which an insert of NEW would replace. All three are constants of a migration."""
     what = table.replace("_", " ")
     if dialect == "sqlite":
         refuse = f"BEGIN SELECT RAISE(ABORT, '{what} are append-only'); END"
@@ -191,6 +191,7 @@ def append_only_ddl(dialect: str, table: str, same: str) -> list[str]:
 
 
 def append_only_drop(dialect: str, table: str) -> list[str]:
+    """Return the statements that undo `append_only_ddl`."""
     if dialect == "sqlite":
         return [f"DROP TRIGGER {table}_no_{verb}" for verb in ("update", "delete", "replace")]
     return [

@@ -1,4 +1,4 @@
-"""Files that a command writes: they appear complete or not at all, and none is overwritten unasked."""
+"""Output files of commands: complete or absent, and never overwritten without --force."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from label_dp.errors import InvalidFile, InvalidInput
 
 
 def writable(path: Path, force: bool = False) -> None:
-    """Refuse an output that exists (unless `force`) or whose folder does not; call it before long work.
-
-    A device or a pipe, such as /dev/stdout, may always be written. Raises InvalidInput (exit code 2).
-    """
+    """Refuse an output that exists (unless `force`) or whose folder does not; call it before long work. A device or a
+    pipe, such as /dev/stdout, is always writable. Raises InvalidInput (exit code 2)."""
     if not path.parent.is_dir():
         raise InvalidInput(f"The folder '{path.parent}' for '{path.name}' does not exist; make it first.")
     if not force and (path.is_file() or path.is_dir()):
@@ -25,11 +23,10 @@ def writable(path: Path, force: bool = False) -> None:
 
 @contextmanager
 def replacing(path: Path, force: bool = False) -> Iterator[Path]:
-    """A temporary path beside `path`, for a file or a folder that the body makes; it takes the name `path` at the end.
+    """Yield a temporary path beside `path` for a file or a folder, which is renamed to `path` at the end.
 
-    The name appears complete or not at all, and an earlier file stays until then. The temporary name ends like
-    `path`, so that writers which go by the suffix do the same. Raises InvalidInput as `writable` does, also where the
-    name was taken meanwhile, and InvalidFile where it cannot be written.
+    An earlier file stays until then. The temporary name has the suffix of `path`, for writers that choose by suffix.
+    Raises InvalidInput as `writable`, also if the name was taken meanwhile, and InvalidFile if it cannot be written.
     """
     writable(path, force)
     target = path.resolve()  # a link stays a link
@@ -39,7 +36,7 @@ def replacing(path: Path, force: bool = False) -> Iterator[Path]:
         yield temporary
         if not device:
             _put(temporary, target, force)
-    except BrokenPipeError:  # whoever read has enough
+    except BrokenPipeError:  # the reader closed the pipe
         raise
     except FileExistsError:
         raise InvalidInput(f"'{path}' was made by someone else meanwhile; nothing was replaced.") from None
@@ -53,7 +50,7 @@ def replacing(path: Path, force: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def paid_for(again: str) -> Iterator[None]:
-    """Around the output of what was charged: a refusal to write it says that `again` does so, free of charge."""
+    """Wrap the output of charged work: a refusal to write it says that `again` repeats the output free of charge."""
     try:
         yield
     except InvalidInput as error:

@@ -1,4 +1,4 @@
-"""Listings in pages: by time and id, so that rows that come or go meanwhile shift nothing."""
+"""Listings in pages, by time and id: rows that come or go meanwhile shift nothing."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sqlalchemy.engine import Connection
 from label_dp.errors import InvalidInput
 
 MOST = 1000
-SEPARATOR = "~"  # in no time and in no id of ours
+SEPARATOR = "~"  # occurs in no time and no id
 
 
 @dataclass(frozen=True)
 class Page:
-    """What a caller asked for: at most `limit` rows behind `cursor` (None: from the start)."""
+    """Request for at most `limit` rows behind `cursor` (None: from the start)."""
 
     limit: int = MOST
     cursor: str | None = None
@@ -26,23 +26,22 @@ class Page:
 
 @dataclass(frozen=True)
 class Listing:
-    """Rows as dictionaries; `cursor` continues behind the last of them, None at the end."""
+    """Rows as dictionaries; `cursor` continues behind the last row, None at the end."""
 
     rows: list[dict[str, Any]]
     cursor: str | None
 
     @classmethod
-    def of(cls, found: list[dict[str, Any]], limit: int, name: str) -> Listing:
-        """The page of `found`, of which one more than `limit` was asked for; `name` is what a row is continued by."""
-        rows = found[:limit]
-        return cls(rows, str(rows[-1][name]) if len(found) > limit else None)
+    def of(cls, candidates: list[dict[str, Any]], limit: int, name: str) -> Listing:
+        """Make the page of `candidates`, one more than `limit` if more follow; the cursor is the member `name` of the
+        last row."""
+        rows = candidates[:limit]
+        return cls(rows, str(rows[-1][name]) if len(candidates) > limit else None)
 
 
 def select_page(connection: Connection, query: sa.Select[Any], time: Any, key: Any, page: Page) -> Listing:
-    """One page of `query`, ordered by the columns `time` and `key` (both among its results, `key` unique).
-
-    Raises InvalidInput for a cursor that no listing gave.
-    """
+    """Select one page of `query`, ordered by the columns `time` and `key` (both among its results, `key` unique).
+    Raises InvalidInput for a malformed cursor."""
     if page.cursor is not None:
         at, separator, after = page.cursor.partition(SEPARATOR)
         if not separator:
@@ -50,14 +49,14 @@ def select_page(connection: Connection, query: sa.Select[Any], time: Any, key: A
         behind = (time < at, key < after) if page.newest else (time > at, key > after)
         query = query.where(sa.or_(behind[0], sa.and_(time == at, behind[1])))
     order = (time.desc(), key.desc()) if page.newest else (time, key)
-    found = connection.execute(query.order_by(*order).limit(page.limit + 1)).all()
-    rows = [dict(row._mapping) for row in found[: page.limit]]
-    more = len(found) > page.limit
+    result = connection.execute(query.order_by(*order).limit(page.limit + 1)).all()
+    rows = [dict(row._mapping) for row in result[: page.limit]]
+    more = len(result) > page.limit
     return Listing(rows, f"{rows[-1][time.name]}{SEPARATOR}{rows[-1][key.name]}" if more else None)
 
 
 def all_rows(page_of: Callable[[Page], Listing]) -> list[dict[str, Any]]:
-    """Every row of a listing, page after page."""
+    """List every row, page after page."""
     rows: list[dict[str, Any]] = []
     listing = Listing([], None)
     while not rows or listing.cursor is not None:

@@ -1,8 +1,5 @@
-"""Sessions of people: an API key, shown once at the sign-in, becomes a cookie of random bits that expires.
-
-A session is as good as its key: one that was revoked, or has expired, opens nothing from then on. The key itself is in
-no session, and of the cookie only its SHA-256 is stored.
-"""
+"""Sessions of people: an API key, sent once at sign-in, becomes a cookie of random bits that expires. A session ends
+with its key's revocation or expiry. It does not contain the key, and only the SHA-256 of the cookie is stored."""
 
 from __future__ import annotations
 
@@ -23,6 +20,7 @@ MOST = 20  # of a key at once; the oldest goes
 
 
 def session_table(metadata: sa.MetaData) -> sa.Table:
+    """Declare the table of sessions."""
     return sa.Table(
         "sessions",
         metadata,
@@ -35,7 +33,7 @@ def session_table(metadata: sa.MetaData) -> sa.Table:
 
 @dataclass(frozen=True)
 class SignedInSession:
-    """`csrf`: what every form of this session sends back; `name`: whose key it is, if that was said."""
+    """Session of a caller. `csrf`: token that every form sends back; `name`: owner of the key, if known."""
 
     caller: Principal
     csrf: str
@@ -43,11 +41,13 @@ class SignedInSession:
 
 
 class Sessions:
+    """Sessions of one party: they are opened, found and closed."""
+
     def __init__(self, apikeys: ApiKeys, table: sa.Table) -> None:
         self.apikeys, self.table, self.database = apikeys, table, apikeys.database
 
     def open(self, secret: str | None) -> str:
-        """The cookie of a new session of the API key `secret`. Raises Unauthenticated."""
+        """Open a session of the API key `secret` and return its cookie. Raises Unauthenticated."""
         caller, t = self.apikeys.authenticate(secret), self.table
         token, now = secrets.token_urlsafe(32), self.apikeys.clock()
         row = {
@@ -68,7 +68,7 @@ class Sessions:
         return token
 
     def find(self, token: str | None) -> SignedInSession | None:
-        """The session of a cookie; None for none, an expired one, and one of a key that is no longer valid."""
+        """Return the session of a cookie; None if it is missing or expired, or its key is no longer valid."""
         if not token:
             return None
         t, k = self.table, self.apikeys.table
@@ -84,7 +84,7 @@ class Sessions:
         return SignedInSession(Principal(row.id, row.role, row.audience), csrf, row.name)
 
     def close(self, token: str | None) -> None:
-        """Ends a session; one that is not there is ended already."""
+        """Close a session; does nothing if there is none."""
         statement = sa.delete(self.table).where(self.table.c.token_sha256 == _digest(token or ""))
         self.database.write("session.close", lambda c: c.execute(statement) and None)
 

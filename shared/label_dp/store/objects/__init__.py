@@ -1,1 +1,1 @@
-"""Large immutable objects: in a folder of the home, or in an object store that several replicas share."""
+"""Large immutable objects, in a folder of the home or in an object store that several replicas share."""

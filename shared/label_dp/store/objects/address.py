@@ -1,4 +1,4 @@
-"""The address of a store, as a setting gives it: s3://BUCKET/PREFIX?region=…&endpoint_override=…"""
+"""Address of a store, as a setting has it: s3://BUCKET/PREFIX?region=…&endpoint_override=…"""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from label_dp.errors import InvalidSettings, Unavailable
 from label_dp.store.faults import FaultHook, no_faults
 from label_dp.store.objects.bucket import Bucket
 
-REQUESTS = 4  # of one kind that the client makes where a store fails, further and further apart
+REQUESTS = 4  # attempts of the client for each request, with growing pauses
 CONNECT_SECONDS = 5.0
 OPTIONS = ("region", "endpoint_override", "scheme")
 
 
 @dataclass(frozen=True)
 class Address:
-    """`host`: of another maker's store, with its port; none for Amazon's."""
+    """Address of a bucket. `host`: host and port of a store other than Amazon's, else None."""
 
     bucket: str
     prefix: str
@@ -30,12 +30,12 @@ class Address:
 
     @classmethod
     def parse(cls, address: str, setting: str) -> Address:
-        """Raises InvalidSettings naming the `setting`, never its value."""
+        """Parse a setting's value. Raises InvalidSettings naming the `setting`, never its value."""
         form = f"{setting} must be s3://BUCKET/PREFIX, with {', '.join(OPTIONS)} after a question mark as needed"
         try:
             parts = urlsplit(address)
-            given = parse_qsl(parts.query, strict_parsing=True, max_num_fields=len(OPTIONS)) if parts.query else []
-            options = dict(given)
+            pairs = parse_qsl(parts.query, strict_parsing=True, max_num_fields=len(OPTIONS)) if parts.query else []
+            options = dict(pairs)
             host = options.get("endpoint_override")
             endpoint = urlsplit(host) if host is not None and "://" in host else None
         except ValueError:
@@ -54,8 +54,8 @@ class Address:
 
 
 def bucket_of(address: Address, setting: str, faults: FaultHook = no_faults) -> Bucket:
-    """The store at an address, which is asked for its bucket. Credentials are those of the usual AWS environment.
-    Raises Unavailable."""
+    """Open the bucket at an address and check that it exists; credentials come from the usual AWS environment. Raises
+    Unavailable."""
     from pyarrow import fs
 
     filesystem = fs.S3FileSystem(

@@ -1,4 +1,4 @@
-"""A room of an S3-compatible store, through Arrow: whole objects in and out, tried again where it helps."""
+"""Room of an S3-compatible store, through Arrow: whole objects in and out, with retries."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from label_dp.store.objects.port import Stored, StoreRefused
 
 log = logging.getLogger("label_dp.objects")
 CHUNK = 1 << 23
-TRIES = 3  # of a whole object; the client below tries each of its requests several times
+TRIES = 3  # of a whole object; the client retries each of its requests as well
 LONGEST_PAUSE = 5.0
-# what a store or the way to it may answer now and not a minute later, whatever was sent
+# errors that may pass within a minute, whatever was sent
 PASSING = (
     "NETWORK_CONNECTION", "SERVICE_UNAVAILABLE", "SLOW_DOWN", "INTERNAL_FAILURE", "REQUEST_TIMEOUT", "THROTTLING",
     "ACCESS_DENIED", "EXPIRED_TOKEN", "INVALID_ACCESS_KEY_ID", "INVALID_CLIENT_TOKEN_ID", "SIGNATURE_DOES_NOT_MATCH",
@@ -30,12 +30,12 @@ REASON = re.compile(r"AWS Error ([A-Z_]+)(?: \([^)]*\))? during (\w+)")
 
 
 class StoreFailed(Unavailable):
-    """A failure that passes."""
+    """Temporary failure of the store."""
 
 
 class Bucket:
-    """Keys are below `root`, such as "bucket/prefix/labels". Every call raises Unavailable where the store fails, and
-    StoreRefused, a kind of it, where the failure may depend on what was sent."""
+    """Objects below `root`, such as "bucket/prefix/labels". Every call raises Unavailable if the store fails, and its
+    subclass StoreRefused if the failure may depend on the content."""
 
     def __init__(self, filesystem: Any, root: str, faults: FaultHook = no_faults) -> None:
         self.filesystem, self.root, self.fault = filesystem, root, faults
@@ -47,7 +47,7 @@ class Bucket:
         return f"{self.root}/{key}"
 
     def send(self, key: str, file: BinaryIO) -> None:
-        """The whole file becomes the object, in parts where it is large; there is none before all of it came."""
+        """Store the whole file as an object, in parts if it is large; it appears only when complete."""
         self.fault("objects.send:begin")
         for attempt in _tries():
             with attempt:
@@ -69,7 +69,7 @@ class Bucket:
         file.flush()
 
     def delete(self, key: str) -> None:
-        """No error where there is none."""
+        """Delete an object; does nothing if there is none."""
         for attempt in _tries():
             with attempt, _translated(), contextlib.suppress(FileNotFoundError):
                 self.filesystem.delete_file(self.path(key))
@@ -79,26 +79,26 @@ class Bucket:
         from pyarrow import fs
 
         below = fs.FileSelector(self.path(prefix).rstrip("/"), recursive=True, allow_not_found=True)
-        found: list[Any] = []
+        entries: list[Any] = []
         for attempt in _tries():
             with attempt, _translated():
-                found = self.filesystem.get_file_info(below)
-        files = [info for info in found if info.type == fs.FileType.File]
+                entries = self.filesystem.get_file_info(below)
+        files = [info for info in entries if info.type == fs.FileType.File]
         start = len(self.root) + 1
         return sorted((Stored(f.path[start:], f.mtime_ns / 1e9) for f in files), key=lambda stored: stored.key)
 
     def folders(self) -> list[str]:
-        """The names of the folders in it, in order."""
+        """List the names of its folders, in order."""
         from pyarrow import fs
 
-        found: list[Any] = []
+        entries: list[Any] = []
         for attempt in _tries():
             with attempt, _translated():
-                found = self.filesystem.get_file_info(fs.FileSelector(self.root, allow_not_found=True))
-        return sorted(info.base_name for info in found if info.type == fs.FileType.Directory)
+                entries = self.filesystem.get_file_info(fs.FileSelector(self.root, allow_not_found=True))
+        return sorted(info.base_name for info in entries if info.type == fs.FileType.Directory)
 
     def there(self) -> bool:
-        """Whether the store has the bucket, which nothing here makes."""
+        """Return whether the bucket exists; nothing here creates it."""
         from pyarrow import fs
 
         for attempt in _tries():
@@ -118,7 +118,7 @@ def _tries() -> tenacity.Retrying:
 
 @contextlib.contextmanager
 def _translated() -> Iterator[None]:
-    """The store's errors as ours, without its text, which quotes keys; a disk's stay."""
+    """Raise the store's errors as ours, without their text, which quotes keys; errors of the disk pass."""
     try:
         yield
     except FileNotFoundError:
@@ -129,8 +129,8 @@ def _translated() -> Iterator[None]:
         text = str(error)
         reason = REASON.search(text)
         what, during = reason.groups() if reason else ("a failure", "a request")
-        said = event("store-failed", failure=what, during=during)
-        log.warning("object store: %s during %s", what, during, extra=said)
+        fields = event("store-failed", failure=what, during=during)
+        log.warning("object store: %s during %s", what, during, extra=fields)
         if reason and not any(passing in text for passing in PASSING):
             raise StoreRefused(
                 "The object store refused what was sent; the log of this service names the reason."

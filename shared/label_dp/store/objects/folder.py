@@ -1,4 +1,4 @@
-"""Objects as files below a folder: written, fsynced, then there."""
+"""Objects as files below a folder, durable before they count."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from typing import Any, BinaryIO
 from label_dp.store.folders import fsync_folder
 from label_dp.store.objects.port import Objects, Stored
 
-AT_ONCE = 1 << 20  # bytes that go to the disk at a time: each time, other threads of Python get their turn
+AT_ONCE = 1 << 20  # bytes per write; other Python threads run between writes
 
 
 class FolderObjects(Objects):
+    """Objects in a folder of this machine."""
+
     def __init__(self, root: Path) -> None:
         self.root = root
 
@@ -37,8 +39,8 @@ class FolderObjects(Objects):
             raise
 
     def adopt(self, key: str, path: Path) -> None:
-        """Take a durable file of the same file system in as an object. Raises OSError; then there is no object, and no
-        file where it got as far as that."""
+        """Move a durable file of the same file system in as an object. Raises OSError; then there is no object, and
+        perhaps no file either."""
         target = self.path(key)
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.rename(target)
@@ -72,7 +74,7 @@ class FolderObjects(Objects):
 
 
 def mapping(file: BinaryIO) -> mmap.mmap | bytes:
-    """The whole of a file of the disk."""
+    """Map a whole file to memory."""
     if not os.fstat(file.fileno()).st_size:
-        return b""  # which cannot be mapped
+        return b""  # an empty file cannot be mapped
     return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -1,8 +1,5 @@
-"""The port: immutable objects under keys such as "bat_1/sealed-2.parquet".
-
-A writer takes a name that nobody else takes, and a row of the database says which names count. So nothing is ever
-written over, and what no row names is a leftover.
-"""
+"""Port: immutable objects under keys such as "bat_1/sealed-2.parquet". A writer takes a unique name, and a row of the
+database says which names count. So nothing is overwritten, and an object that no row names is a leftover."""
 
 from __future__ import annotations
 
@@ -16,42 +13,42 @@ from label_dp.errors import Unavailable
 
 
 class StoreRefused(Unavailable):
-    """The store answered, and not with a failure that passes: it may have judged what it got, such as its length."""
+    """Permanent answer of the store: it may depend on the content, such as its length."""
 
 
 class DamagedObject(Unavailable):
-    """What is stored is not what was put there."""
+    """Stored bytes differ from those that were put there."""
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A key, and when it was written, in seconds of the epoch."""
+    """Key, and time of writing in seconds of the epoch."""
 
     key: str
     modified: float
 
 
 class Objects(ABC):
-    """What is put is durable when the call returns; what is read is what was put, or FileNotFoundError, or
-    Unavailable."""
+    """Store of immutable objects. A put is durable when the call returns. A read returns the bytes that were put, or
+    raises FileNotFoundError or Unavailable."""
 
     @abstractmethod
     def writing(self, key: str) -> AbstractContextManager[BinaryIO]:
-        """A new object, there at the end of the block; none where the block raises. Raises OSError (a disk),
+        """Open a new object; it exists after the block, and not if the block raises. Raises OSError (a disk),
         Unavailable (the store)."""
 
     @abstractmethod
     def reading(self, key: str) -> AbstractContextManager[Any]:
-        """A file of Arrow, to be read anywhere."""
+        """Open an Arrow file for random access."""
 
     @abstractmethod
     def mapped(self, key: str) -> mmap.mmap | bytes:
-        """The whole object in memory that the system can take back."""
+        """Map the whole object to memory that the system can reclaim."""
 
     @abstractmethod
     def delete(self, key: str) -> None:
-        """No error where there is none."""
+        """Delete an object; does nothing if there is none."""
 
     @abstractmethod
     def listed(self, prefix: str) -> list[Stored]:
-        """In the order of keys, those below `prefix`: the name of a folder with its slash, or "" for all."""
+        """List by key the objects below `prefix`: a folder's name with its slash, or "" for all."""

@@ -1,4 +1,4 @@
-"""URLs of a store by which whoever holds one may fetch one object, for some minutes."""
+"""Signed URLs of a store: their holder may fetch one object, for some minutes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SECONDS = 600
 
 
 class SignedUrls:
-    """Of the objects below `room`. Raises InvalidSettings where a part is missing."""
+    """Signer of URLs for objects below `room`. Raises InvalidSettings if botocore is missing."""
 
     def __init__(self, address: Address, room: str) -> None:
         if find_spec("botocore") is None:
@@ -31,11 +31,11 @@ class SignedUrls:
         self._bucket, self._prefix = address.bucket, f"{address.prefix}/{room}".lstrip("/")
 
     def url(self, key: str) -> str:
-        """Raises Unavailable (no credentials)."""
+        """Sign the URL of an object. Raises Unavailable (no credentials)."""
         from botocore.exceptions import BotoCoreError
 
-        wanted = {"Bucket": self._bucket, "Key": f"{self._prefix}/{key}"}
+        params = {"Bucket": self._bucket, "Key": f"{self._prefix}/{key}"}
         try:
-            return str(self._client.generate_presigned_url("get_object", Params=wanted, ExpiresIn=SECONDS))
+            return str(self._client.generate_presigned_url("get_object", Params=params, ExpiresIn=SECONDS))
         except BotoCoreError:
             raise Unavailable("No URL of the object store can be signed; look at its credentials.") from None

@@ -1,8 +1,7 @@
 """Objects in a store that others may write to: each ends with a keyed MAC of its key and its bytes.
 
-Whoever writes to the store without our secret can take an object away, and cannot change one or put another in its
-place: a whole object is fetched and checked before a byte of it is used. The copy is a file without a name, which goes
-with its use, or with the process.
+A writer without our secret can delete an object, but cannot change or swap one: a whole object is fetched and checked
+before a byte of it is used. The copy is an unnamed file, deleted after use or with the process.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ KEPT_BYTES = 1 << 32
 
 
 class StoreObjects(Objects):
-    """`keyed` begins a MAC; copies lie in `spill`."""
+    """Objects of a bucket. `keyed` begins a MAC; copies lie in `spill`."""
 
     def __init__(self, bucket: Bucket, spill: Path, keyed: Callable[[], hmac.HMAC]) -> None:
         self.bucket, self.spill, self._keyed = bucket, spill, keyed
@@ -51,19 +50,19 @@ class StoreObjects(Objects):
             yield pa.BufferReader(pa.py_buffer(mapping(file)))
 
     def mapped(self, key: str) -> mmap.mmap | bytes:
-        """Kept for a while: the runs of a batch are looked into for each of its uploads."""
+        """Map an object and cache it: the runs of a batch are searched for each of its uploads."""
         with self._lock:
             self._forget_idle()
             if key in self._kept:
                 self._kept.move_to_end(key)
-                found, _ = self._kept[key]
-                self._kept[key] = found, time.monotonic()
-                return found
+                data, _ = self._kept[key]
+                self._kept[key] = data, time.monotonic()
+                return data
         with self._copy(key) as file:
             fetched = mapping(file)
         with self._lock:
             self._kept[key] = fetched, time.monotonic()
-            while len(self._kept) > 1 and sum(len(kept) for kept, _ in self._kept.values()) > KEPT_BYTES:
+            while len(self._kept) > 1 and sum(len(mapped) for mapped, _ in self._kept.values()) > KEPT_BYTES:
                 self._kept.popitem(last=False)
         return fetched
 
@@ -76,11 +75,9 @@ class StoreObjects(Objects):
     def listed(self, prefix: str) -> list[Stored]:
         return self.bucket.listed(prefix)
 
-    # --- parts --------------------------------------------------------------------------------------------
-
     @contextlib.contextmanager
     def _copy(self, key: str) -> Iterator[BinaryIO]:
-        """A checked copy. Raises FileNotFoundError, Unavailable."""
+        """Yield a checked copy. Raises FileNotFoundError, Unavailable."""
         with tempfile.TemporaryFile(dir=self.spill) as file:
             try:
                 self.bucket.fetch(key, file)
@@ -98,7 +95,7 @@ class StoreObjects(Objects):
             yield file
 
     def _mac(self, key: str, file: BinaryIO, size: int) -> bytes:
-        """Of the first `size` bytes; the file is read up to there."""
+        """Compute the MAC of the first `size` bytes, leaving the file there."""
         mac = self._keyed()
         mac.update(key.encode() + b"\0")
         file.seek(0)
