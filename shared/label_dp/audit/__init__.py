@@ -1,1 +1,1 @@
-"""Hash-chained audit events: their bytes, their table, their signed export. Used by both parties, owned by each."""
+"""Hash-chained audit events of both parties: their bytes, their table, their signed export."""

@@ -1,4 +1,4 @@
-"""Checks of `audit verify` beyond the chain, and the limits of every check of a store or an export."""
+"""Reports of `audit verify`: the checks made, and the limits of every check of a store or an export."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ NOT_CHECKED = (
 
 
 def report(count: int, head: str, populations: list[dict[str, Any]], *, export: bool) -> dict[str, Any]:
-    """What `audit verify` says when everything held; `populations`: what examples, and units, of each have spent."""
+    """Build the report of a successful `audit verify`; `populations`: ε spent per example and per unit."""
     checked = [*CHECKED, CHECKED_EXPORT if export else CHECKED_STORE]
-    told = {"events": count, "head": head, "verified": True, "populations": populations}
-    return told | {"checked": checked, "not_checked": list(NOT_CHECKED)}
+    members = {"events": count, "head": head, "verified": True, "populations": populations}
+    return members | {"checked": checked, "not_checked": list(NOT_CHECKED)}
 
 
 def report_lines(data: dict[str, Any]) -> list[str]:
+    """Format a report for people."""
     lines = [f"{data['events']} events verified, head {data['head']}"]
     lines += [_spent(population) for population in data["populations"]]
     lines += [f"  checked: {what}" for what in data["checked"]]
@@ -37,8 +38,8 @@ def report_lines(data: dict[str, Any]) -> list[str]:
 
 
 def _spent(population: dict[str, Any]) -> str:
-    """Of one population: first what a unit has spent, where examples are not the unit."""
+    """Format ε spent of one population, per unit first if examples are not the unit."""
     each = f"ε {population['epsilon_spent']} of {population['epsilon_lifetime']} per example"
     unit, of_unit = population["unit"], population["epsilon_per_unit"]
-    said = each if of_unit is None else f"ε {of_unit} per {unit['column']}, all its examples together ({each})"
-    return f"  spent at most: {population['population_name']}: {said}"
+    amount = each if of_unit is None else f"ε {of_unit} per {unit['column']}, all its examples together ({each})"
+    return f"  spent at most: {population['population_name']}: {amount}"

@@ -1,8 +1,8 @@
-"""`audit verify --against EXPORT`: this party's store against an older export of its own, or the other party's.
+"""`audit verify --against EXPORT`: a party's store against an older export of its own, or the other party's.
 
 A chain shows that nothing inside it was changed, not that its end was cut off or that it is the only one. Another copy
-shows that: an older export of the same store must be a prefix of it; releases, answers and receipts must stand at both
-parties.
+shows that: an older export of the same store must be a prefix of it; releases, answers and receipts must be in both
+parties' stores.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from label_dp.documents.signing import VerifyingKey
 
 ROLLBACK, FORK, ALTERED = "rollback", "fork", "altered"
 MISSING_WORK, MISSING_RECEIPT = "missing-work", "missing-receipt"
-UNMATCHED = "unmatched"  # MATCHED is broken: what was accepted is not what was charged
+UNMATCHED = "unmatched"  # MATCHED is broken: acceptance and charge differ
 WITHOUT_PUBLICATION = frozenset({RETURNED, FAILED, ANSWER_FAILED, DECLINED})  # after these nothing is published
 ANOTHER = {RELEASE: "has another manifest", ANSWER: "is another document"}
 
 
 @dataclass
 class StoreComparison:
-    """What did not fit, each with a sentence; notes are what is as it may be."""
+    """Disagreements as findings, each with a sentence; notes are harmless differences."""
 
     findings: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -49,7 +49,7 @@ class StoreComparison:
 
 @dataclass(frozen=True)
 class ComparedStore:
-    """One party's events, its key, what to call its store, and when an export of it was made ("": it is live)."""
+    """Events of a party, its key, a name for its store, and when the export was made ("": a live store)."""
 
     events: list[Event]
     key: VerifyingKey
@@ -57,14 +57,13 @@ class ComparedStore:
     made: str = ""
 
     def may_lack(self, time: str) -> bool:
-        """Whether something that the other side knew of at `time` may have come after the export was made: the live
-        side knows the second of what it did and got, and an export says the second at which it was made, which is not
-        before the day of its last event."""
+        """Return whether an act at `time` may be newer than the export. The live party knows the second of its acts; an
+        export states the second at which it was made, not before its last event's day."""
         return bool(self.made) and time > max(self.made, self.events[-1].time if self.events else "")
 
 
 class Charges:
-    """What a labels party's chain has charged and not returned, for what a receiver accepted."""
+    """Charges of a labels party's chain without returned ones, for comparison with acceptances."""
 
     def __init__(self, events: list[Event]) -> None:
         returned = {e.subject.work for e in events if e.kind == RETURNED}
@@ -81,7 +80,7 @@ class Charges:
                 self.charged[name], self.spent[name] = event, sums[batch]
 
     def mismatch(self, accepted: Event) -> str:
-        """Why `accepted` is not what was charged; "" where it is."""
+        """Return why `accepted` differs from its charge; "" if it does not."""
         name, details = accepted.subject.work, accepted.details
         charge = self.charged.get(name)
         if charge is None:
@@ -100,13 +99,13 @@ class Charges:
         ):
             return "its population was declared with another unit or lifetime"
         nano, atto = self.spent[name]
-        stated = accepted.account
-        enough = nano <= stated.spent.nano and atto <= stated.spent_delta.atto
+        account = accepted.account
+        enough = nano <= account.spent.nano and atto <= account.spent_delta.atto
         return "" if enough else "it states less spent than was charged by then"
 
 
 def compare_own(own: list[Event], export: Export) -> StoreComparison:
-    """This party's store against an earlier export of it: the export must be the beginning of the store."""
+    """Compare a store with an earlier export of it, which must be the store's beginning."""
     comparison, then = StoreComparison(), export.events
     if not then:
         comparison.notes.append("the export holds no event yet")
@@ -119,12 +118,12 @@ def compare_own(own: list[Event], export: Export) -> StoreComparison:
             event=1,
         )
         return comparison
-    for event, theirs in zip(own, then, strict=False):
-        if event.digest != theirs.digest:
+    for event, exported in zip(own, then, strict=False):
+        if event.digest != exported.digest:
             comparison.find(
                 FORK,
                 f"From event {event.sequence} on this party's store and the export have different histories "
-                f"({event.kind} here, {theirs.kind} there): the store went on from an older copy, or was changed.",
+                f"({event.kind} here, {exported.kind} there): the store went on from an older copy, or was changed.",
                 event=event.sequence,
             )
             return comparison
@@ -141,10 +140,8 @@ def compare_own(own: list[Event], export: Export) -> StoreComparison:
 
 
 def compare_parties(labels: ComparedStore, features: ComparedStore) -> StoreComparison:
-    """Releases, answers and receipts of one labels party and one receiver; either side may be this party.
-
-    Both chains must have been verified. Raises AuditChainBroken where a receipt in them does not verify.
-    """
+    """Compare releases, answers and receipts of a labels party and a receiver; either may be this party. Both chains
+    must have been verified. Raises AuditChainBroken if a receipt in them does not verify."""
     comparison = StoreComparison()
     at_labels, at_features = ReceiptChain.of(labels.events, labels.key), ReceiptChain.of(features.events, features.key)
     ours = KeyFamilies(hand_overs(labels.events)).relatives(labels.key.id)
@@ -152,10 +149,10 @@ def compare_parties(labels: ComparedStore, features: ComparedStore) -> StoreComp
     newer, missing = _accepted(comparison, labels, features, at_labels.published, own)
     newer += sum(_receipts(comparison, labels, features, at_labels, at_features, missing, key_id) for key_id in ours)
     if newer:
-        # its party states the time: an old one hides what should be there, so it is shown
-        made = labels.made or features.made
+        # the export's party states the time, and an old one would hide missing events: it is shown
+        time = labels.made or features.made
         comparison.notes.append(
-            f"{newer} of the releases, answers and receipts came after {made}, when the export says it was made"
+            f"{newer} of the releases, answers and receipts came after {time}, when the export says it was made"
         )
     if others := len(at_features.accepted) - len(own):
         comparison.notes.append(
@@ -170,38 +167,36 @@ def compare_parties(labels: ComparedStore, features: ComparedStore) -> StoreComp
 
 
 def _accepted(
-    found: StoreComparison,
+    comparison: StoreComparison,
     labels: ComparedStore,
     features: ComparedStore,
     published: dict[tuple[str, str], Event],
     accepted: dict[tuple[str, str], Event],
 ) -> tuple[int, set[str]]:
-    """Releases and answers that the receiver accepted, as the labels party charged and published them.
-
-    Returns how many are newer than the export, and which are missing.
-    """
+    """Compare accepted releases and answers with their charges and publications. Returns how many are newer than the
+    export, and the missing ones."""
     charges = Charges(labels.events)
     newer, missing = 0, set()
     for (noun, name), event in accepted.items():
-        told, what = published.get((noun, name)), f"{noun.capitalize()} {name}"
-        if told is None and labels.may_lack(event.moment) and name not in charges.ended:
+        publication, what = published.get((noun, name)), f"{noun.capitalize()} {name}"
+        if publication is None and labels.may_lack(event.moment) and name not in charges.ended:
             newer += 1
-        elif told is None:
+        elif publication is None:
             missing.add(name)
-            found.find(
+            comparison.find(
                 MISSING_WORK,
                 f"{what}, accepted {event.time} (event {event.sequence} of {features.called}), is not among the "
                 f"published ones of {labels.called}: that store was rolled back, forked or lost events.",
                 work=name,
             )
-        elif signed_digest(told) != signed_digest(event):
-            found.find(
+        elif signed_digest(publication) != signed_digest(event):
+            comparison.find(
                 ALTERED,
                 f"{what} {ANOTHER[noun]} in {labels.called} than in {features.called}.",
                 work=name,
             )
         elif why := charges.mismatch(event):
-            found.find(
+            comparison.find(
                 UNMATCHED,
                 f"{what}, accepted for ε {event.split.total} in {features.called}, breaks rule {MATCHED.number} "
                 f"({MATCHED.name}) in {labels.called}: {why}.",
@@ -212,7 +207,7 @@ def _accepted(
 
 
 def _receipts(
-    found: StoreComparison,
+    comparison: StoreComparison,
     labels: ComparedStore,
     features: ComparedStore,
     at_labels: ReceiptChain,
@@ -220,51 +215,51 @@ def _receipts(
     missing: set[str],
     key_id: str,
 ) -> int:
-    """The receiver's list for one key of the labels party as each side has it; returns how many entries are newer than
-    the export."""
-    given, kept = at_features.given[key_id], at_labels.received[features.key.id, key_id]
+    """Compare the receiver's list for one key of the labels party on both sides; returns how many entries are newer
+    than the export."""
+    issued, stored = at_features.given[key_id], at_labels.received[features.key.id, key_id]
     newer = 0
 
     def noun(receipt: Receipt) -> str:
         return at_labels.about(receipt) or at_features.about(receipt)
 
-    forked = next((p for p in sorted(kept) if p in given and kept[p] != given[p]), None)
+    forked = next((p for p in sorted(stored) if p in issued and stored[p] != issued[p]), None)
     if forked is not None:
-        found.find(
+        comparison.find(
             FORK,
-            f"Receipt {forked} is of {noun(kept[forked])} {kept[forked].document_id} (accepted "
-            f"{kept[forked].accepted}) in {labels.called}, but of {noun(given[forked])} "
-            f"{given[forked].document_id} (accepted {given[forked].accepted}) in {features.called}: "
+            f"Receipt {forked} is of {noun(stored[forked])} {stored[forked].document_id} (accepted "
+            f"{stored[forked].accepted}) in {labels.called}, but of {noun(issued[forked])} "
+            f"{issued[forked].document_id} (accepted {issued[forked].accepted}) in {features.called}: "
             "the receiver's store has two histories.",
             receipt=forked,
         )
-    receipts = [kept[p] for p in sorted(kept) if p not in given]
+    receipts = [stored[p] for p in sorted(stored) if p not in issued]
     newer += sum(features.may_lack(at_labels.moments[r.digest]) for r in receipts)
     receipts = [r for r in receipts if not features.may_lack(at_labels.moments[r.digest])]
     if receipts:
-        found.find(
+        comparison.find(
             ROLLBACK,
-            f"The receipts of {features.called} end at number {len(given)}, but {labels.called} holds number "
+            f"The receipts of {features.called} end at number {len(issued)}, but {labels.called} holds number "
             f"{receipts[-1].position} with its signature: the receiver's store was rolled back to an older copy.",
             receipt=receipts[-1].position,
         )
-    for receipt in receipts + [kept[p] for p in sorted(kept) if p in given and kept[p] != given[p]]:
+    for receipt in receipts + [stored[p] for p in sorted(stored) if p in issued and stored[p] != issued[p]]:
         if (key_id, noun(receipt), receipt.document_id) not in at_features.accepted:
-            found.find(
+            comparison.find(
                 MISSING_WORK,
                 f"{noun(receipt).capitalize()} {receipt.document_id} has a receipt of {receipt.accepted} in "
                 f"{labels.called}, but is not among the accepted ones of {features.called}.",
                 work=receipt.document_id,
             )
-    if given and not any(of == features.key.id for _, of in at_labels.keys):
-        found.notes.append("the labels party has no receipt key of this receiver, so it keeps no receipts of it")
+    if issued and not any(of == features.key.id for _, of in at_labels.keys):
+        comparison.notes.append("the labels party has no receipt key of this receiver, so it keeps no receipts of it")
         return newer
-    for position in sorted(set(given) - set(kept)):
-        receipt = given[position]
+    for position in sorted(set(issued) - set(stored)):
+        receipt = issued[position]
         if labels.may_lack(at_features.moments[receipt.digest]):
             newer += 1
         elif receipt.document_id not in missing:
-            found.find(
+            comparison.find(
                 MISSING_RECEIPT,
                 f"Receipt {position} ({noun(receipt)} {receipt.document_id}, accepted {receipt.accepted}) is not in "
                 f"{labels.called}: it was not delivered yet (the next pull delivers it), or was lost there.",

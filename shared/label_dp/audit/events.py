@@ -1,6 +1,6 @@
-"""The audit event, format `label-dp-audit/1`: canonical JSON, chained by SHA-256.
+"""Audit event, format `label-dp-audit/1`: canonical JSON, chained by SHA-256.
 
-The bytes are hashed and signed, so this format cannot change cheaply. Every member is always present; what does not
+The bytes are hashed and signed, so this format cannot change cheaply. Every member is always present; one that does not
 apply is null (subjects), 0 (charges) or empty (lists). Charges are whole nano-ε, rounded up; δ is a decimal string.
 """
 
@@ -19,38 +19,38 @@ from label_dp.privacy import PER_EXAMPLE, Delta, Epsilon, EpsilonSplit, PrivacyU
 FORMAT = "label-dp-audit/1"
 GENESIS = "0" * 64
 DAY = 10  # characters of a day in a time
-TIME = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)  # a day: that is what others may see of when it was
+TIME = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)  # a day: others may see no more of a time
 
 # kinds of events; only those in CHARGES add to what an example has spent
 CREATED = "store-created"
 POPULATION_CREATED = "population-created"
 BATCH_SEALED = "batch-sealed"
-REQUESTED = "release-requested"  # in a four-eyes population: nothing is charged until somebody else approves
+REQUESTED = "release-requested"  # in a four-eyes population: not charged before another person approves
 APPROVED = "release-approved"
 DECLINED = "release-declined"
 CANCELLED = "release-cancelled"
 CHARGED = "release-charged"
 PUBLISHED = "release-published"
 FAILED = "release-failed"
-RETURNED = "charge-returned"  # only where no draw was made: its ε is taken off what the batch has spent
+RETURNED = "charge-returned"  # before any draw: its ε is subtracted from the batch's spent ε
 ACCEPTED = "message-accepted"
 SECOND_REFUSED = "second-document-refused"  # another manifest or answer, validly signed, under an id accepted before
 DOCUMENT_REFUSED = "document-refused"  # validly signed, but it contradicts what was accepted before
 TRAINED = "model-trained"
-BUDGET_ALERT = "budget-alert"  # a charge made a batch reach a share of the lifetime ε that its population names
+BUDGET_ALERT = "budget-alert"  # a charge made a batch reach an alert's share of the lifetime ε
 BATCH_PURGED = "batch-purged"
 ERASURE_REQUESTED = "erasure-requested"
 ERASED = "label-erased"
-RECEIPT_KEY = "receipt-key-registered"  # the owner says with which key an audience signs its receipts
-RECEIVED = "receipt-received"  # of work that an audience accepted; its `details` hold the signed receipt
+RECEIPT_KEY = "receipt-key-registered"  # by the owner: the key with which an audience signs its receipts
+RECEIVED = "receipt-received"  # for a document that an audience accepted; `details` hold the signed receipt
 # a charged computation other than a release: `details` name its kind
 ANSWER_PUBLISHED = "answer-published"
-ANSWER_SHARED = "answer-shared"  # its audience asked what was answered before, at no charge
+ANSWER_SHARED = "answer-shared"  # another audience received an earlier answer, at no charge
 ANSWER_FAILED = "answer-failed"  # its charge is kept
 ANSWER_ACCEPTED = "answer-accepted"
-ALLOWANCE_SET = "allowance-set"  # the owner says how much ε audiences may cause to be charged by answers of a kind
-PREDICTOR_CREATED = "predictor-created"  # charges nothing: its queries do
-PREDICTOR_RETIRED = "predictor-retired"  # by its owner: what it learned is deleted
+ALLOWANCE_SET = "allowance-set"  # by the owner: ε that audiences may charge by answers of a kind
+PREDICTOR_CREATED = "predictor-created"  # free of charge; its queries are charged
+PREDICTOR_RETIRED = "predictor-retired"  # by its owner: its learned state is deleted
 KEY_HANDED_OVER = "key-handed-over"  # of a labels party, by the old key; `details` hold the signed hand-over
 CHARGES = frozenset({CHARGED, ACCEPTED, ANSWER_ACCEPTED})
 OF_LABELS_PARTY = (
@@ -64,7 +64,7 @@ KINDS = tuple(dict.fromkeys((*OF_LABELS_PARTY, *OF_FEATURES_PARTY)))
 
 @dataclass(frozen=True)
 class Subject:
-    """Whom an event is about; all ids are public."""
+    """Population, batch and work of an event; all ids are public."""
 
     population: str | None = None
     population_name: str | None = None
@@ -90,7 +90,8 @@ NO_CHARGE = EpsilonSplit(Epsilon(0), Epsilon(0), Epsilon(0))
 
 @dataclass(frozen=True)
 class StatedAccount:
-    """What a labels party states with an item: what each example of its batch has spent by then, and the lifetimes."""
+    """Totals that a labels party states with a document: ε and δ spent per example of its batch by then, and the
+    lifetimes."""
 
     spent: Epsilon
     lifetime: Epsilon
@@ -100,6 +101,8 @@ class StatedAccount:
 
 @dataclass(frozen=True)
 class Event:
+    """Audit event; `store` to `at` are set by the audit store."""
+
     kind: str
     subject: Subject = NOBODY
     split: EpsilonSplit = NO_CHARGE
@@ -112,17 +115,17 @@ class Event:
     party: str = ""
     sequence: int = 0
     previous: str = GENESIS
-    time: str = ""  # the UTC day: what others may see of when it was
+    time: str = ""  # UTC day: others may see no more of the time
     at: str = ""  # the second, for the store's own party; it is neither hashed nor exported
 
     @property
     def moment(self) -> str:
-        """As exactly as this store knows when it was."""
+        """Time, as exactly as this store knows it."""
         return self.at or self.time
 
     @cached_property
     def account(self) -> StatedAccount:
-        """What the labels party stated with an accepted item. Raises InvalidEpsilon for all but the one spelling."""
+        """Account that the labels party stated with an accepted document. Raises InvalidEpsilon unless canonical."""
         spent, lifetime = (Epsilon.canonical(self.details.get(f"epsilon_{what}")) for what in ("spent", "lifetime"))
         # messages of a population without a lifetime δ do not state one
         spent_delta, lifetime_delta = (
@@ -132,8 +135,8 @@ class Event:
 
     @property
     def limit(self) -> str | None:
-        """What a charge counts against beside the lifetime: a predictor, whose cap it is, or a kind of answer, of which
-        audiences have an allowance. A charge restored by a receiver's record may be either, so it counts as both."""
+        """Further limit of a charge beside the lifetime: the id of a predictor (its cap), or a kind of answer (the
+        audiences' allowance). A charge restored from a receiver's record may be either, so it counts as both."""
         if self.kind != CHARGED:
             return None
         if "predictor" in self.details:
@@ -173,13 +176,13 @@ class Event:
         return digest(self.body())
 
     def placed(self, *, store: str, party: str, sequence: int, previous: str, time: str) -> Event:
-        """In its place; `time` is a UTC time, of which the day is hashed."""
+        """Return the event in its place; `time` is a UTC time, of which only the day is hashed."""
         at = time if len(time) > DAY else ""
         return replace(self, store=store, party=party, sequence=sequence, previous=previous, time=time[:DAY], at=at)
 
     @classmethod
     def from_body(cls, body: bytes) -> Event:
-        """Inverse of `body`; refuses anything whose bytes would not be the same again. Raises AuditChainBroken."""
+        """Parse `body`'s output; refuses bytes that would not be the same again. Raises AuditChainBroken."""
         try:
             data = parse_canonical(body)
             _check_types(data)
@@ -214,7 +217,7 @@ class Event:
 
 
 def _check_types(data: dict[str, Any]) -> None:
-    """What `from_body` would take as it stands. Raises whatever comes, or AuditChainBroken."""
+    """Check the types that `from_body` would accept unchecked. Raises any error, or AuditChainBroken."""
     subject, unit = data["subject"], data["unit"]
     texts = [
         *(data[name] for name in ("store", "party", "previous", "time", "kind", "actor", "delta")),

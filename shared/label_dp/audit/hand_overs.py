@@ -1,4 +1,4 @@
-"""The hand-overs in an audit store: of our own key at a labels party, of the keys that it pinned at a receiver."""
+"""Hand-overs in an audit store: of our own key at a labels party, of pinned keys at a receiver."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 
 
 def hand_over_event(envelope: dict[str, Any], actor: str) -> Event:
+    """Build the event of a signed hand-over."""
     hand_over = HandOver.read(envelope)
     details = {"old_key_id": hand_over.old.id, "new_key_id": hand_over.new.id, "hand_over": envelope}
     return Event(KEY_HANDED_OVER, actor=actor, details=details)
 
 
 def hand_over_of(event: Event) -> HandOver:
-    """Raises AuditChainBroken where the event does not hold what it says."""
+    """Read the hand-over of an event. Raises AuditChainBroken if it is invalid or of other keys than the event
+    names."""
     try:
         hand_over = HandOver.read(event.details.get("hand_over"))
     except LabelDPError:
@@ -33,10 +35,10 @@ def hand_over_of(event: Event) -> HandOver:
 
 
 def hand_overs(events: Iterable[Event]) -> list[HandOver]:
-    """Those among `events`, in their order. Raises AuditChainBroken."""
+    """List the hand-overs among `events`, in order. Raises AuditChainBroken."""
     return [hand_over_of(event) for event in events if event.kind == KEY_HANDED_OVER]
 
 
 def families(connection: Connection, audit: AuditStore) -> KeyFamilies:
-    """Which keys in a store are one labels party's."""
+    """Group the keys in a store by labels party."""
     return KeyFamilies(hand_overs(audit.events(connection, kind=KEY_HANDED_OVER)))

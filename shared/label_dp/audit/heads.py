@@ -1,7 +1,7 @@
-"""Heads of other parties' chains, one for each export that agreed; the next export must go on from it.
+"""Heads of other parties' chains, one for each export that agreed; the next export must contain it.
 
-A chain's digests contain each other, so one head at its place proves all that came before it. Whoever is shown a chain
-that lacks a head seen before is shown another history than then, or than somebody else.
+Digests are chained, so one head at its place proves all events before it. A chain that lacks a head seen before is
+another history than the one shown then, or to another receiver.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from label_dp.audit.store import Clock, Export, utc_now
 
 
 class Heads:
-    """Works on the caller's write transaction."""
+    """Stored heads; works on the caller's write transaction."""
 
     def __init__(self, table: sa.Table, clock: Clock = utc_now) -> None:
         self.table, self.clock = table, clock
 
     def compare(self, connection: Connection, export: Export, key_id: str) -> StoreComparison:
-        """What `export`, verified and signed with `key_id`, says against every head of its party seen before."""
+        """Compare `export`, verified and signed with `key_id`, with every earlier head of its party."""
         comparison, t = StoreComparison(), self.table
         store = export.events[0].store if export.events else ""
         rows = connection.execute(
@@ -60,19 +60,19 @@ class Heads:
         return comparison
 
     def keep(self, connection: Connection, export: Export, key_id: str) -> None:
-        """Remember the head of an export that agreed with all seen before."""
+        """Store the head of an export that agreed with all earlier ones."""
         if not export.events:
             return
         t, last = self.table, export.events[-1]
         same = (t.c.store == last.store) & (t.c.sequence == last.sequence)
         if connection.execute(sa.select(t.c.digest).where(same)).first() is None:
-            seen = self.clock().strftime("%Y-%m-%dT%H:%M:%SZ")
+            today = self.clock().strftime("%Y-%m-%dT%H:%M:%SZ")
             row = {"store": last.store, "sequence": last.sequence, "digest": last.digest}
-            connection.execute(sa.insert(t).values(**row, key_id=key_id, made=export.made, seen=seen))
+            connection.execute(sa.insert(t).values(**row, key_id=key_id, made=export.made, seen=today))
 
 
 def compare_exports(one: Export, other: Export) -> StoreComparison:
-    """Two exports of one party: the shorter must be the beginning of the longer, and must not have been made later."""
+    """Compare two exports of one party: the shorter must be the beginning of the longer, and not made later."""
     comparison = StoreComparison()
     for first, second in zip(one.events, other.events, strict=False):
         if first.digest != second.digest:

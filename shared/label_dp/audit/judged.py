@@ -1,4 +1,4 @@
-"""An audit store that writes no event which the rules of its chain do not allow."""
+"""Audit store that refuses events which break the rules of its chain."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from label_dp.audit.events import CHARGED, CREATED, KEY_HANDED_OVER, POPULATION_
 from label_dp.audit.rules import ABOUT_POPULATION, ChainRules
 from label_dp.audit.store import AuditStore, net
 
-# a purge, an erasure and an allowance are about all of a batch: what they need is seen by who writes them, and by
-# whoever checks the whole chain
+# purges, erasures and allowances depend on all events of a batch: their writers check them, and so does a check of the
+# whole chain
 OF_BATCH = (kinds.BATCH_SEALED, kinds.BATCH_PURGED, kinds.ALLOWANCE_SET)
 UNSEEN = frozenset({kinds.BATCH_PURGED, kinds.ERASED, kinds.ALLOWANCE_SET})
 
 
 class JudgedStore(AuditStore):
-    """`append` raises RuleBroken where the event breaks a rule together with those before it that it depends on, read
-    in the same transaction: whoever calls it, and whatever else the database says."""
+    """Audit store whose `append` raises RuleBroken if the event breaks a rule. The events that it depends on are read
+    in the same transaction, so this holds for every caller and state of the database."""
 
     def append(self, connection: Connection, event: Event) -> Event:
         if event.kind not in UNSEEN and event.kind != CREATED:
@@ -26,28 +26,28 @@ class JudgedStore(AuditStore):
         return super().append(connection, event)
 
     def _part(self, connection: Connection, event: Event) -> ChainRules:
-        """The rules after the events that `event` depends on."""
+        """Return the rules after the events that `event` depends on."""
         subject, predictor = event.subject, event.details.get("predictor")
-        found: dict[int, Event] = {}
-        wanted: list[dict[str, str]] = []
+        events: dict[int, Event] = {}
+        queries: list[dict[str, str]] = []
         if event.kind == POPULATION_CREATED:
-            wanted.append({"kind": POPULATION_CREATED})
+            queries.append({"kind": POPULATION_CREATED})
         elif event.kind == KEY_HANDED_OVER:
-            wanted.append({"kind": KEY_HANDED_OVER})
+            queries.append({"kind": KEY_HANDED_OVER})
         elif event.kind in ABOUT_POPULATION:
-            wanted.append({"kind": POPULATION_CREATED, "population": subject.population or ""})
+            queries.append({"kind": POPULATION_CREATED, "population": subject.population or ""})
         if event.kind in ABOUT_POPULATION and subject.batch:
-            wanted += [{"kind": kind, "batch": subject.batch} for kind in OF_BATCH]
+            queries += [{"kind": kind, "batch": subject.batch} for kind in OF_BATCH]
         works = [name for name in (subject.work, predictor) if isinstance(name, str) and name]
-        wanted += [{"work": name} for name in dict.fromkeys(works)]
-        for columns in wanted:
-            found.update({e.sequence: e for e in self.events(connection, **columns)})  # type: ignore[arg-type]  # columns only
-        # what was charged of this work may be a query of a predictor
-        for asked in {e.details["predictor"] for e in found.values() if "predictor" in e.details} - set(works):
-            found.update({e.sequence: e for e in self.events(connection, work=asked)})
+        queries += [{"work": name} for name in dict.fromkeys(works)]
+        for columns in queries:
+            events.update({e.sequence: e for e in self.events(connection, **columns)})  # type: ignore[arg-type]  # columns only
+        # a charge of this work may be a query of a predictor
+        for predictor_id in {e.details["predictor"] for e in events.values() if "predictor" in e.details} - set(works):
+            events.update({e.sequence: e for e in self.events(connection, work=predictor_id)})
         part = ChainRules()
-        for number in sorted(found):
-            part.judge(found[number])
+        for number in sorted(events):
+            part.judge(events[number])
         if event.kind == CHARGED and subject.batch:
             part.spent[subject.batch] = self._spent(connection, subject.batch)
             if event.limit is not None:
@@ -58,7 +58,7 @@ class JudgedStore(AuditStore):
         return part
 
     def _spent(self, connection: Connection, batch: str) -> tuple[int, int]:
-        """The nano-ε and atto-δ of a batch by all its charges and returns."""
+        """Return nano-ε and atto-δ of a batch over all charges and returns."""
         t = self.table
         sums = [net(t.c.kind, amount) for amount in (t.c.epsilon_nano, t.c.delta_atto)]
         row = connection.execute(sa.select(*sums).where(t.c.batch == batch, t.c.kind.in_((CHARGED, RETURNED)))).one()

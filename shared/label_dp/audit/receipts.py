@@ -1,7 +1,5 @@
-"""The receipts in an audit store: at the receiver where it accepted something, at the labels party as it got them.
-
-They are parts of chained events, so the append-only store, its export and its verification hold for them too.
-"""
+"""Receipts in an audit store: a receiver's own, and those that a labels party received. They are parts of chained
+events, so the append-only store, its export and its verification hold for them too."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ RELEASE, ANSWER = "release", "answer"
 
 @dataclass(frozen=True)
 class DocumentNoun:
-    """What an event of publication or acceptance is about, and which detail holds the SHA-256 of what was signed."""
+    """Noun of a publication or acceptance, and the detail that holds the SHA-256 of the signed document."""
 
     noun: str
     detail: str
@@ -44,19 +42,20 @@ ACCEPTANCES = {
 
 
 def key_event(audience: str, key: VerifyingKey, actor: str) -> Event:
-    """The owner vouches for the key with which an audience signs its receipts."""
+    """Build the event by which the owner vouches for an audience's receipt key."""
     details = {"key_id": key.id, "public_key": public_key_text(key)}
     return Event(RECEIPT_KEY, audiences=(audience,), actor=actor, details=details)
 
 
 def received_event(subject: Subject, receipt: Receipt, envelope: Any, actor: str, answer: str | None = None) -> Event:
-    """A receipt as the labels party keeps it; no charge (see `documents.receipt`). `answer`: the kind of one."""
+    """Build the event of a receipt at the labels party; no charge (see `documents.receipt`). `answer`: the kind of
+    one."""
     details = {"receipt": envelope, "position": receipt.position} | ({} if answer is None else {"answer": answer})
     return Event(RECEIVED, subject, audiences=(receipt.audience,), actor=actor, details=details)
 
 
 def registered(events: Iterable[Event], audience: str) -> dict[str, VerifyingKey]:
-    """The keys of an audience by id, from its `receipt-key-registered` events. Raises AuditChainBroken."""
+    """Map ids to the keys of an audience, from its `receipt-key-registered` events. Raises AuditChainBroken."""
     return {key.id: key for event in events if event.audiences == (audience,) for key in [_registered(event)]}
 
 
@@ -71,10 +70,8 @@ def _registered(event: Event) -> VerifyingKey:
 
 
 class ReceiptChain:
-    """Reads events in order, checks every receipt among them, and keeps what a comparison needs.
-
-    `key` is the store's own: a receiver's receipts must be signed with it.
-    """
+    """Receipts of a chain: reads events in order, checks every receipt, and indexes them for a comparison. `key` is the
+    store's own: a receiver's receipts must be signed with it."""
 
     def __init__(self, key: VerifyingKey) -> None:
         self.key = key
@@ -82,7 +79,7 @@ class ReceiptChain:
         # by the ids of the receiver's key and of the labels party's
         self.received: dict[tuple[str, str], Positions] = defaultdict(dict)
         self.given: dict[str, Positions] = defaultdict(dict)  # by the id of the labels party's key
-        # by "release" or "answer" and its id; what was accepted, by the labels party's key first
+        # by "release" or "answer" and its id; acceptances by the labels party's key first
         self.published: dict[tuple[str, str], Event] = {}
         self.moments: dict[str, str] = {}  # of the events that hold receipts, by their digests
         self.accepted: dict[tuple[str, str, str], Event] = {}
@@ -95,7 +92,7 @@ class ReceiptChain:
         return receipts
 
     def add(self, event: Event) -> None:
-        """Raises AuditChainBroken naming the event whose receipt does not fit."""
+        """Add an event. Raises AuditChainBroken naming the event if its receipt is wrong."""
         work = str(event.subject.work)
         if event.kind in PUBLICATIONS:
             if not isinstance(signed_digest(event), str):
@@ -123,13 +120,13 @@ class ReceiptChain:
             raise _wrong(event, "it is not of what was published")
         if (receipt.document_id, receipt.audience) != (work, audience):
             raise _wrong(event, "it is of something else or of another audience")
-        # which of our keys signed it is in the manifest or answer, whose digest was compared
-        kept = self.received[named, receipt.labels_key_id]
-        before, after = kept.get(receipt.position - 1), kept.get(receipt.position + 1)
+        # the manifest or answer, whose digest was compared, names our signing key
+        positions = self.received[named, receipt.labels_key_id]
+        before, after = positions.get(receipt.position - 1), positions.get(receipt.position + 1)
         links = before is None or receipt.follows(before)
-        if receipt.position in kept or not links or (after is not None and not after.follows(receipt)):
+        if receipt.position in positions or not links or (after is not None and not after.follows(receipt)):
             raise _wrong(event, "it does not link to the receipts beside it")
-        kept[receipt.position] = receipt
+        positions[receipt.position] = receipt
         self.moments[receipt.digest] = event.moment
 
     def _given(self, event: Event, work: str) -> None:
@@ -138,14 +135,14 @@ class ReceiptChain:
         truth = (work, signed_digest(event), details.get("key_id"), event.time)
         if (receipt.document_id, receipt.document_digest, receipt.labels_key_id, receipt.accepted) != truth:
             raise _wrong(event, "it does not say what the event says")
-        given = self.given[receipt.labels_key_id]
-        if receipt.audience not in event.audiences or not receipt.follows(given.get(len(given))):
+        positions = self.given[receipt.labels_key_id]
+        if receipt.audience not in event.audiences or not receipt.follows(positions.get(len(positions))):
             raise _wrong(event, "it is of another audience, or does not follow the one before")
-        given[receipt.position] = receipt
+        positions[receipt.position] = receipt
         self.moments[receipt.digest] = event.moment
 
     def about(self, receipt: Receipt) -> str:
-        """What a receipt is of, "release" or "answer", as this store published or accepted it; "" if it did not."""
+        """Return "release" or "answer" if this store published or accepted the document of a receipt; else ""."""
         for noun in (RELEASE, ANSWER):
             accepted = self.accepted.get((receipt.labels_key_id, noun, receipt.document_id))
             for event in (self.published.get((noun, receipt.document_id)), accepted):
@@ -169,7 +166,7 @@ class ReceiptChain:
 
 
 def signed_digest(event: Event) -> Any:
-    """The SHA-256 of the manifest or answer that one of PUBLICATIONS or ACCEPTANCES tells of."""
+    """Return the SHA-256 of the manifest or answer of a publication or acceptance."""
     return event.details.get((PUBLICATIONS | ACCEPTANCES)[event.kind].detail)
 
 

@@ -1,10 +1,10 @@
-"""The rules of what a features party accepted: each item once, of one declaration, and not more than is stated.
+"""Rules of a features party's acceptances: each document once, under one declaration, and not more than stated.
 
-A labels party states with every item what its batch had spent by then, the item included. It charges before it draws,
-so of any items of a batch the one charged last states at least the sum of all of them. Items may be accepted in
-another order than they were charged; so, for every stated sum, the items that state at most that must not add up to
-more. A labels party's key stands for it, and after a signed hand-over the next key does: sums go on. One with a new
-key that nobody handed over to begins again at nothing.
+A labels party states with every document what its batch had spent by then, this document included. It charges before it
+draws, so of any documents of a batch the one charged last states at least the sum of all of them. They may be accepted
+in another order; so, for every stated sum, the documents that state at most that must not add up to more. A labels
+party is identified by its key; after a signed hand-over sums continue under the next key. A new key without a hand-over
+begins at zero.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from label_dp.audit.rulebook import RuleBroken
 from label_dp.documents.hand_over import HandOver, KeyFamilies
 from label_dp.errors import AuditChainBroken, InvalidEpsilon
 
-Items = list[tuple[int, int]]  # what each stated and what it cost, in order
+Items = list[tuple[int, int]]  # (stated, cost), in order
 
 
 @dataclass
 class Sum:
-    """Items of one batch by what they state; `total` is what they cost together."""
+    """Documents of one batch by stated total; `total` is their cost together."""
 
     items: Items = field(default_factory=list)
     total: int = 0
 
-    def fits(self, stated: int, cost: int) -> bool:
-        """Whether one more item leaves the rule kept."""
-        if self.total + cost <= stated:
+    def fits(self, bound: int, cost: int) -> bool:
+        """Return whether one more document keeps the rule."""
+        if self.total + cost <= bound:
             return True
         upto = 0
-        for limit, one in sorted([*self.items, (stated, cost)]):
+        for limit, one in sorted([*self.items, (bound, cost)]):
             upto += one
-            # of equals only the last one has them all below it, and it is the one that fails
+            # of equal bounds the last one includes all of them, and it fails if any does
             if upto > limit:
                 return False
         return True
 
-    def add(self, stated: int, cost: int) -> None:
-        insort(self.items, (stated, cost))
+    def add(self, bound: int, cost: int) -> None:
+        insort(self.items, (bound, cost))
         self.total += cost
 
 
 class ReceivedRules:
-    """`add` takes the next acceptance, or raises RuleBroken."""
+    """Rules of acceptances; `add` takes the next one, or raises RuleBroken."""
 
     def __init__(self) -> None:
         self.accepted: set[tuple[str, bool, str]] = set()
@@ -58,12 +58,12 @@ class ReceivedRules:
         self.epsilons: dict[tuple[str, str], Sum] = defaultdict(Sum)
         self.atto: dict[tuple[str, str], Sum] = defaultdict(Sum)
         self.families = KeyFamilies()
-        self.keys: set[str] = set()  # all that were named
-        self.led: dict[str, HandOver] = {}  # to a key by its id
+        self.keys: set[str] = set()  # every key named so far
+        self.led: dict[str, HandOver] = {}  # hand-over to a key, by its id
         self.retired: set[str] = set()
 
     def hand_over(self, event: Event) -> None:
-        """A key of a labels party names the next one."""
+        """Apply the hand-over of a labels party's key to the next one."""
         try:
             over = hand_over_of(event)
         except AuditChainBroken:
@@ -101,9 +101,9 @@ class ReceivedRules:
         subject, details = event.subject, event.details
         # messages of a population without a lifetime δ do not state one
         lifetimes = details.get("epsilon_lifetime"), details.get("delta_lifetime", "0")
-        said = (subject.population_name, subject.label, event.unit, lifetimes)
+        declaration = (subject.population_name, subject.label, event.unit, lifetimes)
         if (
-            self.populations.setdefault((key, population), said) != said
+            self.populations.setdefault((key, population), declaration) != declaration
             or self.batches.setdefault((key, batch), population) != population
         ):
             why = "its population or batch is declared otherwise than before"

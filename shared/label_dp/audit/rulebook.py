@@ -1,7 +1,5 @@
-"""The numbered rules of an audit chain: what must hold of its events beyond hashes and links.
-
-Both parties' checkers and, restated, the standalone verifier hold a chain to them; `label_dp.audit.rules` applies them.
-"""
+"""Numbered rules of an audit chain: what must hold of its events beyond hashes and links. Both parties' checkers and,
+restated, the standalone verifier apply them; `label_dp.audit.rules` is the implementation."""
 
 from __future__ import annotations
 
@@ -12,7 +10,8 @@ from label_dp.errors import AuditChainBroken
 
 @dataclass(frozen=True)
 class Rule:
-    """`number` and `name` are stable: checkers report them, and a test compares them with the standalone verifier."""
+    """Rule of a chain. `number` and `name` are stable: checkers report them, and a test compares them with the
+    standalone verifier."""
 
     number: int
     name: str
@@ -111,7 +110,7 @@ RULES = (
 
 
 class RuleBroken(AuditChainBroken):
-    """An event breaks a rule; `sequence` is its number, 0 before it has one."""
+    """Raised if an event breaks a rule; `sequence` is its number, 0 before it has one."""
 
     def __init__(self, rule: Rule, sequence: int, why: str) -> None:
         what = f"Audit event {sequence}" if sequence else "This audit event"

@@ -1,7 +1,7 @@
-"""Holds events, in order, to the rules of `rulebook`: pure, without a store, a clock or a key.
+"""Check of events, in order, against the rules of `rulebook`: pure, without a store, a clock or a key.
 
-A chain is checked from its first event on. A single event may be checked against a part of a chain that holds every
-event of its population's declaration, of its batch's seal and purge, and of its release (`label_dp.audit.judged`).
+A chain is checked from its first event on. A single event may be checked against a part of a chain with its
+population's declaration, its batch's seal and purge, and all events of its release (`label_dp.audit.judged`).
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from label_dp.errors import InvalidEpsilon
 from label_dp.privacy import ZERO, Delta, Epsilon, EpsilonSplit, PrivacyUnit
 
 PRICED = kinds.CHARGES | {kinds.RETURNED}
-# their events say nothing of the unit
+# events without a unit
 UNITLESS = frozenset({kinds.ERASURE_REQUESTED, kinds.ERASED, kinds.RECEIVED})
-# for all audiences of the population; others may be for some of them
+# for all audiences of the population; other kinds may be for some
 FOR_ALL = frozenset({kinds.CHARGED, kinds.PUBLISHED})
-# after a purge there is nothing left that these could be about
+# impossible after a purge
 BEFORE_PURGE = frozenset(
     {
         *(kinds.REQUESTED, kinds.APPROVED, kinds.CHARGED, kinds.PUBLISHED, kinds.ANSWER_PUBLISHED),
         *(kinds.ALLOWANCE_SET, kinds.PREDICTOR_CREATED, kinds.BATCH_PURGED),
     }
 )
-# an erasure may be asked for before anything is sealed
+# an erasure may be requested before anything is sealed
 OF_POPULATION = frozenset({kinds.POPULATION_CREATED, kinds.ERASURE_REQUESTED})
 WAITING, GRANTED, OPEN, RETURNABLE, ENDED = "waiting", "granted", "open", "returnable", "ended"
 PER_UNIT = ("epsilon_per_unit", "delta_per_unit")
@@ -40,7 +40,7 @@ EFFECTS = ("before any release", "after a release", "labels were purged already"
 
 @dataclass(frozen=True)
 class DeclaredPopulation:
-    """A population as it was declared; lifetimes in nano-ε and atto-δ."""
+    """Declaration of a population; lifetimes in nano-ε and atto-δ."""
 
     name: str
     label: str
@@ -53,7 +53,7 @@ class DeclaredPopulation:
 
 @dataclass
 class Sealed:
-    """A batch, and ids of what was charged or asked for and is unfinished, and of what was published."""
+    """Sealed batch, with the ids of its unfinished and its published work."""
 
     population: str
     purged: bool
@@ -63,7 +63,7 @@ class Sealed:
 
 @dataclass
 class WorkAccount:
-    """A release or an answer: where it stands, and the events that asked for, approved and charged it."""
+    """State of a release or an answer, and the events that requested, approved and charged it."""
 
     state: str
     batch: str | None
@@ -74,6 +74,8 @@ class WorkAccount:
 
 @dataclass
 class PredictorAccount:
+    """Predictor: nano-ε per query, its cap, and what it has spent."""
+
     batch: str | None
     each: int
     cap: int
@@ -82,10 +84,8 @@ class PredictorAccount:
 
 
 class ChainRules:
-    """`add` takes the next event, or raises RuleBroken; after that the rest of the chain says nothing.
-
-    `spent`: nano-ε and atto-δ by batch.
-    """
+    """Rules of a chain; `add` takes the next event, or raises RuleBroken, after which the chain counts as broken.
+    `spent`: nano-ε and atto-δ by batch."""
 
     def __init__(self) -> None:
         self.populations: dict[str, DeclaredPopulation] = {}
@@ -110,7 +110,7 @@ class ChainRules:
             _refuse(rules.BEGUN, event, "the store does not begin with it" if first else "the store had begun")
 
     def judge(self, event: Event) -> None:
-        """As `add`, of an event of a part of a chain."""
+        """Check an event of a part of a chain, otherwise as `add`."""
         _costs(event)
         if event.kind in ABOUT_POPULATION:
             self._about(event)
@@ -121,8 +121,6 @@ class ChainRules:
             self.received.add(event)
         elif event.kind == kinds.KEY_HANDED_OVER:
             self.received.hand_over(event)
-
-    # --- populations and batches --------------------------------------------------------------------------
 
     def _about(self, event: Event) -> None:
         subject = event.subject
@@ -186,17 +184,15 @@ class ChainRules:
         self.erasures.add(str(event.subject.population))
 
     def _erased(self, event: Event) -> None:
-        batch, told = self.batches[str(event.subject.batch)], event.details.get("published")
+        batch, published = self.batches[str(event.subject.batch)], event.details.get("published")
         if event.subject.population not in self.erasures:
             _refuse(rules.ERASED, event, "nobody had asked for it")
-        if not isinstance(told, list) or not all(isinstance(one, str) for one in told):
+        if not isinstance(published, list) or not all(isinstance(one, str) for one in published):
             _refuse(rules.ERASED, event, "it does not tell what was published of the batch")
-        if len(told) != len(batch.published) or set(told) != batch.published:
+        if len(published) != len(batch.published) or set(published) != batch.published:
             _refuse(rules.ERASED, event, "it does not tell what was published of the batch")
-        if event.details.get("effect") != EFFECTS[2 if batch.purged else 1 if told else 0]:
+        if event.details.get("effect") != EFFECTS[2 if batch.purged else 1 if published else 0]:
             _refuse(rules.ERASED, event, "its effect is another")
-
-    # --- releases and answers -----------------------------------------------------------------------------
 
     def _requested(self, event: Event) -> None:
         name = event.subject.work
@@ -243,9 +239,9 @@ class ChainRules:
             _refuse(rules.FOUR_EYES, event, "it was charged without an approval")
         if work.approver != event.actor:
             _refuse(rules.FOUR_EYES, event, "somebody else than who approved it charged it")
-        asked = dict(work.asked.details)
-        charged = {name: value for name, value in event.details.items() if name not in PER_UNIT}
-        if asked.pop("epsilon", None) != event.split.as_json() or asked != charged:
+        request = dict(work.asked.details)
+        charge = {name: value for name, value in event.details.items() if name not in PER_UNIT}
+        if request.pop("epsilon", None) != event.split.as_json() or request != charge:
             _refuse(rules.FOUR_EYES, event, "another release was charged than was asked for")
 
     def _cancelled(self, event: Event) -> None:
@@ -270,7 +266,7 @@ class ChainRules:
         self._end(event, work)
 
     def _ended(self, event: Event) -> None:
-        """Published or failed."""
+        """End a work that was published or failed."""
         work = self._work(event)
         if work is None or work.charge is None or work.state != OPEN:
             _refuse(rules.PUBLISHED, event, "it has no open charge")
@@ -289,7 +285,7 @@ class ChainRules:
             _refuse(rules.PUBLISHED, event, "an answer is shown that was not published, or to nobody")
 
     def _work(self, event: Event) -> WorkAccount | None:
-        """The release or answer of an event that is about the same batch."""
+        """Return the release or answer of an event, if it is of the event's batch."""
         work = self.works.get(event.subject.work or "")
         return work if work is not None and work.batch == event.subject.batch else None
 
@@ -299,8 +295,6 @@ class ChainRules:
     def _end(self, event: Event, work: WorkAccount) -> None:
         work.state = ENDED
         self._unfinished(event).discard(str(event.subject.work))
-
-    # --- what audiences cause -----------------------------------------------------------------------------
 
     def _predictor(self, event: Event) -> None:
         name, plan = event.subject.work, event.details.get("plan")
@@ -373,7 +367,7 @@ ABOUT_POPULATION = frozenset(
 
 
 def check_rules(chain: Iterable[Event]) -> None:
-    """Raises RuleBroken with the first event that breaks a rule."""
+    """Check a whole chain. Raises RuleBroken for the first event that breaks a rule."""
     rules_ = ChainRules()
     for event in chain:
         rules_.add(event)

@@ -20,16 +20,14 @@ from label_dp.documents.hand_over import KeyFamilies
 from label_dp.errors import InvalidInput
 from label_dp.privacy import Epsilon, PrivacyUnit, delta_string, parse_delta
 
-NOBODY: Mapping[str, str] = MappingProxyType({})  # has a name
+NOBODY: Mapping[str, str] = MappingProxyType({})  # no key has a name
 SINCE = re.compile(r"\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}:\d{2}Z)?", re.ASCII)
 
 
 @dataclass(frozen=True)
 class EventFilter:
-    """Which events are asked for; ids, not names. `since` is a day or a time (UTC). Raises InvalidInput.
-
-    `exact`: whether who asks may know more of a time than its day; a finer `since` would tell.
-    """
+    """Filter of events by ids, not names. `since` is a day or a time (UTC). Raises InvalidInput. `exact`: the caller
+    may know more of a time than its day; a finer `since` would reveal it."""
 
     population: str | None = None
     work: str | None = None
@@ -48,22 +46,22 @@ class EventFilter:
 
     @property
     def columns(self) -> dict[str, str]:
-        found = {name: getattr(self, name) for name in ("population", "work", "batch", "kind")}
-        return {name: value for name, value in found.items() if value is not None}
+        values = {name: getattr(self, name) for name in ("population", "work", "batch", "kind")}
+        return {name: value for name, value in values.items() if value is not None}
 
     def select(
         self, store: AuditStore, connection: Connection, *, after: int = 0, limit: int | None = None
     ) -> Iterator[Event]:
-        """Events in order, read a page at a time, so that a long history takes no memory."""
-        left = limit
+        """Yield events in order, read a page at a time, so that a long history takes no memory."""
+        remaining = limit
         since = self.since if self.since is None or self.exact else self.since[:DAY]
-        while left is None or left > 0:
+        while remaining is None or remaining > 0:
             page = store.events(connection, after=after, limit=PAGE, **self.columns)
             for event in page:
                 if since is None or (event.moment if self.exact else event.time) >= since:
                     yield event
-                    left = None if left is None else left - 1
-                    if left == 0:
+                    remaining = None if remaining is None else remaining - 1
+                    if remaining == 0:
                         return
             if len(page) < PAGE:
                 return
@@ -78,17 +76,18 @@ def _is_day(text: str) -> bool:
 
 
 def counted(count: object, what: str) -> str:
-    shown = f"{count:,}" if isinstance(count, int) else count
-    return f"{shown} {what}" if count == 1 else f"{shown} {what}s"
+    """Format a count with its noun, in the plural if need be."""
+    number = f"{count:,}" if isinstance(count, int) else count
+    return f"{number} {what}" if count == 1 else f"{number} {what}s"
 
 
 def plain(value: object) -> str:
-    """One line of text that a stranger may have written: nothing in it moves a terminal's cursor."""
+    """Return one printable line of untrusted text: nothing in it moves a terminal's cursor."""
     return "".join(c if c.isprintable() else f"[U+{ord(c):04X}]" for c in str(value))
 
 
 def split_words(event: Event) -> str:
-    """`ε 1 = 0.005 prior + 0.995 randomize`, and δ where there is one."""
+    """Format `ε 1 = 0.005 prior + 0.995 randomize`, and δ if it is not 0."""
     parts = [(event.split.clip, "clip"), (event.split.prior, "prior"), (event.split.randomize, "randomize")]
     used = [f"{part} {name}" for part, name in parts if part]
     delta = f" and δ {delta_string(event.split.delta_atto)}" if event.split.delta_atto else ""
@@ -176,14 +175,14 @@ def _told(event: Event, names: Mapping[str, str]) -> str:
 
 
 def _erased(details: Any) -> str:
-    """Whom an erasure is about: examples, or all that a person has."""
+    """Describe the scope of an erasure: examples, or all examples of units."""
     if "units" in details:
         return f"all examples of {counted(details['units'], 'unit')}"
     return counted(details.get("examples"), "example")
 
 
 def _called(event: Event) -> str:
-    """`release rel_1`, or what else was charged: `calibration ans_1`."""
+    """Format `release rel_1`, or another kind of work: `calibration ans_1`."""
     work = str(event.subject.work)
     noun = "answer" if work.startswith("ans_") else "release"  # not every event names the kind
     return f"{event.details.get('answer', noun)} {work}"
@@ -206,22 +205,22 @@ def _total(details: Any) -> str:
 
 
 def sentence(event: Event, names: Mapping[str, str] = NOBODY) -> str:
-    """What happened, in one line for people. `names`: of API keys, by actor."""
+    """Describe an event in one line for people. `names`: of API keys, by actor."""
     by = f", by {called(event.actor, names)}" if event.actor else ""
     return plain(f"{_told(event, names)}{by}.")
 
 
 def describe(event: Event, *, exact: bool, names: Mapping[str, str] = NOBODY) -> dict[str, Any]:
-    """A JSON object of one event for people and programs: ε as decimal strings, who it was, and the sentence. `exact`:
-    for the store's owner, with the second of it as `at`."""
-    told = event.as_json() | {"epsilon": event.split.as_json(), "sentence": sentence(event, names)}
-    told |= {"actor_name": name_of(event.actor, names)}
-    return told | ({"at": event.moment} if exact else {})
+    """Describe an event as JSON: ε as decimal strings, its actor, and the sentence. `exact`: for the store's owner,
+    with the second as `at`."""
+    members = event.as_json() | {"epsilon": event.split.as_json(), "sentence": sentence(event, names)}
+    members |= {"actor_name": name_of(event.actor, names)}
+    return members | ({"at": event.moment} if exact else {})
 
 
 @dataclass
 class Total:
-    """What the examples of one batch have spent, and by how many charges."""
+    """Sum of one batch's charges: ε and δ spent per example, and their number."""
 
     population: str
     population_name: str
@@ -247,7 +246,7 @@ class Total:
 
 
 class Totals:
-    """Adds up charges as events go by; of a population the figure per example is its largest batch's."""
+    """Sums of charges, event by event; a population's figure per example is its largest batch's."""
 
     def __init__(self) -> None:
         self.batches: dict[tuple[str, str, str], Total] = {}
@@ -257,7 +256,7 @@ class Totals:
         self.families = KeyFamilies()
 
     def add(self, event: Event) -> Total | None:
-        """The total that `event` changed, if it changed one."""
+        """Add an event; returns the total that it changed, if any."""
         subject = event.subject
         if event.kind == kinds.POPULATION_CREATED and isinstance(event.details.get("lifetime_epsilon"), str):
             self.lifetimes[str(subject.population)] = Epsilon.parse(event.details["lifetime_epsilon"]).nano
@@ -273,7 +272,7 @@ class Totals:
             )
             total.lifetime_nano = self.lifetimes.get(str(subject.population))
             total.lifetime_atto = self.deltas.get(str(subject.population))
-            if "epsilon_lifetime" in event.details:  # of a population of another party, which states it with every item
+            if "epsilon_lifetime" in event.details:  # another party's population: every document states it
                 total.lifetime_nano = event.account.lifetime.nano
                 total.lifetime_atto = event.account.lifetime_delta.atto
             self.units[key[:2]] = event.unit
@@ -288,15 +287,15 @@ class Totals:
         return [total.as_json() for total in self.batches.values()]
 
     def populations(self) -> list[dict[str, Any]]:
-        """What an example of each population has spent at most, and all examples of a unit together."""
-        found: dict[tuple[str, str], Total] = {}
+        """Return ε spent of each population: the largest of an example, and its bound for a unit."""
+        largest: dict[tuple[str, str], Total] = {}
         for (key, population, _), total in self.batches.items():
-            most = found.setdefault((key, population), total)
+            most = largest.setdefault((key, population), total)
             if total.nano > most.nano:
-                found[key, population] = total
-        told = []
-        for of, total in found.items():
+                largest[key, population] = total
+        rows = []
+        for of, total in largest.items():
             spent, unit = Epsilon(max(total.nano, 0)), self.units[of]
             row = {name: value for name, value in total.as_json().items() if name not in ("batch", "charges")}
-            told.append(row | {"unit": unit.as_json(), "epsilon_per_unit": unit.bound(spent)})
-        return told
+            rows.append(row | {"unit": unit.as_json(), "epsilon_per_unit": unit.bound(spent)})
+        return rows

@@ -1,4 +1,4 @@
-"""The audit table of a party: append-only, chained, verified on demand; and its signed export."""
+"""Audit table of a party: append-only, chained, verified on demand; and its signed export."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ PAGE = 500
 
 
 def audit_table(metadata: sa.MetaData) -> sa.Table:
-    """`body` holds the exact bytes that are hashed; the other columns are copies for queries."""
+    """Declare the table of events. `body` holds the exact bytes that are hashed; the other columns are copies for
+    queries."""
     return sa.Table(
         "audit_events",
         metadata,
@@ -37,18 +38,18 @@ def audit_table(metadata: sa.MetaData) -> sa.Table:
         sa.Column("epsilon_nano", sa.BigInteger, nullable=False),
         sa.Column("delta_atto", sa.BigInteger, nullable=False),
         sa.Column("limit_of", sa.String(64)),
-        # the second, for its own party; hashed and exported is the day. Null where an earlier version hashed the second
+        # the second, for its own party; the day is hashed and exported. Null if an earlier version hashed the second
         sa.Column("at", sa.String(20)),
-        # what a batch was charged is summed with every charge and every acceptance
+        # every charge and acceptance sums the charges of its batch
         sa.Index("ix_audit_events_batch_kind", "batch", "kind"),
         sa.Index("ix_audit_events_batch_limit", "batch", "limit_of"),
-        # a filtered timeline is read in order from either end, however long it is
+        # a filtered timeline is read from either end
         *(sa.Index(f"ix_audit_events_{name}", name, "sequence") for name in ("kind", "population", "batch", "work")),
     )
 
 
 def heads_table(metadata: sa.MetaData) -> sa.Table:
-    """Heads of other parties' chains that were seen (`label_dp.audit.heads`)."""
+    """Declare the table of other parties' heads (`label_dp.audit.heads`)."""
     return sa.Table(
         "seen_heads",
         metadata,
@@ -61,12 +62,12 @@ def heads_table(metadata: sa.MetaData) -> sa.Table:
     )
 
 
-# of the table of events: what an insert would replace
+# condition of an event that an insert would replace
 SAME_EVENT = "sequence = NEW.sequence OR digest = NEW.digest"
 
 
 class AuditStore:
-    """Append and read events in the caller's transaction, so that an event and its effect commit together."""
+    """Audit events, appended and read in the caller's transaction, so that an event and its effect commit together."""
 
     def __init__(self, table: sa.Table, party: str, clock: Clock = utc_now) -> None:
         self.table = table
@@ -74,12 +75,11 @@ class AuditStore:
         self.clock = clock
 
     def now(self) -> str:
-        """One reading of the clock, to the second: for an event whose details name its own day."""
+        """Read the clock, to the second: for an event whose details name its own day."""
         return self.clock().astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def append(self, connection: Connection, event: Event) -> Event:
-        """Chain `event` behind the last one, at its own time if it has one. Must run inside a write transaction
-        (writers take turns)."""
+        """Chain `event` to the last one, at its own time if it has one. Must run inside a write transaction."""
         t = self.table
         last = connection.execute(
             sa.select(t.c.sequence, t.c.digest, t.c.body).order_by(t.c.sequence.desc()).limit(1)
@@ -98,7 +98,7 @@ class AuditStore:
         return self._insert(connection, event, sequence + 1, previous, store)
 
     def adopt(self, connection: Connection, event: Event) -> None:
-        """Add a later event of this very chain as it stands. Raises AuditChainBroken where it is not the next one."""
+        """Add the next event of this very chain unchanged. Raises AuditChainBroken if it does not follow."""
         last = self.newest(connection, limit=1)
         place = (last[0].sequence + 1, last[0].digest, last[0].store) if last else (1, GENESIS, event.store)
         if (event.sequence, event.previous, event.store) != place or event.party != self.party:
@@ -127,13 +127,13 @@ class AuditStore:
         return placed
 
     def charged_against(self, connection: Connection, batch: str, *limits: str) -> int:
-        """The nano-ε of all charges of a batch that count against one of some limits (`Event.limit`)."""
+        """Sum the nano-ε of a batch's charges that count against one of `limits` (`Event.limit`)."""
         t = self.table
         query = sa.select(sa.func.sum(t.c.epsilon_nano)).where(t.c.batch == batch, t.c.limit_of.in_(limits))
         return int(connection.execute(query).scalar() or 0)
 
     def events(self, connection: Connection, *, after: int = 0, limit: int | None = None, **equal: str) -> list[Event]:
-        """Events in order, filtered by population=, batch=, work= or kind=."""
+        """List events in order, filtered by population=, batch=, work= or kind=."""
         t = self.table
         query = sa.select(t.c.body, t.c.at).where(t.c.sequence > after).order_by(t.c.sequence)
         for column, value in equal.items():
@@ -144,7 +144,7 @@ class AuditStore:
         ]
 
     def newest(self, connection: Connection, *, before: int | None = None, limit: int, **equal: str) -> list[Event]:
-        """The last events before one, newest first, filtered as `events`."""
+        """List the last events before `before`, newest first, filtered as `events`."""
         t = self.table
         query = sa.select(t.c.body, t.c.at).order_by(t.c.sequence.desc()).limit(limit)
         if before is not None:
@@ -154,12 +154,12 @@ class AuditStore:
         return [replace(Event.from_body(bytes(row.body)), at=row.at or "") for row in connection.execute(query)]
 
     def last(self, connection: Connection) -> int:
-        """Number of the newest event; 0 if there is none."""
-        found = connection.execute(sa.select(sa.func.max(self.table.c.sequence))).scalar()
-        return int(found or 0)
+        """Return the number of the newest event; 0 if there is none."""
+        number = connection.execute(sa.select(sa.func.max(self.table.c.sequence))).scalar()
+        return int(number or 0)
 
     def scan(self, connection: Connection) -> Iterator[Event]:
-        """All events in order, read a page at a time."""
+        """Yield all events in order, read a page at a time."""
         after = 0
         while page := self.events(connection, after=after, limit=PAGE):
             yield from page
@@ -169,7 +169,7 @@ class AuditStore:
         """Check the whole chain and the query columns against the bodies. Raises AuditChainBroken."""
         t = self.table
         rows = connection.execute(sa.select(t).order_by(t.c.sequence)).all()
-        if not all(isinstance(row.body, bytes | memoryview) for row in rows):  # SQLite stores text if told to
+        if not all(isinstance(row.body, bytes | memoryview) for row in rows):  # SQLite stores any type in any column
             raise AuditChainBroken("An audit event is not stored as bytes: the store was changed.")
         count, head = check_chain(bytes(row.body) for row in rows)
         for row in rows:
@@ -194,7 +194,7 @@ class AuditStore:
         return count, head
 
     def export(self, connection: Connection, key: SigningKey) -> bytes:
-        """All events, signed: a DSSE envelope that `verify_export` checks without any database."""
+        """Sign all events: a DSSE envelope that `verify_export` checks without any database."""
         count, head = self.verify(connection)
         bodies = [
             bytes(r.body) for r in connection.execute(sa.select(self.table.c.body).order_by(self.table.c.sequence))
@@ -205,7 +205,7 @@ class AuditStore:
 
 @dataclass(frozen=True)
 class Export:
-    """A verified export; `made` is when, by its party's clock."""
+    """Verified export; `made` is its time by its party's clock."""
 
     events: list[Event]
     made: str
@@ -216,20 +216,18 @@ class Export:
 
 
 def net(kind: sa.ColumnElement[str], amount: sa.ColumnElement[int]) -> sa.ColumnElement[Any]:
-    """What was charged of `amount`, less what was returned: a sum over events of these two kinds."""
+    """Sum `amount` over charges less returns, of events of these two kinds."""
     return sa.func.sum(sa.case((kind == CHARGED, amount), else_=-amount))
 
 
 def verify_export(envelope: bytes, key: VerifyingKey) -> list[Event]:
-    """The events of a signed export, as `read_export` checks it."""
+    """Return the events of a signed export, as `read_export` checks it."""
     return read_export(envelope, key).events
 
 
 def read_export(envelope: bytes, key: VerifyingKey) -> Export:
-    """A signed export, after signature, chain, count and head were checked.
-
-    Raises MalformedManifest, SignatureInvalid, UnsupportedVersion or AuditChainBroken.
-    """
+    """Read a signed export and check signature, chain, count and head. Raises MalformedManifest, SignatureInvalid,
+    UnsupportedVersion or AuditChainBroken."""
     document, _ = AuditExport.opened(envelope, key)
     bodies = [canonical_bytes(event) for event in document.events]
     count, head = check_chain(bodies)

@@ -29,7 +29,7 @@ OTHER: dict[Party, Party] = {"labels": "features", "features": "labels"}
 
 
 def verify_store(connection: Connection, store: AuditStore, key: VerifyingKey) -> dict[str, Any]:
-    """The report on a party's own store. Raises AuditChainBroken naming the first event that does not fit."""
+    """Verify a party's own store and report. Raises AuditChainBroken naming the first wrong event."""
     count, head = store.verify(connection)
     check_rules(store.scan(connection))
     ReceiptChain.of(store.scan(connection), key)
@@ -37,10 +37,8 @@ def verify_store(connection: Connection, store: AuditStore, key: VerifyingKey) -
 
 
 def verify_file(path: Path, choose: Callable[[bytes], VerifyingKey]) -> dict[str, Any]:
-    """The report on an export, with the key that `choose` gives for its envelope.
-
-    Raises MalformedManifest, SignatureInvalid, AuditChainBroken, InvalidFile.
-    """
+    """Verify an export with the key that `choose` returns for its envelope, and report. Raises MalformedManifest,
+    SignatureInvalid, AuditChainBroken, InvalidFile."""
     from label_dp.columnar.tables import read_bytes
 
     envelope = read_bytes(path)
@@ -62,20 +60,20 @@ def compare_with(
     path: Path,
     own: list[Event],
     own_key: VerifyingKey,
-    mine: Party,
+    party: Party,
     choose: Callable[[bytes], VerifyingKey],
     heads: Callable[[Export, str], StoreComparison] = lambda _export, _key_id: StoreComparison(),
 ) -> dict[str, Any]:
-    """This party's verified events against the export at `path`, of this party or of the other one.
+    """Compare this party's verified events with the export at `path`, its own or the other party's.
 
-    `choose` gives the key of an export that is not signed with our own. `heads` compares an export of the other party
-    with what was seen of it before, by its key's id. Raises what `verify_file` raises.
+    `choose` returns the key of an export that is not signed with our own. `heads` compares an export of the other party
+    with earlier ones, by its key's id. Raises as `verify_file`.
     """
     from label_dp.columnar.tables import read_bytes
 
     envelope = read_bytes(path)
     # an export from before a hand-over is signed with an earlier key of ours
-    before = {found.old.id: found.old for found in hand_overs(own)} if mine == "labels" else {}
+    before = {found.old.id: found.old for found in hand_overs(own)} if party == "labels" else {}
     our_key = (before | {own_key.id: own_key}).get(named_key(envelope))
     ours, key = our_key is not None, our_key or choose(envelope)
     export = read_export(envelope, key)
@@ -85,13 +83,13 @@ def compare_with(
         found = compare_own(own, export)
     else:
         here = ComparedStore(own, own_key, "this party's store")
-        there = ComparedStore(export.events, key, f"the export of the {OTHER[mine]} party", export.made or "")
-        found = compare_parties(here, there) if mine == "labels" else compare_parties(there, here)
+        there = ComparedStore(export.events, key, f"the export of the {OTHER[party]} party", export.made or "")
+        found = compare_parties(here, there) if party == "labels" else compare_parties(there, here)
         comparison = heads(export, key.id)
         found.findings[:0], found.notes[len(found.notes) :] = comparison.findings, comparison.notes
     return {
         "against": str(path),
-        "of": "this party" if ours else f"the {OTHER[mine]} party",
+        "of": "this party" if ours else f"the {OTHER[party]} party",
         "made": export.made or None,
         "events": len(own),
         "head": own[-1].digest if own else "",
@@ -102,7 +100,7 @@ def compare_with(
 
 
 def seen_before(database: Database, heads: Heads) -> Callable[[Export, str], StoreComparison]:
-    """For `compare_with`: an export against the heads that this party has seen; its own is added if it fits."""
+    """Return the `heads` of `compare_with`: compares an export with stored heads, and stores its own if it agrees."""
 
     def compare(export: Export, key_id: str) -> StoreComparison:
         def work(connection: Connection) -> StoreComparison:
@@ -117,10 +115,8 @@ def seen_before(database: Database, heads: Heads) -> Callable[[Export, str], Sto
 
 
 def compare_files(path: Path, against: Path, choose: Callable[[bytes], VerifyingKey]) -> dict[str, Any]:
-    """Two exports of one party, each verified as by `verify_file`; no store is looked at.
-
-    Raises InvalidInput where they are of two parties, and what `verify_file` raises.
-    """
+    """Compare two exports of one party, each verified as by `verify_file`; reads no store. Raises as `verify_file`, and
+    InvalidInput if they are of two parties."""
     from label_dp.columnar.tables import read_bytes
 
     exports, keys = [], []

@@ -1,1 +1,1 @@
-"""Calling a service of ours over HTTP: conversations written once, run blocking or awaited."""
+"""Clients of our services over HTTP: conversations written once, run blocking or awaited."""

@@ -1,4 +1,4 @@
-"""A method that asks for something with a schema: its members are the method's keywords, or it takes an instance.
+"""Methods whose request has a schema: they take its members as keywords, or an instance.
 
     @asks(Release)
     def release(self, batch: str, asked: Release) -> Conversation[Json]: ...
@@ -6,7 +6,7 @@
     client.release(batch, epsilon="1", mechanism="one-bit")
     client.release(batch, Release(epsilon="1", mechanism="one-bit"))
 
-What is wrong with it is an InvalidRequest that names member and rule, before anything is sent.
+A mistake raises InvalidRequest, which names member and rule, before anything is sent.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ B = TypeVar("B")
 
 
 class Either(Protocol[P, Q, T_co]):
-    """A function of members, or of an instance."""
+    """Function of a schema's members, or of an instance."""
 
     @overload
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T_co: ...
@@ -40,7 +40,7 @@ class Either(Protocol[P, Q, T_co]):
 
 
 class Asking(Declared, Generic[P, Q, T]):
-    """What `asks` makes of a conversation."""
+    """Declared method that `asks` makes of a conversation."""
 
     @overload
     def __get__(self, client: BlockingClient, kind: type) -> Either[P, Q, T]: ...
@@ -68,16 +68,16 @@ class asks(Generic[P, M]):  # noqa: N801 - a decorator
     ) -> Asking[Concatenate[A, B, P], [A, B, M], T]: ...
     def __call__(self, talk: Any) -> Any:
         model = self.model
-        given = inspect.signature(talk)
-        leading = list(given.parameters.values())[:-1]
-        signature = given.replace(parameters=leading + sorted(_members(model), key=lambda p: p.kind))
+        original = inspect.signature(talk)
+        leading = list(original.parameters.values())[:-1]
+        signature = original.replace(parameters=leading + sorted(_members(model), key=lambda p: p.kind))
 
         def conversation(*args: Any, **kwargs: Any) -> Any:
             if isinstance(args[-1], model):
                 return talk(*args, **kwargs)
-            found = signature.bind(*args, **kwargs).arguments
-            before = [found.pop(parameter.name) for parameter in leading]
-            return talk(*before, as_model(found, model))
+            arguments = signature.bind(*args, **kwargs).arguments
+            before = [arguments.pop(parameter.name) for parameter in leading]
+            return talk(*before, as_model(arguments, model))
 
         conversation.__name__, conversation.__module__ = talk.__name__, talk.__module__
         conversation.__doc__ = inspect.cleandoc(talk.__doc__) + "\n\n" + _described(model)
@@ -86,7 +86,7 @@ class asks(Generic[P, M]):  # noqa: N801 - a decorator
 
 
 def _members(model: type[BaseModel]) -> list[inspect.Parameter]:
-    """Those that are needed may go without their names."""
+    """List the parameters of the members; required ones may be positional."""
     types = get_type_hints(model)
     return [
         inspect.Parameter(
@@ -103,6 +103,6 @@ def _described(model: type[BaseModel]) -> str:
     return "\n".join(f"{name}: {field.description}" for name, field in model.model_fields.items() if field.description)
 
 
-def members(asked: BaseModel, *kept: str) -> dict[str, Any]:
-    """The members that were given, but for `kept`, as they are sent; for the rest the service's own defaults hold."""
-    return asked.model_dump(mode="json", exclude_unset=True, exclude=set(kept))
+def members(request: BaseModel, *without: str) -> dict[str, Any]:
+    """Dump the members that the caller set, without `without`; the service's defaults hold for the rest."""
+    return request.model_dump(mode="json", exclude_unset=True, exclude=set(without))

@@ -1,4 +1,4 @@
-"""The audit store of the party that is called."""
+"""Audit store of the party that is called."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ AUDIT_EXPORT = "audit/export"
 
 
 class AuditCalls:
+    """Calls about the audit store."""
+
     @call
     def audit_export(self) -> Conversation[bytes]:
-        """The signed export of the audit store."""
+        """Download the signed export of the audit store."""
         return content(AUDIT_EXPORT)

@@ -1,5 +1,5 @@
-"""The time of a whole call of another party, not of one wait in it. A peer that sends a byte now and then, for ever, is
-cut off like one that does not answer."""
+"""Time of a whole call of another party, not of one wait in it: a peer that sends a byte now and then is cut off
+too."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ import httpx
 from label_dp.errors import Unavailable
 
 LEAST_RATE = 1 << 14  # bytes a second
-POLL_SECONDS = 0.5  # how soon a call ends with its service
+POLL_SECONDS = 0.5  # within which a call ends after its service stops
 
 
-ENDLESS = "endless"  # extension of a request whose answer has no end of its own: a stream of events
+ENDLESS = "endless"  # extension of a request for a stream of events, which has no end of its own
 LONGEST = 1e9
 
 
 def request_seconds(usual: float, request: httpx.Request) -> float:
-    """The `usual` seconds, but for a stream of events, which its reader ends."""
+    """Return the `usual` seconds; LONGEST for a stream of events, which its reader ends."""
     return LONGEST if request.extensions.get(ENDLESS) else usual
 
 
 class Late(httpx.TransportError):
-    """A call took longer than it may; its text is a sentence."""
+    """Raised if a call took longer than it may; its text is a sentence."""
 
 
 class Budget:
-    """`seconds`, and one more for each `LEAST_RATE` bytes that moved; less where `within` ends before, or is
-    `stopping`."""
+    """Time of a call: `seconds`, and one more for each `LEAST_RATE` bytes moved; it ends earlier with `within` or when
+    `stopping` returns True."""
 
     def __init__(
         self, seconds: float, within: Budget | None = None, stopping: Callable[[], bool] | None = None
@@ -39,26 +39,26 @@ class Budget:
         self._end, self._lock = time.monotonic() + seconds, threading.Lock()
 
     def left(self) -> float:
-        """Seconds, more than none. Raises Late."""
+        """Return the remaining seconds, more than zero. Raises Late."""
         if self.stopping is not None and self.stopping():
             raise Late("The call was given up, because the service stops; repeat it.")
-        left = self._end - time.monotonic()
-        if left <= 0:
+        remaining = self._end - time.monotonic()
+        if remaining <= 0:
             raise Late(
                 f"The call was given up: it took longer than {self.seconds:g} s and a second for each "
                 f"{LEAST_RATE >> 10} KiB. Ask who answers so slowly."
             )
-        return left if self.within is None else min(left, self.within.left())
+        return remaining if self.within is None else min(remaining, self.within.left())
 
     def moved(self, count: int) -> None:
-        """That `count` bytes went or came."""
+        """Count `count` bytes sent or received."""
         with self._lock:
             self._end += count / LEAST_RATE
         if self.within is not None:
             self.within.moved(count)
 
     def sleep(self, seconds: float) -> None:
-        """A pause between requests, which ends with the time. Raises Unavailable."""
+        """Pause between requests, no longer than the remaining time. Raises Unavailable."""
         end = time.monotonic() + seconds
         try:
             while (rest := end - time.monotonic()) > 0:

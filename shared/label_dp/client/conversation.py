@@ -1,7 +1,5 @@
-"""A client's conversation as data: a generator that yields steps and receives their results.
-
-So it is written once, whether a blocking or an awaited client has it, and can be tested without a network.
-"""
+"""Conversations of a client as data: a generator yields steps and receives their results. So each is written once for
+the blocking and the awaited client, and tested without a network."""
 
 from __future__ import annotations
 
@@ -23,11 +21,11 @@ JSON, PARQUET, ARROW = "application/json", "application/vnd.apache.parquet", "ap
 
 @dataclass(frozen=True)
 class Request:
-    """One request; what comes back is the whole `httpx.Response`, after as many tries as the peer has.
+    """One request; its result is the whole `httpx.Response`, after as many tries as the peer has.
 
-    `body` is JSON, `content` bytes of `content_type` or an iterable that begins again at every try. `key` is the
-    Idempotency-Key, one of its own where it is None. An answer of more than `most` bytes is dropped. Of a `foreign` one
-    `path` is a whole URL: it goes to another origin than the peer's, without our API key.
+    `body` is JSON; `content` is bytes of `content_type`, or an iterable that begins again at every try. `key` is the
+    Idempotency-Key; None makes a new one. An answer of more than `most` bytes is dropped. A `foreign` request has a
+    whole URL as `path`: it goes to another origin, without our API key.
     """
 
     method: str
@@ -46,27 +44,30 @@ class Request:
         return self.method not in ("GET", "HEAD")
 
     def options(self) -> dict[str, Any]:
-        """As `httpx.Client.stream` takes them."""
+        """Return the options of `httpx.Client.stream`."""
         headers = dict(self.headers)
         if self.content_type is not None:
             headers["Content-Type"] = self.content_type
         if self.key is not None:
             headers["Idempotency-Key"] = self.key
-        found: dict[str, Any] = {"headers": headers, "params": {k: v for k, v in self.params.items() if v is not None}}
+        options: dict[str, Any] = {
+            "headers": headers,
+            "params": {k: v for k, v in self.params.items() if v is not None},
+        }
         if self.body is not None:
-            found["json"] = self.body
+            options["json"] = self.body
         if self.content is not None:
-            found["content"] = self.content
-        return found
+            options["content"] = self.content
+        return options
 
 
 @dataclass(frozen=True)
 class Open:
-    """One try of a request; what comes back is the head of a successful answer, its body piece by piece for `MORE`.
+    """One try of a request; its result is the head of a successful answer, whose pieces `MORE` returns.
 
-    Pieces are bytes, or with `events` `httpx_sse.ServerSentEvent`s; None is the end. A connection that breaks, or a
-    peer that is busy, is an `httpx.TransportError`, raised where the conversation waits. With `redirects` the head may
-    be that of a temporary redirect; else one is a refusal. `large`: the body is worth a connection of its own.
+    Pieces are bytes, or with `events` `httpx_sse.ServerSentEvent`s; None is the end. A broken connection or a busy peer
+    is an `httpx.TransportError`, raised at the yield. With `redirects` the head may be that of a temporary redirect;
+    otherwise one is a refusal. `large`: the body deserves a connection of its own.
     """
 
     request: Request
@@ -77,7 +78,7 @@ class Open:
 
 @dataclass(frozen=True)
 class Retried:
-    """A conversation that is begun again, after a pause, when it ends with an `httpx.TransportError`."""
+    """Conversation that begins again, after a pause, if it ends with an `httpx.TransportError`."""
 
     attempt: Callable[[], Conversation[Any]]
     retries: int | None = None  # in place of the peer's
@@ -85,13 +86,13 @@ class Retried:
 
 @dataclass(frozen=True)
 class Report(Generic[T]):
-    """A value for whoever follows the conversation; nothing comes back."""
+    """Value for the follower of the conversation; it has no result."""
 
     value: T
 
 
 class _More:
-    """The next piece of what is open."""
+    """Request for the next piece of the open answer."""
 
 
 MORE: Final = _More()
@@ -102,49 +103,52 @@ Story: TypeAlias = Generator[Request | Open | Retried | Report[T] | _More | floa
 
 
 def path(template: str, *parts: str) -> str:
-    """A path below /v1; `parts` are quoted, so that a name may be anything. Raises InvalidInput for dots, which would
-    leave the path."""
+    """Build a path below /v1; `parts` are quoted. Raises InvalidInput for empty parts and dots, which would leave the
+    path."""
     if not {"", ".", ".."}.isdisjoint(parts):
         raise errors.InvalidInput("A name or an id in the path is missing, or is not one.")
     return "/v1/" + template.format(*(quote(part, safe="") for part in parts))
 
 
 def ask(request: Request) -> Conversation[Json]:
-    """The JSON object of the answer. Raises Unavailable for anything else."""
+    """Return the JSON object of the answer. Raises Unavailable for anything else."""
     response: httpx.Response = yield request
     return json_of(response, dict)
 
 
 def json_of(response: httpx.Response, kind: type[J]) -> J:
-    """Raises Unavailable where it is not JSON of this kind."""
+    """Parse the answer as JSON of this kind. Raises Unavailable."""
     try:
-        found = json.loads(response.content)
+        value = json.loads(response.content)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, kind):
+        value = None
+    if not isinstance(value, kind):
         raise errors.Unavailable("The answer is not JSON as expected; check that the URL is the one of the service.")
-    return found
+    return value
 
 
 def get(template: str, *parts: str, **params: Any) -> Conversation[Json]:
+    """Get a JSON object."""
     return ask(Request("GET", path(template, *parts), params=params))
 
 
 def entries(template: str, *parts: str, **params: Any) -> Conversation[list[Json]]:
-    """A list in one piece."""
+    """Get a list in one piece."""
     response: httpx.Response = yield Request("GET", path(template, *parts), params=params)
     return json_of(response, list)
 
 
 def post(template: str, *parts: str, body: Any = None) -> Conversation[Json]:
+    """Post a JSON body and return the JSON object of the answer."""
     return ask(Request("POST", path(template, *parts), body=body))
 
 
 def delete(template: str, *parts: str) -> Conversation[None]:
+    """Delete a resource."""
     yield Request("DELETE", path(template, *parts))
 
 
 def content(template: str, *parts: str, most: int | None = None, **params: Any) -> Conversation[bytes]:
-    """The bytes of the answer."""
+    """Get the bytes of the answer."""
     response: httpx.Response = yield Request("GET", path(template, *parts), params=params, most=most)
     return response.content

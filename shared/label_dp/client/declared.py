@@ -32,15 +32,15 @@ T = TypeVar("T")
 
 
 class Declared:
-    """A conversation under the name of a method; clients have functions in its place."""
+    """Conversation under the name of a method; client classes replace it by functions."""
 
-    verb: ClassVar[str] = "run"  # what a driver does with it
+    verb: ClassVar[str] = "run"  # method of the driver
 
     def __init__(self, talk: Callable[..., Any]) -> None:
         self.talk = talk
 
     def method(self, name: str, *, awaited: bool) -> Callable[..., Any]:
-        """The function of a client class."""
+        """Return the function of a client class."""
         talk, verb = self.talk, self.verb
 
         @functools.wraps(talk)
@@ -51,19 +51,19 @@ class Declared:
         async def coroutine(self: Any, /, *args: Any, **kwargs: Any) -> Any:
             return await self.wire.run(talk(self, *args, **kwargs))
 
-        made: Any = coroutine if awaited and verb == "run" else method
+        function: Any = coroutine if awaited and verb == "run" else method
         signature = inspect.signature(talk)
         value = re.sub(r"^\w+\[(.*)\]$", r"\1", signature.return_annotation)
         if verb == "follow":
             value = f"{'AsyncIterator' if awaited else 'Iterator'}[{value}]"
-        made.__name__ = name.rpartition(".")[2]
-        made.__qualname__, made.__signature__ = name, signature.replace(return_annotation=value)
-        made.__annotations__ = made.__annotations__ | {"return": value}
-        return made  # type: ignore[no-any-return]  # one of the two functions
+        function.__name__ = name.rpartition(".")[2]
+        function.__qualname__, function.__signature__ = name, signature.replace(return_annotation=value)
+        function.__annotations__ = function.__annotations__ | {"return": value}
+        return function  # type: ignore[no-any-return]  # one of the two functions
 
 
 class DeclaredCall(Declared, Generic[P, T]):
-    """A method that returns the value of its conversation."""
+    """Method that returns the value of its conversation."""
 
     @overload
     def __get__(self, client: BlockingClient, kind: type) -> Callable[P, T]: ...
@@ -76,7 +76,7 @@ class DeclaredCall(Declared, Generic[P, T]):
 
 
 class Feed(Declared, Generic[P, T]):
-    """A method that returns an iterator over what its conversation says."""
+    """Method that returns an iterator over the reports of its conversation."""
 
     verb = "follow"
 
@@ -96,20 +96,20 @@ def call(talk: Callable[Concatenate[Any, P], Conversation[T]]) -> DeclaredCall[P
 
 
 def feed(talk: Callable[Concatenate[Any, P], Story[T]]) -> Feed[P, T]:
-    """Declare a method that iterates."""
+    """Declare a method that iterates over reports."""
     return Feed(talk)
 
 
 def declared(kind: type) -> dict[str, Declared]:
-    """The declarations that a class has, its own and inherited ones, by name."""
-    found = {name: inspect.getattr_static(kind, name) for name in dir(kind)}
-    return {name: declaration for name, declaration in found.items() if isinstance(declaration, Declared)}
+    """Map names to the declarations of a class, inherited ones included."""
+    attributes = {name: inspect.getattr_static(kind, name) for name in dir(kind)}
+    return {name: declaration for name, declaration in attributes.items() if isinstance(declaration, Declared)}
 
 
 class BlockingClient:
-    """A context manager; errors are typed. A class that adds declarations has their methods, which block."""
+    """Client whose declared methods block; a context manager with typed errors."""
 
-    party: ClassVar[str]  # who is called, as errors name it
+    party: ClassVar[str]  # name of the peer in errors
 
     def __init__(self, url: str, api_key: str, *, retries: int = RETRIES, http: httpx.Client | None = None) -> None:
         self.wire = Blocking(Peer(self.party, url, api_key, retries), http)
@@ -130,7 +130,7 @@ class BlockingClient:
 
 
 class AwaitedClient:
-    """As `BlockingClient`, with methods to await."""
+    """Client whose declared methods are awaited; otherwise as `BlockingClient`."""
 
     party: ClassVar[str]
 

@@ -1,4 +1,4 @@
-"""A file of known size and digest, continued where its download broke off, perhaps from where the service sends us."""
+"""Download of a file of known size and digest, resumed after interruptions, perhaps from a redirect."""
 
 from __future__ import annotations
 
@@ -13,32 +13,33 @@ from label_dp.documents.arriving import Arriving
 from label_dp.errors import PreconditionFailed, RangeNotSatisfiable, RemoteProblem, Unavailable
 
 Bytes = Callable[[int], None]
-Elsewhere = Callable[[str], str]  # from where a redirect leads to the URL that is called; raises what refuses it
+Elsewhere = Callable[[str], str]  # maps a redirect's target to the URL to call, or raises
 STALE = (412, 416)
-PROGRESS = 1 << 20  # bytes that a round of tries must bring, or it is the last one
+PROGRESS = 1 << 20  # bytes: a round of tries that brings less is the last one
 TEMPORARY_REDIRECT = 307
 _SPAN = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18}|\*)", re.ASCII)
 _STRONG = re.compile(r'"[\x21\x23-\x7e]{1,200}"', re.ASCII)
 
 
 def download(
-    where: str, part: Arriving, received: Bytes = lambda _n: None, elsewhere: Elsewhere | None = None
+    where: str, part: Arriving, on_bytes: Bytes = lambda _n: None, elsewhere: Elsewhere | None = None
 ) -> Conversation[None]:
-    """Stream what is missing into `part` until it is whole and durable; `received` is called with how much is there,
-    before each try and with each piece: what it raises ends the download.
+    """Stream the missing bytes into `part` until it is whole and durable.
 
-    A redirect is followed where `elsewhere` lets it. Raises Unavailable, DigestMismatch and what `elsewhere` raises.
+    `on_bytes` is called with the bytes present, before each try and with each piece; an error of it ends the download.
+    A redirect is followed if `elsewhere` allows it. Raises Unavailable, DigestMismatch and the errors of `elsewhere`.
     """
     versions = _Versions()
-    yield from _persisted(lambda: _rest(where, part, versions, received, elsewhere), part)
-    if part.resumed and not part.whole:  # what lay there, or what came in between, may have been another version
+    yield from _persisted(lambda: _rest(where, part, versions, on_bytes, elsewhere), part)
+    if part.resumed and not part.whole:  # an earlier part may be of another version
         part.restart()
-        yield from _persisted(lambda: _rest(where, part, versions, received, elsewhere), part)
+        yield from _persisted(lambda: _rest(where, part, versions, on_bytes, elsewhere), part)
     part.finish()
 
 
 def _persisted(attempt: Callable[[], Conversation[None]], part: Arriving) -> Conversation[None]:
-    """As many rounds of tries as get on: a large file over a poor line breaks off more often than one round allows."""
+    """Repeat rounds of tries while they make progress: a large file over a poor line breaks off more often than one
+    round allows."""
     before = part.have
     while True:
         try:
@@ -53,7 +54,7 @@ def _persisted(attempt: Callable[[], Conversation[None]], part: Arriving) -> Con
 
 @dataclass
 class _Versions:
-    """The ETag of what is there, by who sent it: the service itself, or whom it sent us to (True)."""
+    """ETag of the bytes present, by sender: the service itself, or a redirect's target (True)."""
 
     tags: dict[bool, str] = field(default_factory=dict)
 
@@ -64,10 +65,10 @@ class _Versions:
         return {"Range": f"bytes={have}-"} | ({"If-Match": tag} if tag is not None else {})
 
     def same(self, response: httpx.Response, foreign: bool) -> bool:
-        """Whether it is of the version that is there, as far as anybody says."""
+        """Return whether the answer is of the version present, as far as its ETag shows."""
         tag = response.headers.get("ETag", "")
-        known = self.tags.get(foreign)
-        return known is None or _STRONG.fullmatch(tag) is None or tag == known
+        present = self.tags.get(foreign)
+        return present is None or _STRONG.fullmatch(tag) is None or tag == present
 
     def note(self, response: httpx.Response, foreign: bool) -> None:
         tag = response.headers.get("ETag", "")
@@ -75,10 +76,10 @@ class _Versions:
 
 
 def _rest(
-    where: str, part: Arriving, versions: _Versions, received: Bytes, elsewhere: Elsewhere | None
+    where: str, part: Arriving, versions: _Versions, on_bytes: Bytes, elsewhere: Elsewhere | None
 ) -> Conversation[None]:
-    """What is missing. Raises TransportError where it breaks off again."""
-    received(part.have)
+    """Stream the missing bytes once. Raises TransportError if it breaks off again."""
+    on_bytes(part.have)
     if not part.missing:
         return
     try:
@@ -88,20 +89,20 @@ def _rest(
             _forget(part, "it is another version now")
         raise
     if part.have and (response.status_code != httpx.codes.PARTIAL_CONTENT or not _continues(response, part)):
-        part.restart()  # the server sends all of it again, or something else
+        part.restart()  # the server sends the whole file, or another range
         if response.status_code == httpx.codes.PARTIAL_CONTENT:
             raise httpx.ReadError("another range was sent")
     elif part.have and not versions.same(response, foreign):
         _forget(part, "it is another version now")
     part.resumed |= part.have > 0
     versions.note(response, foreign)
-    # as it arrives: what was read of a piece of fixed size would be lost when the connection breaks
+    # pieces as they arrive: a buffered part of a larger piece would be lost when the connection breaks
     while (piece := (yield MORE)) is not None:
         if len(piece) > part.missing:
             part.restart()
             raise Unavailable(f"The labels party sent more bytes of '{part.entry.name}' than its manifest states.")
         part.write(piece)
-        received(part.have)
+        on_bytes(part.have)
     if part.missing:
         raise httpx.ReadError(f"'{part.entry.name}' broke off")
 
@@ -109,7 +110,7 @@ def _rest(
 def _opened(
     where: str, part: Arriving, versions: _Versions, elsewhere: Elsewhere | None
 ) -> Conversation[tuple[httpx.Response, bool]]:
-    """The head of the answer, and whether another origin than the service gave it."""
+    """Open the answer; returns its head and whether another origin sent it."""
     request = Request("GET", where, headers=versions.headers(part.have, foreign=False))
     response: httpx.Response = yield Open(request, large=True, redirects=elsewhere is not None)
     if response.status_code != TEMPORARY_REDIRECT or elsewhere is None:
@@ -121,13 +122,13 @@ def _opened(
 
 def _continues(response: httpx.Response, part: Arriving) -> bool:
     span = response.headers.get("Content-Range")
-    if span is None:  # it should say so; the digest tells in the end
+    if span is None:  # the digest decides in the end
         return True
     match = _SPAN.fullmatch(span)
     return match is not None and int(match[1]) == part.have and match[2] in ("*", str(part.entry.bytes))
 
 
 def _forget(part: Arriving, why: str) -> None:
-    """Have it begun anew. Raises ReadError."""
+    """Begin the file anew. Raises ReadError."""
     part.restart()
     raise httpx.ReadError(why)

@@ -1,4 +1,4 @@
-"""Conversations over a connection: the one place that sends, sleeps and awaits."""
+"""Drivers of conversations over a connection: only they send, sleep and await."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from label_dp.client.transport import Transport
 
 T = TypeVar("T")
 TIMEOUT = httpx.Timeout(60.0, read=300.0)
-SECONDS = 330.0  # of a request, but for what its size adds
+SECONDS = 330.0  # of a request, without the allowance for its size
 
 
 @dataclass(frozen=True)
@@ -30,16 +30,16 @@ class _End:
     value: Any
 
 
-def _next(wire: Wire[Any], given: Any) -> Any:
-    """The next step of a conversation; an error is raised where it waits."""
+def _next(wire: Wire[Any], result: Any) -> Any:
+    """Return the next step of a conversation, or raise the error at its yield."""
     try:
-        return wire.throw(given) if isinstance(given, httpx.TransportError) else wire.send(given)
+        return wire.throw(result) if isinstance(result, httpx.TransportError) else wire.send(result)
     except StopIteration as stop:
         return _End(stop.value)
 
 
 class Blocking:
-    """Runs conversations with `peer` on `http`."""
+    """Runner of conversations with `peer` on `http`."""
 
     def __init__(
         self, peer: Peer, http: httpx.Client | None = None, sleep: Callable[[float], None] = time.sleep
@@ -48,7 +48,7 @@ class Blocking:
         self.peer, self.sleep = peer, sleep
 
     def run(self, talk: Conversation[T]) -> T:
-        """Raises what the conversation raises, a refusal, and Unavailable if the peer does not answer."""
+        """Run a conversation. Raises its errors, refusals, and Unavailable if the peer does not answer."""
         with closing(self._steps(talk)) as steps:
             for step in steps:
                 if isinstance(step, _End):
@@ -56,38 +56,38 @@ class Blocking:
         raise AssertionError("a conversation ends")
 
     def follow(self, talk: Conversation[Any]) -> Iterator[Any]:
-        """What the conversation says, as it says it."""
+        """Yield the reports of a conversation as they come."""
         with closing(self._steps(talk)) as steps:
             for step in steps:
                 if isinstance(step, Report):
                     yield step.value
 
     def _steps(self, talk: Conversation[Any]) -> Generator[Report[Any] | _End, None, None]:
-        given: Any = None
+        result: Any = None
         pieces: Iterator[Any] = iter(())
         with closing(self.peer.wire(talk)) as wire, ExitStack() as line:
-            while not isinstance(step := _next(wire, given), _End):
-                given = None
+            while not isinstance(step := _next(wire, result), _End):
+                result = None
                 try:
                     if isinstance(step, Report):
                         yield step
                     elif isinstance(step, Open):
                         line.close()
-                        given = line.enter_context(self.http.stream(**_sent(self.peer, step)))
-                        pieces = _pieces(step, given)
+                        result = line.enter_context(self.http.stream(**_sent(self.peer, step)))
+                        pieces = _pieces(step, result)
                     elif isinstance(step, (int, float)):
                         self.sleep(step)
                     else:
-                        given = next(pieces, None)
+                        result = next(pieces, None)
                 except httpx.TransportError as error:
-                    given = error
+                    result = error
                 except httpx.InvalidURL as error:  # of where we were sent
-                    given = httpx.UnsupportedProtocol(str(error))
+                    result = httpx.UnsupportedProtocol(str(error))
             yield step
 
 
 class Awaited:
-    """As `Blocking`, on an event loop."""
+    """Runner of conversations on an event loop; otherwise as `Blocking`."""
 
     def __init__(
         self,
@@ -112,28 +112,28 @@ class Awaited:
                     yield step.value
 
     async def _steps(self, talk: Conversation[Any]) -> AsyncGenerator[Report[Any] | _End, None]:
-        given: Any = None
+        result: Any = None
         pieces: Any = None
         with closing(self.peer.wire(talk)) as wire:
             async with AsyncExitStack() as line:
-                while not isinstance(step := _next(wire, given), _End):
-                    given = None
+                while not isinstance(step := _next(wire, result), _End):
+                    result = None
                     try:
                         if isinstance(step, Report):
                             yield step
                         elif isinstance(step, Open):
                             await line.aclose()
-                            given = await line.enter_async_context(self.http.stream(**_sent(self.peer, step)))
-                            events = step.events and given.is_success
-                            pieces = EventSource(given).aiter_sse() if events else given.aiter_bytes()
+                            result = await line.enter_async_context(self.http.stream(**_sent(self.peer, step)))
+                            events = step.events and result.is_success
+                            pieces = EventSource(result).aiter_sse() if events else result.aiter_bytes()
                         elif isinstance(step, (int, float)):
                             await self.sleep(step)
                         else:
-                            given = await anext(pieces, None)
+                            result = await anext(pieces, None)
                     except httpx.TransportError as error:
-                        given = error
+                        result = error
                     except httpx.InvalidURL as error:  # of where we were sent
-                        given = httpx.UnsupportedProtocol(str(error))
+                        result = httpx.UnsupportedProtocol(str(error))
                 yield step
 
 
@@ -149,19 +149,19 @@ def _sent(peer: Peer, step: Open) -> dict[str, Any]:
     headers = peer.headers(foreign=foreign) | accept | options["headers"]
     url = step.request.path if foreign else peer.base + step.request.path
     if foreign:
-        del options["params"]  # even none would take the place of those in the URL
-    said = {"method": step.request.method, "url": url, "headers": headers}
-    return options | said | {"extensions": {ENDLESS: step.events}}
+        del options["params"]  # even an empty one would replace those in the URL
+    own = {"method": step.request.method, "url": url, "headers": headers}
+    return options | own | {"extensions": {ENDLESS: step.events}}
 
 
 PIECE = 1 << 20
 
 
 def large_body(response: httpx.Response) -> Iterator[bytes]:
-    """The body piece by piece. Raises httpx.TransportError.
+    """Yield the body piece by piece. Raises httpx.TransportError.
 
-    Past what came with the head it is read from the connection itself where its length is stated, in larger pieces than
-    the parser of HTTP takes, and copied once less. The connection is not used again then.
+    If its length is stated, the bytes after the head are read from the connection itself, in larger pieces than the
+    HTTP parser takes and copied once less. The connection is not used again then.
     """
     stream = response.extensions.get("network_stream")
     length = response.headers.get("Content-Length", "")
@@ -171,31 +171,31 @@ def large_body(response: httpx.Response) -> Iterator[bytes]:
         return
     parsed = response.iter_raw()  # held until the end: dropped, it closes the connection
     piece = next(parsed, b"")  # the parser holds no more than this after it
-    left = int(length) - len(piece)
+    remaining = int(length) - len(piece)
     yield piece
     wait = response.request.extensions.get("timeout", {}).get("read")
-    while left > 0:
+    while remaining > 0:
         try:
-            piece = stream.read(min(PIECE, left), timeout=wait)
+            piece = stream.read(min(PIECE, remaining), timeout=wait)
         except httpcore.TimeoutException as error:
             raise httpx.ReadTimeout(str(error)) from None
         except httpcore.NetworkError as error:
             raise httpx.ReadError(str(error)) from None
         if not piece:
             raise httpx.ReadError("the connection was closed")
-        left -= len(piece)
+        remaining -= len(piece)
         yield piece
 
 
 class AwaitedTransport(httpx.AsyncBaseTransport):
-    """`seconds` a request (`Budget`), to which the stated length of what is sent adds at once."""
+    """Transport of an awaited client, `seconds` a request (`Budget`), plus time for the stated length of its body."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._ways: dict[tuple[str | None, bool], httpx.AsyncHTTPTransport] = {}
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Raises InvalidSettings for a variable that names no proxy, or no certificates."""
+        """Send a request. Raises InvalidSettings for a variable that names no proxy, or no certificates."""
         variable, budget = variable_on(request.url), Budget(request_seconds(self.seconds, request))
         length = request.headers.get("Content-Length", "")
         budget.moved(int(length) if length.isdecimal() else 0)
@@ -239,7 +239,7 @@ class _RequestBody(httpx.AsyncByteStream):
 
 @asynccontextmanager
 async def _within(budget: Budget, variable: str | None) -> AsyncIterator[None]:
-    """What is awaited ends with the budget. Raises Late."""
+    """End the awaiting with the budget. Raises Late."""
     try:
         async with asyncio.timeout(budget.left()):
             yield

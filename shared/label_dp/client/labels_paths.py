@@ -1,4 +1,4 @@
-"""The paths below /v1 of the labels party's REST interface that clients call; `{}` stands for a name or an id."""
+"""Paths below /v1 of the labels party's REST interface that clients call; `{}` is a name or an id."""
 
 POPULATIONS = "populations"
 POPULATION = "populations/{}"

@@ -1,4 +1,4 @@
-"""Listings that come in pages, as one list."""
+"""Listings that come in pages, read as one list."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_PAGE_BYTES = 1 << 24
 
 
 def as_record(entry: Any) -> Json | None:
-    """An entry as it stands; None where it is no object."""
+    """Return an entry unchanged; None if it is no object."""
     return entry if isinstance(entry, dict) else None
 
 
@@ -32,24 +32,22 @@ def linked(template: str, read: Callable[[Any], T | None], **params: Any) -> Con
 def linked(
     template: str, read: Callable[[Any], Any] = as_record, *, limit: int | None = None, **params: Any
 ) -> Conversation[list[Any]]:
-    """The entries of pages that name the next one in their `Link` header, each as `read` has it, at most `limit`.
-
-    Raises Unavailable where `read` finds an entry malformed (None), or where the pages do not end.
-    """
-    found: list[Any] = []
+    """Read the pages that follow each other by their `Link` header into one list of at most `limit` entries. `read`
+    converts an entry; it returns None for a malformed one. Raises Unavailable for a malformed or endless list."""
+    records: list[Any] = []
     query: dict[str, Any] = params | {"limit": PAGE if limit is None else max(1, min(limit, PAGE))}
-    seen: set[str] = set()
-    while len(seen) < MOST_PAGES:
+    cursors: set[str] = set()
+    while len(cursors) < MOST_PAGES:
         answer: httpx.Response = yield Request("GET", path(template), params=query, most=MAX_PAGE_BYTES)
         entries = [read(entry) for entry in json_of(answer, list)]
         link = answer.links.get("next", {}).get("url")
         cursor = None if link is None else dict(parse_qsl(link.partition("?")[2])).get("cursor", "")
-        # a page that comes again would never end
-        if None in entries or (cursor is not None and (not entries or not cursor or cursor in seen)):
+        # a repeated page would never end
+        if None in entries or (cursor is not None and (not entries or not cursor or cursor in cursors)):
             raise Unavailable(f"The list of {template} is malformed; the service's version may be too old to have one.")
-        found += entries
-        if cursor is None or (limit is not None and len(found) >= limit):
-            return found[:limit]
-        seen.add(cursor)
+        records += entries
+        if cursor is None or (limit is not None and len(records) >= limit):
+            return records[:limit]
+        cursors.add(cursor)
         query["cursor"] = cursor
     raise Unavailable(f"The list of {template} does not end; ask for those since a later day.")

@@ -1,4 +1,4 @@
-"""The service at the other end: who it is, how often it is tried, and what its refusals become."""
+"""Service at the other end: its name, its retries, and the errors that its refusals become."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from label_dp.errors import LabelDPError, RemoteProblem
 T = TypeVar("T")
 BUSY = frozenset({408, 429, 502, 503, 504})
 MAX_PORT, MAX_PROBLEM_BYTES = 65535, 1 << 18
-MAX_BODY_BYTES = 3 << 19  # of a stranger: a signed document of 1 MiB, in base64
-RETRIES = 9  # over 34 to 43 seconds: a service that is restarted is back by then
+MAX_BODY_BYTES = 3 << 19  # of an untrusted peer: a signed document of 1 MiB, in base64
+RETRIES = 9  # over 34 to 43 seconds: enough for a restart of the service
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 Wire = Generator[Any, Any, T]  # a conversation of nothing but Open, MORE, Said and pauses
 
-# what no further try would change
+# failures that no further try would change
 FINAL = (Late, httpx.LocalProtocolError, httpx.UnsupportedProtocol, httpx.ProxyError)
 _KEY = re.compile(r"[\x21-\x7e]+")
 
 
 class PeerBusy(httpx.TransportError):
-    """An answer that stands for none; `refusal` where the peer still works on our own first try."""
+    """Answer that counts as none; it has a `refusal` if the peer still works on our own first try."""
 
     def __init__(self, response: httpx.Response, refusal: LabelDPError | None = None) -> None:
         super().__init__(f"status {response.status_code}")
@@ -43,7 +43,7 @@ class PeerBusy(httpx.TransportError):
 
 
 def problem_of(response: httpx.Response) -> RemoteProblem:
-    """A refusal as its problem body says it."""
+    """Parse a refusal from its problem body."""
     try:
         body = response.json()
     except (ValueError, RecursionError):
@@ -53,10 +53,8 @@ def problem_of(response: httpx.Response) -> RemoteProblem:
 
 @dataclass(frozen=True)
 class Peer:
-    """`party` at the base URL `base`. A `wary` one trusts nothing of it: no packed bodies, no word on what failed.
-
-    Raises InvalidInput where no try could ever reach anything.
-    """
+    """`party` at the base URL `base`. A `wary` one is not trusted: no compressed bodies, no details in errors. Raises
+    InvalidInput if the URL or key can never work."""
 
     party: str
     base: str
@@ -89,36 +87,37 @@ class Peer:
             )
 
     def headers(self, *, foreign: bool = False) -> dict[str, str]:
-        """Of every request; those to another origin than the peer's have no API key."""
-        found = {"Authorization": f"Bearer {self.api_key}"} if self.api_key and not foreign else {}
-        return found | ({"Accept-Encoding": "identity"} if self.wary else {})
+        """Return the headers of every request; without the API key for another origin than the peer's."""
+        headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key and not foreign else {}
+        return headers | ({"Accept-Encoding": "identity"} if self.wary else {})
 
     def wire(self, talk: Conversation[T]) -> Wire[T]:
-        """The conversation as what goes over the line: with its tries, and refusals raised where they were met."""
+        """Reduce the conversation to Open, MORE, reports and pauses: retries happen here, and refusals are raised at
+        the yield."""
         resume: Callable[[Any], Any] = talk.send
-        given: Any = None
+        result: Any = None
         with closing(talk):
             while True:
                 try:
-                    step = resume(given)
+                    step = resume(result)
                 except StopIteration as stop:
                     return stop.value  # type: ignore[no-any-return]  # the generator's own return type
                 resume = talk.send
                 try:
                     if isinstance(step, Request):
-                        given = yield from self._tried(functools.partial(self._whole, _keyed(step)), self.retries)
+                        result = yield from self._tried(functools.partial(self._whole, _keyed(step)), self.retries)
                     elif isinstance(step, Retried):
                         again = functools.partial(self._again, step)
-                        given = yield from self._tried(again, self.retries if step.retries is None else step.retries)
+                        result = yield from self._tried(again, self.retries if step.retries is None else step.retries)
                     elif isinstance(step, Open):
-                        given = yield from self._opened(step)
+                        result = yield from self._opened(step)
                     else:
-                        given = yield step
+                        result = yield step
                 except Exception as error:
-                    resume, given = talk.throw, error
+                    resume, result = talk.throw, error
 
     def _tried(self, attempt: Callable[[], Wire[Any]], retries: int) -> Wire[Any]:
-        """`attempt` until it ends otherwise than with a TransportError. Raises Unavailable."""
+        """Repeat `attempt` while it ends with a TransportError. Raises Unavailable."""
         policy = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(httpx.TransportError),
             wait=_pause,
@@ -154,7 +153,7 @@ class Peer:
         raise errors.Unavailable(f"The {self.party}{where} did not answer in {tries}{way}{why}; check {check}.")
 
     def _hopeless(self, failure: httpx.TransportError) -> LabelDPError:
-        """What a failure of `FINAL` becomes."""
+        """Map a failure of `FINAL` to our error."""
         if isinstance(failure, Late):
             return errors.Unavailable(f"The {self.party} did not answer in time. {failure}")
         if isinstance(failure, httpx.ProxyError):
@@ -165,22 +164,22 @@ class Peer:
             f"What the {self.party} would be sent is no request of HTTP; check its URL and what is sent."
         )
 
-    def _again(self, wanted: Retried) -> Wire[Any]:
-        return self.wire(wanted.attempt())
+    def _again(self, step: Retried) -> Wire[Any]:
+        return self.wire(step.attempt())
 
     def _whole(self, request: Request) -> Wire[httpx.Response]:
         response: httpx.Response = yield from self._opened(Open(request))
         most = MAX_BODY_BYTES if self.wary and request.most is None else request.most
         return (yield from self._read(response, most))
 
-    def _opened(self, wanted: Open) -> Wire[httpx.Response]:
-        response: httpx.Response = yield wanted
-        if response.is_success or (wanted.redirects and response.status_code == httpx.codes.TEMPORARY_REDIRECT):
+    def _opened(self, step: Open) -> Wire[httpx.Response]:
+        response: httpx.Response = yield step
+        if response.is_success or (step.redirects and response.status_code == httpx.codes.TEMPORARY_REDIRECT):
             self._refuse_packed(response)
             return response
-        if wanted.request.foreign:
+        if step.request.foreign:
             raise _elsewhere(response)
-        # of a stranger, an error of its own says nothing that a user could act on
+        # an untrusted peer's internal error tells a user nothing
         if response.status_code in BUSY or (self.wary and response.status_code >= 500):
             raise PeerBusy(response)
         try:
@@ -192,7 +191,7 @@ class Peer:
         raise PeerBusy(response, refusal) if code == errors.IdempotencyInFlight.code else refusal
 
     def _read(self, response: httpx.Response, most: int | None) -> Wire[httpx.Response]:
-        """The same answer with its body. Raises Unavailable beyond `most` bytes."""
+        """Return the answer with its body. Raises Unavailable beyond `most` bytes."""
         self._refuse_packed(response)
         data = bytearray()
         while (piece := (yield MORE)) is not None:
@@ -202,7 +201,7 @@ class Peer:
         return httpx.Response(response.status_code, headers=_unpacked(response), content=bytes(data))
 
     def _refuse_packed(self, response: httpx.Response) -> None:
-        """Bytes are asked for as they are: packed ones could unpack to anything. Raises Unavailable."""
+        """Refuse a compressed body, which could unpack to anything. Raises Unavailable."""
         if self.wary and response.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
             raise errors.Unavailable(
                 f"The {self.party} sent an encoded answer that nobody asked for; switch compression off there."
@@ -210,15 +209,15 @@ class Peer:
 
 
 def _elsewhere(response: httpx.Response) -> Exception:
-    """What another origin's refusal becomes: it may be asked for anew, by way of the peer."""
+    """Map another origin's refusal to our error; the file may be requested anew through the peer."""
     if response.status_code in (412, 416):
         return errors.PreconditionFailed("The file is another version now.")
-    said = f"The place that the file lies at answered with status {response.status_code}; ask who sent us there."
-    return PeerBusy(response, errors.Unavailable(said))
+    text = f"The place that the file lies at answered with status {response.status_code}; ask who sent us there."
+    return PeerBusy(response, errors.Unavailable(text))
 
 
 def _keyed(request: Request) -> Request:
-    """With a key of its own for all its tries, where it changes something."""
+    """Add an Idempotency-Key for all tries to a request that changes something."""
     return replace(request, key=secrets.token_hex(16)) if request.changes and request.key is None else request
 
 
@@ -228,9 +227,9 @@ def _unpacked(response: httpx.Response) -> list[tuple[str, str]]:
 
 
 def _pause(state: tenacity.RetryCallState) -> float:
-    """Seconds: what the peer asked for, within bounds, or growing and spread."""
+    """Return the pause in seconds: the peer's Retry-After within bounds, or exponential with jitter."""
     failure = state.outcome.exception() if state.outcome is not None else None
     if isinstance(failure, PeerBusy) and failure.asked.isdecimal():
         return min(LONGEST_PAUSE, float(failure.asked))
-    grown: float = FIRST_PAUSE * 2 ** min(state.attempt_number - 1, 30)
-    return min(LONGEST_PAUSE, grown) * random.uniform(0.8, 1.0)  # noqa: S311 - spreads retries
+    backoff: float = FIRST_PAUSE * 2 ** min(state.attempt_number - 1, 30)
+    return min(LONGEST_PAUSE, backoff) * random.uniform(0.8, 1.0)  # noqa: S311 - spreads retries

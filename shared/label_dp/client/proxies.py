@@ -1,7 +1,7 @@
-"""Proxies of the environment: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY, each in small letters first.
+"""Proxies of the environment: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY; lower-case spellings win.
 
-NO_PROXY lists, by commas, names (with all below them), addresses in brackets or not, and networks such as 10.0.0.0/8; a
-port behind a name or an address means that port alone. This machine itself is never called through a proxy.
+NO_PROXY is a comma-separated list of names (with all below them), addresses with or without brackets, and networks such
+as 10.0.0.0/8; a port after a name or address limits the entry to it. This machine is never called through a proxy.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _PORT = re.compile(r"(\[[^]]*\]|[^:]*):([0-9]+)", re.ASCII)
 
 
 def variable_on(url: httpx.URL) -> str | None:
-    """As `variable_for`."""
+    """Apply `variable_for` to a URL."""
     return variable_for(url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme, 0))
 
 
 def variable_for(scheme: str, host: str, port: int) -> str | None:
-    """The variable that names the proxy on the way to `host`; None: there is none."""
-    found = _set(f"{scheme}_proxy") or _set("all_proxy")
-    if found is None or is_local(host):
+    """Return the variable that names the proxy on the way to `host`; None if there is none."""
+    variable = _set(f"{scheme}_proxy") or _set("all_proxy")
+    if variable is None or is_local(host):
         return None
     without = os.environ.get(_set("no_proxy") or "", "")
-    return None if any(_names(entry.strip(), host, port) for entry in without.split(",")) else found
+    return None if any(_names(entry.strip(), host, port) for entry in without.split(",")) else variable
 
 
 def proxy_of(variable: str) -> httpx.Proxy:
-    """What a variable names. Raises InvalidSettings, whose text has no value: it may hold a password."""
+    """Return the proxy that a variable names. Raises InvalidSettings without the value, which may hold a password."""
     value = os.environ[variable].strip()
     try:
         named = httpx.Proxy(value if "://" in value else f"http://{value}")
@@ -61,7 +61,7 @@ def _set(name: str) -> str | None:
 
 
 def _names(entry: str, host: str, port: int) -> bool:
-    """Whether an entry of NO_PROXY is of `host`; one that cannot be read is of none."""
+    """Return whether an entry of NO_PROXY covers `host`; an unreadable entry covers none."""
     if entry == "*":
         return True
     if match := _PORT.fullmatch(entry):

@@ -9,35 +9,35 @@ from label_dp.client.waiting import until
 
 
 class PublishedCalls:
-    """Calls of the owner and of an audience alike; what comes back is not verified."""
+    """Calls of the owner and of an audience alike; results are not verified."""
 
     @call
     def release_state(self, release: str) -> Conversation[Json]:
-        """State, progress, ε split and digests of a release."""
+        """Return state, progress, ε split and digests of a release."""
         return get(at.RELEASE, release)
 
     @call
     def manifest(self, release: str) -> Conversation[bytes]:
-        """The signed manifest of a release's message."""
+        """Return the signed manifest of a release's message."""
         return content(at.MANIFEST, release)
 
     @call
     def answer(self, answer: str) -> Conversation[Json]:
-        """State, cost and digest of an answer of whatever kind, also of a predictor's to a query."""
+        """Return state, cost and digest of an answer of any kind, also of a predictor's to a query."""
         return get(at.ANSWER, answer)
 
     @call
     def wait_answer(self, answer: str, timeout: float = 600.0) -> Conversation[Json]:
-        """The answer once it is published. Raises Conflict if it failed, Unavailable after `timeout` seconds."""
+        """Wait until an answer is published. Raises Conflict if it failed, Unavailable after `timeout` seconds."""
         return until("published", "Answer", at.ANSWER, answer, timeout)
 
     @call
     def answer_document(self, answer: str) -> Conversation[bytes]:
-        """The signed document, the same bytes for ever. `open_median`, `open_rectangle` … of
+        """Return the signed document, the same bytes at every call. `open_median`, `open_rectangle` … of
         `label_dp.companions.kinds` verify and read it; a calibration is for `features-party calibrate --map`."""
         return content(at.DOCUMENT, answer)
 
     @call
     def calibration_allowance(self, batch: str) -> Conversation[Json]:
-        """What the audiences of a batch may still charge by calibrations they ask for."""
+        """Return the ε that the audiences of a batch may still charge by calibrations."""
         return get(at.ALLOWANCE, batch)

@@ -1,4 +1,4 @@
-"""Tables as users have them (Arrow, pandas, polars) as what a request carries."""
+"""Conversion of users' tables (Arrow, pandas, polars) to the bodies of requests."""
 
 from __future__ import annotations
 
@@ -19,24 +19,25 @@ if TYPE_CHECKING:
 
 
 def renamed(frame: Frame, columns: dict[str, str | None]) -> pa.Table:
-    """The columns `columns` (their names on the wire → in the frame; None: not sent). Raises InvalidTable."""
+    """Select and rename columns; `columns` maps names on the wire to names in the frame (None: not sent). Raises
+    InvalidTable."""
     import pyarrow as pa
 
-    table, wanted = as_table(frame), {wire: column for wire, column in columns.items() if column is not None}
-    for column in wanted.values():
+    table, selection = as_table(frame), {wire: column for wire, column in columns.items() if column is not None}
+    for column in selection.values():
         if table.column_names.count(column) != 1:
             have = ", ".join(f"'{c}'" for c in table.column_names[:20]) or "none"
             raise errors.InvalidTable(f"The table needs exactly one column '{column}'; it has {have}.")
-    return pa.table({wire: table[column] for wire, column in wanted.items()})
+    return pa.table({wire: table[column] for wire, column in selection.items()})
 
 
 def as_arrow(method: str, where: str, table: pa.Table, **params: Any) -> Request:
-    """The request that sends a table as an Arrow stream."""
+    """Build a request that sends a table as an Arrow stream."""
     return Request(method, where, content=arrow_stream(table), content_type=ARROW, params=params)
 
 
 def as_parquet(method: str, where: str, frame: Frame, **params: Any) -> Request:
-    """The request that sends a frame as one Parquet file, its columns as they are."""
+    """Build a request that sends a frame as one Parquet file, its columns unchanged."""
     import pyarrow.parquet as pq
 
     sink = io.BytesIO()
@@ -45,14 +46,14 @@ def as_parquet(method: str, where: str, frame: Frame, **params: Any) -> Request:
 
 
 def as_rows(frame: Any) -> list[Json]:
-    """A frame, or any iterable of dictionaries, as rows of JSON; infinity is missing, as in training."""
+    """Convert a frame, or any iterable of dictionaries, to rows of JSON; infinity becomes null, as in training."""
     if hasattr(frame, "to_pylist") or not isinstance(frame, Iterable) or hasattr(frame, "columns"):
         frame = as_table(frame).to_pylist()
     return [as_row(row, lambda number: not math.isfinite(number)) for row in frame]
 
 
 def as_row(cells: Json, missing: Callable[[float], bool] = math.isnan) -> Json:
-    """Numbers of numpy as Python's, dates and times as ISO 8601, what is `missing` as null."""
+    """Convert numpy numbers to Python's, dates and times to ISO 8601, and `missing` numbers to null."""
     return {name: _cell(cell, missing) for name, cell in cells.items()}
 
 

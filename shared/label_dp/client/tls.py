@@ -1,4 +1,4 @@
-"""Whom a client trusts over TLS, and who it says it is."""
+"""TLS of a client: trusted authorities and its own certificate."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from label_dp.errors import InvalidSettings
 
 
 def trusted(authority: Path | None, certificate: Path | None, setting: str) -> ssl.SSLContext | bool:
-    """What httpx takes as `verify`: the authorities in the file `authority` and no other, and the certificate, with its
-    key, that a service may ask for. Without a file of authorities it is the machine's usual ones.
+    """Return httpx's `verify`: the authorities in the file `authority` and no others, with our certificate and key.
+    Without `authority`, the machine's usual ones.
 
     Raises InvalidSettings naming `setting`_AUTHORITY or `setting`_CERTIFICATE.
     """
@@ -30,10 +30,8 @@ def trusted(authority: Path | None, certificate: Path | None, setting: str) -> s
 
 
 def machine_authorities() -> ssl.SSLContext:
-    """The usual authorities: those that SSL_CERT_FILE or SSL_CERT_DIR names, else those that come with the HTTP client.
-
-    Raises InvalidSettings naming the variable.
-    """
+    """Return the usual authorities: those of SSL_CERT_FILE or SSL_CERT_DIR, else those of the HTTP client. Raises
+    InvalidSettings naming the variable."""
     import certifi
 
     file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")

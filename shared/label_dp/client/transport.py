@@ -1,4 +1,4 @@
-"""The way of a blocking client: through the proxies of the environment, each request within its time (`budgets`)."""
+"""Transport of a blocking client: through the proxies of the environment, each request within its time (`budgets`)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from label_dp.client.proxies import proxy_of, variable_on
 from label_dp.client.tls import machine_authorities
 
 PIECE = 1 << 16
-MOST_ADDRESSES = 8  # of a name, tried one after the other
+MOST_ADDRESSES = 8  # of a name, tried in turn
 USUAL_SECONDS = 30.0
 
 
 class Transport(httpx.BaseTransport):
-    """`seconds` a request (`Budget`), of which `within` are those of all requests together. `tls`: whom we trust; True:
-    the machine's authorities. `direct`: through no proxy."""
+    """Transport with `seconds` a request (`Budget`), within the time `within` of all requests together. `tls`: trust;
+    True means the machine's authorities. `direct`: through no proxy."""
 
     def __init__(
         self,
@@ -37,14 +37,14 @@ class Transport(httpx.BaseTransport):
         self._pools: dict[tuple[str | None, bool], httpcore.ConnectionPool] = {}
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Raises InvalidSettings for a variable that names no proxy, or no certificates."""
+        """Send a request. Raises InvalidSettings for a variable that names no proxy, or no certificates."""
         url, extensions = request.url, request.extensions
         budget = Budget(request_seconds(self.seconds, request), self.within)
         waits = extensions.get("timeout", {})
         # httpcore hands each of these to the connection as it is
         extensions["timeout"] = {of: Wait(USUAL_SECONDS if w is None else w, budget) for of, w in waits.items()}
         variable = None if self.direct else variable_on(url)
-        sent = httpcore.Request(
+        core_request = httpcore.Request(
             request.method,
             httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
             headers=request.headers.raw,
@@ -52,7 +52,7 @@ class Transport(httpx.BaseTransport):
             extensions=extensions,
         )
         with _as_httpx(variable):
-            answer = self._pool(variable, url.scheme == "https").handle_request(sent)
+            answer = self._pool(variable, url.scheme == "https").handle_request(core_request)
         extra = {**answer.extensions, "proxy": variable}
         body = _Body(answer.stream, variable)
         return httpx.Response(answer.status, headers=answer.headers, stream=body, extensions=extra)
@@ -62,7 +62,7 @@ class Transport(httpx.BaseTransport):
             pool.close()
 
     def _pool(self, variable: str | None, secure: bool) -> httpcore.ConnectionPool:
-        if secure and self.tls is True:  # read where it is needed: to do so takes a while
+        if secure and self.tls is True:  # read on demand: it takes a while
             self.tls = machine_authorities()
         way = variable, secure
         if way not in self._pools:
@@ -78,7 +78,7 @@ class Transport(httpx.BaseTransport):
 
 
 class Wait(float):
-    """Seconds that one wait of a request may take, and the budget of the request."""
+    """Seconds of one wait, and the budget of its request."""
 
     def __new__(cls, seconds: float, budget: Budget) -> Wait:
         wait = super().__new__(cls, seconds)
@@ -89,18 +89,18 @@ class Wait(float):
 
 
 class _Clock:
-    """One wait: how much of it, and of its budget, is left."""
+    """Remaining time of one wait and of its budget."""
 
     def __init__(self, wait: float | None) -> None:
         self.budget = wait.budget if isinstance(wait, Wait) else None
         self.end = time.monotonic() + (USUAL_SECONDS if wait is None else wait)
 
     def left(self) -> float:
-        """Raises Late, TimeoutError."""
-        mine = self.end - time.monotonic()
-        if mine <= 0:
+        """Return the remaining seconds. Raises Late, TimeoutError."""
+        remaining = self.end - time.monotonic()
+        if remaining <= 0:
             raise TimeoutError("nothing came, or went, for as long as may be")
-        return max(mine if self.budget is None else min(mine, self.budget.left()), 0.001)
+        return max(remaining if self.budget is None else min(remaining, self.budget.left()), 0.001)
 
     def moved(self, count: int) -> None:
         if self.budget is not None:
@@ -108,7 +108,7 @@ class _Clock:
 
 
 class _Stream(httpcore.NetworkStream):
-    """A connection whose waits end with their budget, also in the middle of one."""
+    """Connection whose waits end with their budget, also in the middle of one."""
 
     def __init__(self, inner: httpcore.NetworkStream) -> None:
         self.inner = inner
@@ -116,9 +116,9 @@ class _Stream(httpcore.NetworkStream):
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         clock = _Clock(timeout)
         while True:
-            left = _left(clock, httpcore.ReadTimeout)
+            remaining = _left(clock, httpcore.ReadTimeout)
             try:
-                data = self.inner.read(max_bytes, min(left, POLL_SECONDS))
+                data = self.inner.read(max_bytes, min(remaining, POLL_SECONDS))
             except httpcore.ReadTimeout:
                 continue
             clock.moved(len(data))
@@ -132,18 +132,18 @@ class _Stream(httpcore.NetworkStream):
         rest = memoryview(buffer)
         while rest:
             clock = _Clock(timeout)
-            sent = 0
-            while not sent:
-                left = _left(clock, httpcore.WriteTimeout)
+            count = 0
+            while not count:
+                remaining = _left(clock, httpcore.WriteTimeout)
                 try:
-                    line.settimeout(min(left, POLL_SECONDS))
-                    sent = line.send(rest[:PIECE])
+                    line.settimeout(min(remaining, POLL_SECONDS))
+                    count = line.send(rest[:PIECE])
                 except TimeoutError:
                     continue
                 except OSError as error:
                     raise httpcore.WriteError(str(error)) from None
-            clock.moved(sent)
-            rest = rest[sent:]
+            clock.moved(count)
+            rest = rest[count:]
 
     def close(self) -> None:
         self.inner.close()
@@ -151,8 +151,8 @@ class _Stream(httpcore.NetworkStream):
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
-        left = _left(_Clock(timeout), httpcore.ConnectTimeout)
-        return _Stream(self.inner.start_tls(ssl_context, server_hostname, left))
+        remaining = _left(_Clock(timeout), httpcore.ConnectTimeout)
+        return _Stream(self.inner.start_tls(ssl_context, server_hostname, remaining))
 
     def get_extra_info(self, info: str) -> Any:
         return self.inner.get_extra_info(info)
@@ -167,7 +167,7 @@ class _Backend(httpcore.SyncBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
-        """To the first address of the name that answers, all tries within one time."""
+        """Connect to the first address of the name that answers, all tries within one time."""
         clock = _Clock(timeout)
         try:
             entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -177,13 +177,13 @@ class _Backend(httpcore.SyncBackend):
             raise httpcore.UnsupportedProtocol("this is no name of a host, or no port") from None
         failure: Exception = httpcore.ConnectError("the name has no address")
         for entry in entries[:MOST_ADDRESSES]:
-            left = _left(clock, httpcore.ConnectTimeout)
+            remaining = _left(clock, httpcore.ConnectTimeout)
             try:
-                found = super().connect_tcp(str(entry[4][0]), port, left, local_address, socket_options)
+                stream = super().connect_tcp(str(entry[4][0]), port, remaining, local_address, socket_options)
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 failure = error
             else:
-                return _Stream(found)
+                return _Stream(stream)
         raise failure
 
 
@@ -208,7 +208,7 @@ class _Body(httpx.SyncByteStream):
 
 @contextmanager
 def _as_httpx(variable: str | None) -> Iterator[None]:
-    """Failures of httpcore under the same name of httpx, with the `variable` that names the proxy on the way."""
+    """Raise failures of httpcore as those of httpx, with the `variable` that names the proxy on the way."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Waiting for something that a service works on."""
+"""Waiting for a service's work."""
 
 from __future__ import annotations
 
@@ -12,22 +12,20 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 
 
 def until(state: str, noun: str, template: str, name: str, timeout: float) -> Conversation[Json]:
-    """What `template` shows of `name`, once its state is `state`.
-
-    Raises Conflict if it ended otherwise, Unavailable after `timeout` seconds.
-    """
+    """Poll `template` for `name` until its state is `state`, and return the reply. Raises Conflict if it ended
+    otherwise, Unavailable after `timeout` seconds."""
     end, pause = time.monotonic() + timeout, FIRST_PAUSE
     while True:
-        found: Json = yield from get(template, name)
-        if found["state"] == state:
-            return found
-        if found["state"] in ENDED:
-            why = (found.get("problem") or {}).get("detail", "")
-            raise Conflict(f"{noun} '{name}' is {found['state']}. {why}".strip())
+        reply: Json = yield from get(template, name)
+        if reply["state"] == state:
+            return reply
+        if reply["state"] in ENDED:
+            why = (reply.get("problem") or {}).get("detail", "")
+            raise Conflict(f"{noun} '{name}' is {reply['state']}. {why}".strip())
         if time.monotonic() > end:
-            waits = " It waits for approval." if found["state"] == "accepted" else ""
+            waits = " It waits for approval." if reply["state"] == "accepted" else ""
             raise Unavailable(
-                f"{noun} '{name}' did not end within {timeout:g} seconds; its state is {found['state']}.{waits}"
+                f"{noun} '{name}' did not end within {timeout:g} seconds; its state is {reply['state']}.{waits}"
             )
         yield pause
         pause = min(LONGEST_PAUSE, pause * 1.5)
