@@ -45,7 +45,7 @@ from labels_party.ledger.populations import Populations
 from labels_party.ledger.store import Ledger
 from labels_party.message.kind import MessageKind
 from labels_party.message.priors import PublishedPriors
-from labels_party.message.schedule import Schedule
+from labels_party.message.schedule import Scheduler
 from labels_party.notify.addresses import AddressRules
 from labels_party.notify.outbox import Outbox
 from labels_party.notify.sender import Sender
@@ -118,7 +118,7 @@ class Services:
     receipts: ReceiptBook
     fetches: Fetches
     priors: PublishedPriors
-    schedule: Schedule
+    schedule: Scheduler
     retention: Retention
     erasures: Erasures
     unit_erasures: UnitErasures
@@ -243,7 +243,7 @@ def bootstrap(
     sweep.run_daily()
     apikeys = ApiKeys(database, api_keys, ROLES, "lp", clock)
     decisions = Decisions(work, apikeys.stands)
-    schedule = Schedule(database, batches, sealer, work, message, leases, apikeys.stands)
+    schedule = Scheduler(database, batches, sealer, work, message, leases, apikeys.stands)
     retention = Retention(database, batches, decisions, vault, audit, leases)
     erasures = Erasures(database, populations, batches, vault, secrets, audit, clock, leases.hold)
     unit_erasures = UnitErasures(erasures, sealer.units)

@@ -48,7 +48,7 @@ class Teller:
 
     def shows(self, client: T, name: str) -> T:
         """`client` under the name `name`: each of its calls is printed, then made below a bar."""
-        return cast(T, _Shown(client, name, self))
+        return cast(T, _NarratedClient(client, name, self))
 
     @contextmanager
     def bar(self, what: str) -> Iterator[Advance]:
@@ -61,7 +61,7 @@ class Teller:
             self.silent = before
 
 
-class _Shown:
+class _NarratedClient:
     def __init__(self, client: Any, name: str, teller: Teller) -> None:
         self._client, self._name, self._teller = client, name, teller
 

@@ -16,7 +16,7 @@ from features_party.api import audit, models, pinned, received, tables, training
 from features_party.bootstrap import Services
 from features_party.models.event_stream import Streams
 from features_party.models.jobs import ACCEPTED, STATES
-from features_party.models.worker import Worker
+from features_party.models.worker import TrainingWorker
 from features_party.pages import site as pages
 from features_party.storage.tables import trainings as t
 from features_party.telemetry.steps import REFUSED_NOT, Steps
@@ -63,7 +63,7 @@ class StepFigures(Collector):
 def create_app(services: Services) -> FastAPI:
     """The REST service over `services`; its background worker starts and stops with it."""
     companions = installed("features_party.companions.api")
-    worker, traces = Worker(services.trainings), services.traces()
+    worker, traces = TrainingWorker(services.trainings), services.traces()
 
     def start() -> None:
         services.home.sweep()

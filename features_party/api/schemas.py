@@ -112,7 +112,7 @@ class AcceptedOut(BaseModel):
     message: MessageSummary
 
 
-class Listed(BaseModel):
+class AcceptanceOut(BaseModel):
     """What was accepted, as listings show it."""
 
     digest: str
@@ -124,7 +124,7 @@ class Listed(BaseModel):
     accepted: str
 
 
-class MessageOut(Listed):
+class MessageOut(AcceptanceOut):
     release: str
     mechanism: str
 
@@ -143,7 +143,7 @@ class AcceptedAnswerOut(BaseModel):
     answer: AnswerSummary
 
 
-class AnswerOut(Listed):
+class AnswerOut(AcceptanceOut):
     answer: str
     kind: str
     population_name: str

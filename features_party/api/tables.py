@@ -79,7 +79,7 @@ async def create(
     if kind not in (*TABLE_TYPES, FORM_TYPE, JSON_TYPE):
         raise unsupported(*TABLE_TYPES, FORM_TYPE, JSON_TYPE)
     async with workspace(ctx, ctx.home.feature_tables) as folder:
-        wanted = _Wanted(id_column, name)
+        wanted = _TableRequest(id_column, name)
         if kind == JSON_TYPE:
             wanted.path = await read_body(request, TablePath)
         elif kind == FORM_TYPE:
@@ -97,7 +97,7 @@ async def create(
 
 
 @dataclass
-class _Wanted:
+class _TableRequest:
     """A table to store: an uploaded file, or a path below the data folder."""
 
     id_column: str | None
@@ -110,7 +110,7 @@ class _Wanted:
         return fingerprint(self.id_column, self.name, self.source, path)
 
 
-def _store(ctx: Services, caller: Principal, key: str | None, wanted: _Wanted) -> TableOut:
+def _store(ctx: Services, caller: Principal, key: str | None, wanted: _TableRequest) -> TableOut:
     def store(call: IdempotentCall) -> Reply:
         if wanted.path is not None:
             return 201, ctx.feature_tables.register(wanted.path.path, wanted.path.id_column, call)

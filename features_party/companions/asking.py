@@ -19,7 +19,7 @@ from features_party.receive.answers import SignedAnswer
 from features_party.receive.labels_service import LabelsService
 from features_party.tables.feature_tables import FeatureTable
 from label_dp.columnar.frames import arrow_stream
-from label_dp.companions.kinds.calibration import CALIBRATION, Calibration
+from label_dp.companions.kinds.calibration import CALIBRATION, CalibrationAnswer
 from label_dp.companions.maps.scores import FLOAT32
 from label_dp.companions.maps.shapes import GRID
 from label_dp.errors import InvalidInput, MalformedAnswer, NotFound
@@ -58,7 +58,7 @@ def query_of(asked: Asking, scores: int) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoreTable:
     """Ids string[n], and finite scores float64[n] of each: one, or two."""
 
     ids: pa.Array
@@ -75,7 +75,7 @@ class Scored:
 def ask_calibration(
     service: LabelsService,
     batch: str,
-    scored: Scored,
+    scored: ScoreTable,
     asked: Asking,
     progress: Progress = lambda _what, _share: None,
 ) -> dict[str, str]:
@@ -122,11 +122,11 @@ def require_asked(found: SignedAnswer, batch: str, asked: Asking) -> None:
         )
 
 
-def model_scores(saved: SavedModel, table: FeatureTable, *, threads: int = 1) -> Scored:
+def model_scores(saved: SavedModel, table: FeatureTable, *, threads: int = 1) -> ScoreTable:
     """What the model predicts for the rows of a table, to ask for a calibration of it. Raises InvalidInput for a model
     that has a map already."""
     require_own_predictions(saved)
-    return Scored(table.ids, (np.asarray(saved.model.predict(table.features, threads=threads), np.float64),))
+    return ScoreTable(table.ids, (np.asarray(saved.model.predict(table.features, threads=threads), np.float64),))
 
 
 def require_own_predictions(saved: SavedModel) -> None:
@@ -136,9 +136,9 @@ def require_own_predictions(saved: SavedModel) -> None:
         raise InvalidInput("This model is calibrated already; ask with the one it was made from.")
 
 
-def calibration_of(signed_answer: SignedAnswer) -> Calibration:
+def calibration_of(signed_answer: SignedAnswer) -> CalibrationAnswer:
     """The calibration that an answer is. Raises MalformedAnswer for an answer of another kind."""
     answer = signed_answer.answer
     if answer.kind != CALIBRATION:
         raise MalformedAnswer(f"Answer '{answer.id}' is a {answer.kind}; a {CALIBRATION} is needed.")
-    return Calibration(answer, signed_answer.digest, signed_answer.envelope)
+    return CalibrationAnswer(answer, signed_answer.digest, signed_answer.envelope)

@@ -27,7 +27,7 @@ from features_party.tables.join import join
 from features_party.tables.output import write_table
 from features_party.training.holdout import identify
 from label_dp.columnar.tables import require_columns
-from label_dp.companions.kinds.calibration import Calibration
+from label_dp.companions.kinds.calibration import CalibrationAnswer
 from label_dp.errors import Conflict, InvalidInput, InvalidTable
 from label_dp.store.database import Database
 
@@ -36,7 +36,7 @@ WHY_NOT = "none: the model was calibrated afterwards, and the estimate was of it
 
 
 @reading_card()
-def calibrated(saved: SavedModel, calibration: Calibration, created: str) -> SavedModel:
+def calibrated(saved: SavedModel, calibration: CalibrationAnswer, created: str) -> SavedModel:
     """The model with the map behind its predictions, and the card that says so; not saved yet.
 
     The scores that were sent must have been this model's predictions. Raises InvalidInput (a map of two scores, another
@@ -69,7 +69,7 @@ def calibrated(saved: SavedModel, calibration: Calibration, created: str) -> Sav
     return SavedModel(replace(saved.model, calibration=score_map), card)
 
 
-def of_calibration(calibration: Calibration) -> dict[str, Any]:
+def of_calibration(calibration: CalibrationAnswer) -> dict[str, Any]:
     """What a card, and a command, say of one."""
     return described(calibration.answer) | {
         "answer": calibration.answer.id,
@@ -80,19 +80,19 @@ def of_calibration(calibration: Calibration) -> dict[str, Any]:
     }
 
 
-def save_calibrated(saved: SavedModel, calibration: Calibration, created: str, folder: Path) -> dict[str, Any]:
+def save_calibrated(saved: SavedModel, calibration: CalibrationAnswer, created: str, folder: Path) -> dict[str, Any]:
     """As `calibrated`, saved as a new model folder; returns its card. Raises Conflict, InvalidFile too."""
     saved_model = calibrated(saved, calibration, created)
     return save_model(folder, saved_model.model, saved_model.card)
 
 
-def registered_id(model_id: str, calibration: Calibration) -> str:
+def registered_id(model_id: str, calibration: CalibrationAnswer) -> str:
     """The registry's id of a model with a map: the same for the same pair, so that a repeated call makes one model."""
     return "m_" + hashlib.sha256(f"{model_id}:{calibration.digest}:{calibration.interpolate}".encode()).hexdigest()[:24]
 
 
 def register_calibrated(
-    database: Database, models: Models, model_id: str, calibration: Calibration, created: str
+    database: Database, models: Models, model_id: str, calibration: CalibrationAnswer, created: str
 ) -> str:
     """The registry's id of model `model_id` with the map; made once. Raises NotFound, InvalidInput."""
     saved, new_id = models.open(model_id), registered_id(model_id, calibration)
@@ -122,19 +122,19 @@ class Labelled:
     labels: FloatArray
     more: tuple[FloatArray, ...] = ()
 
-    def clipped(self, calibration: Calibration) -> Labelled:
+    def clipped(self, calibration: CalibrationAnswer) -> Labelled:
         """The same with true labels clipped to the domain of the map, as those that it was made from."""
         values = calibration.answer.domain.values
         return replace(self, labels=np.clip(self.labels, values[0], values[-1]))
 
-    def after(self, calibration: Calibration) -> FloatArray:
+    def after(self, calibration: CalibrationAnswer) -> FloatArray:
         return calibration.apply(self.before, *self.more)
 
-    def diagrams(self, calibration: Calibration) -> tuple[Reliability, Reliability]:
+    def diagrams(self, calibration: CalibrationAnswer) -> tuple[Reliability, Reliability]:
         """(before, after); in both, bins of about equally many rows."""
         return reliability(self.before, self.labels), reliability(self.after(calibration), self.labels)
 
-    def errors(self, calibration: Calibration) -> dict[str, float]:
+    def errors(self, calibration: CalibrationAnswer) -> dict[str, float]:
         """Mean squared differences from the labels, which of privatized ones hold their noise too."""
         after = self.after(calibration)
         return {
@@ -175,7 +175,7 @@ class ScoreFile:
 
 
 def read_scores(
-    path: Path, id_column: str, names: Sequence[str], label_column: str | None, calibration: Calibration
+    path: Path, id_column: str, names: Sequence[str], label_column: str | None, calibration: CalibrationAnswer
 ) -> ScoreFile:
     """As many columns of scores as the map has. Raises InvalidFile, InvalidTable, InvalidRows, InvalidInput."""
     if len(names) < calibration.scores:
@@ -199,7 +199,7 @@ def score_columns(path: Path, id_column: str, names: Sequence[str], label_column
     return ScoreFile(feature_table, scores, labels)
 
 
-def write_scores(file: ScoreFile, calibration: Calibration, out: Path, *, force: bool = False) -> int:
+def write_scores(file: ScoreFile, calibration: CalibrationAnswer, out: Path, *, force: bool = False) -> int:
     """Write id, scores and `calibrated` for every row, in order; returns the rows."""
     import pyarrow as pa
 

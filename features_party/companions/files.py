@@ -8,7 +8,7 @@ from typing import Any
 
 from features_party.bootstrap import Services
 from features_party.companions.asking import (
-    Scored,
+    ScoreTable,
     ask_calibration,
     calibration_of,
     check_terms,
@@ -39,7 +39,7 @@ from features_party.receive.offers import pull_answer
 from features_party.receive.pull_since import Patience, await_published
 from features_party.receive.receipts import Delivery
 from features_party.tables.feature_tables import read_features
-from label_dp.companions.kinds.calibration import Calibration
+from label_dp.companions.kinds.calibration import CalibrationAnswer
 from label_dp.documents.answer import read_answer
 from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import Conflict, InvalidFile, InvalidInput, NotFound, Unavailable
@@ -114,12 +114,12 @@ def ask_and_pull(services: Services, service: LabelsService, job: AskJob, progre
     return CalibrationRun(name, "published", sent, signed_answer, arrivals.acknowledge(service))
 
 
-def _scored(services: Services, job: AskJob, progress: Progress) -> Scored:
+def _scored(services: Services, job: AskJob, progress: Progress) -> ScoreTable:
     """Raises NotFound, InvalidFile, InvalidTable, InvalidRows, InvalidInput."""
     progress("reading", 0.05)
     if job.model is None:
         columns = score_columns(job.file, job.id_column, job.score_columns)
-        return Scored(columns.table.ids, tuple(columns.scores.values()))
+        return ScoreTable(columns.table.ids, tuple(columns.scores.values()))
     saved = services.models.named(job.model)
     require_own_predictions(saved)
     table = read_features(job.file, job.id_column, text=None)
@@ -247,7 +247,7 @@ def _labelled(services: Services, job: CalibrateJob, saved: SavedModel, progress
     return with_messages(saved, services.messages.accept_all(job.messages, job.labels_key), table, threads=threads)
 
 
-def _drawn(labelled: Labelled, found: Calibration, folder: Path) -> dict[str, Any]:
+def _drawn(labelled: Labelled, found: CalibrationAnswer, folder: Path) -> dict[str, Any]:
     label, diagrams = found.answer.population.label, labelled.diagrams(found)
     try:
         folder.mkdir(parents=True, exist_ok=True)

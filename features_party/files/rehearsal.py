@@ -19,7 +19,7 @@ from label_dp.channels.one_bit import OneBitChannel
 from label_dp.channels.rr import RRChannel, rr_weights
 from label_dp.columnar.tables import refuse_duplicates
 from label_dp.documents.bundle import ENVELOPE_SUFFIX
-from label_dp.documents.manifest import FileEntry, Mechanism, PriorRef
+from label_dp.documents.manifest import FileEntry, MechanismChoice, PriorRef
 from label_dp.documents.members import PopulationRef
 from label_dp.documents.rehearsal import MADE_UP, NOT_USED, Rehearsal
 from label_dp.documents.rows import write_message
@@ -156,7 +156,7 @@ def _manifest(asked: Rehearsing, channel: Channel, file: Path, n: int, key_id: s
         out_of_domain="clip",
         missing_label=None,
         presence="declared public by the owner",
-        mechanism=Mechanism(name=channel.kind, why=WHY),
+        mechanism=MechanismChoice(name=channel.kind, why=WHY),
         loss="log" if asked.domain.nominal else "squared",
         channel=channel.as_json(),
         expected_loss=None,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Predictor:
+class PyfuncPredictor:
     model: TrainedModel
 
     def predict(self, model_input: Frame) -> npt.NDArray[np.float64] | pd.DataFrame:
@@ -41,6 +41,6 @@ class Predictor:
         return pd.DataFrame(columns)
 
 
-def _load_pyfunc(data_path: str) -> Predictor:
+def _load_pyfunc(data_path: str) -> PyfuncPredictor:
     """Called by MLflow, which knows this name. Raises InvalidFile."""
-    return Predictor(load_model(Path(data_path)).model)
+    return PyfuncPredictor(load_model(Path(data_path)).model)

@@ -82,7 +82,7 @@ def _answer(answer: Answer) -> dict[str, Any]:
     return described(answer) | {"unit": answer.privacy_unit.as_json()}
 
 
-class Source(Protocol):
+class CardSource(Protocol):
     """Members of a card that come from a join."""
 
     @property
@@ -97,7 +97,7 @@ class Source(Protocol):
 
 def build_card(
     model: TrainedModel,
-    joined: Source,
+    joined: CardSource,
     domain: Domain,
     estimate: ErrorEstimate | ClassMetrics | str | None,
     created: str,

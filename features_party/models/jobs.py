@@ -48,7 +48,7 @@ t = tables.trainings
 SHOWN = [column for column in t.c if column.name not in ("cancel_requested", "losses")]
 
 
-class Cancelled(Exception):
+class TrainingCancelled(Exception):
     """Exception that ends a training from within its progress reports."""
 
     outcome = CANCELLED_STEP
@@ -196,7 +196,7 @@ class Trainings:
         try:
             with self.trainer.steps.step(TRAIN, asked=row.id):
                 self._train(row.id, row.request, stopping)
-        except Cancelled:
+        except TrainingCancelled:
             self._end(row.id, **self._cancelled())
             log.info("training %s was cancelled", row.id, extra=event("training-cancelled", training=row.id))
         except Stopped:
@@ -253,7 +253,7 @@ class Trainings:
     @staticmethod
     def _refuse_cancelled(connection: Connection, training_id: str) -> None:
         if connection.execute(sa.select(t.c.cancel_requested).where(t.c.id == training_id)).scalar():
-            raise Cancelled
+            raise TrainingCancelled
 
     @staticmethod
     def _set(connection: Connection, training_id: str, **values: Any) -> None:

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 from sqlalchemy.engine import Connection
 
-from features_party.models.card import Source, build_card
+from features_party.models.card import CardSource, build_card
 from features_party.models.folder import SavedModel, save_model
 from features_party.receive.accepted import AcceptedMessage
 from features_party.tables.feature_tables import FeatureTable
-from features_party.tables.join import Joined, join
+from features_party.tables.join import JoinResult, join
 from features_party.tables.unmatched import Limits
 from features_party.telemetry.steps import FIT, JOIN, Steps
 from features_party.training.cells import CellLikelihood
@@ -154,7 +154,7 @@ class Trainer:
 
     def kept(
         self,
-        joined: Source,
+        joined: CardSource,
         domain: Domain,
         model: TrainedModel,
         estimate: ErrorEstimate | ClassMetrics | str | None,
@@ -184,7 +184,7 @@ class Trainer:
 
     def _estimate(
         self,
-        joined: Joined,
+        joined: JoinResult,
         cross: CrossFit | None,
         channels: list[Channel],
         features: pa.Table,
@@ -220,7 +220,7 @@ def warm_of(earlier: SavedModel, kind: str, loss: str) -> Warm:
 
 
 def _judged(
-    joined: Joined,
+    joined: JoinResult,
     channels: list[Channel],
     held: IntArray,
     predictions: FloatArray,
@@ -239,7 +239,7 @@ def _judged(
 
 
 def _told(
-    joined: Joined, channels: list[Channel], domain: Domain, loss: str
+    joined: JoinResult, channels: list[Channel], domain: Domain, loss: str
 ) -> ChannelGradients | ClassLikelihood | None:
     """Build gradients by the channels, for the losses that take them. Raises InvalidLoss."""
     if loss == LOG and are_classes(domain):
@@ -249,13 +249,13 @@ def _told(
     return _row_gradients(joined, channels) if loss == "absolute" else None
 
 
-def _prior(joined: Joined) -> FloatArray | None:
+def _prior(joined: JoinResult) -> FloatArray | None:
     """Average the messages' priors, float64[k]."""
     priors = [prior for prior in (message.prior() for message in joined.messages) if prior is not None]
     return np.mean(priors, axis=0) if priors else None
 
 
-def _cells(joined: Joined, channels: list[Channel]) -> CellLikelihood | None:
+def _cells(joined: JoinResult, channels: list[Channel]) -> CellLikelihood | None:
     """Build the likelihood on cells; None if the messages identify nothing beyond means, or have bounds of their
     own."""
     if any(channel.domain != channels[0].domain for channel in channels):
@@ -263,7 +263,7 @@ def _cells(joined: Joined, channels: list[Channel]) -> CellLikelihood | None:
     return CellLikelihood.through(channels, joined.message, joined.bins, _prior(joined))
 
 
-def _row_gradients(joined: Joined, channels: list[Channel]) -> RowGradients | None:
+def _row_gradients(joined: JoinResult, channels: list[Channel]) -> RowGradients | None:
     """Build gradients of the absolute loss under each message's channel; None if a channel does not identify them."""
     corrections = []
     for number, (message, channel) in enumerate(zip(joined.messages, channels, strict=True)):
@@ -276,7 +276,7 @@ def _row_gradients(joined: Joined, channels: list[Channel]) -> RowGradients | No
     return RowGradients(tuple(corrections), joined.message, joined.bins)
 
 
-def _centred(joined: Joined) -> FloatArray:
+def _centred(joined: JoinResult) -> FloatArray:
     """Return the corrected labels float64[N], those of a fully joined message shifted to the mean weighted with its
     prior's."""
     labels = joined.corrected.copy()

@@ -12,7 +12,7 @@ from label_dp.http import worker
 STOP_SECONDS = 5.0  # then the next start handles a training that does not end
 
 
-class Worker(worker.Worker):
+class TrainingWorker(worker.Worker):
     """Worker that runs trainings one by one, alone by a lock that the operating system drops with the process."""
 
     def __init__(self, trainings: Trainings, poll_seconds: float = 1.0) -> None:

@@ -62,7 +62,7 @@ def check_correctable(messages: Sequence[AcceptedMessage], correction: str) -> N
 
 
 @dataclass(frozen=True)
-class Joined:
+class JoinResult:
     """N matched rows in the order of the feature table, those of one example in the order of the messages.
 
     `position` int64[N] into the feature table, `message` int32[N] the number of the message, labels float64[N].
@@ -135,7 +135,7 @@ def split_key(messages: Sequence[AcceptedMessage]) -> bytes:
 
 def join(
     messages: list[AcceptedMessage], table: FeatureTable, correction: str = "auto", limits: Limits = SILENT
-) -> Joined:
+) -> JoinResult:
     """Join and correct, each message by its own channel. Raises InvalidTable where no id at all meets, or where more
     ids of messages meet nothing than `limits` allow."""
     import pyarrow as pa
@@ -178,7 +178,7 @@ def join(
     order = np.argsort(position, kind="stable")
     position, number_of, bin_of = position[order], number_of[order], bin_of[order]
     labels = label_columns(messages, corrections)
-    return Joined(
+    return JoinResult(
         table=table,
         messages=tuple(messages),
         corrections=tuple(corrections),
@@ -202,7 +202,7 @@ def correct_message(message: AcceptedMessage, correction: str, occurrences: IntA
     return correct(message.manifest.read_channel(), correction, message.prior(), occurrences / max(rows, 1), rows)
 
 
-def list_unmatched(joined: Joined, path: Path, *, force: bool = False) -> None:
+def list_unmatched(joined: JoinResult, path: Path, *, force: bool = False) -> None:
     """Write the ids that did not meet: columns example_id and missing_in (features or messages)."""
     import pyarrow as pa
 

@@ -36,7 +36,7 @@ AT_ONCE = 4096  # rows whose quantiles are computed in one block
 
 
 @dataclass(frozen=True)
-class Cells:
+class LabelCells:
     """Cells of v rising labels (or means of neighbouring ones): `values`, `shares` float64[v], `cell` int64[v] from 0
     on."""
 
@@ -84,7 +84,7 @@ class Cells:
         return {"values": self.values.tolist(), "shares": self.shares.tolist(), "cell": self.cell.tolist()}
 
     @classmethod
-    def from_json(cls, data: Any) -> Cells:
+    def from_json(cls, data: Any) -> LabelCells:
         """Parse the output of `as_json`. Raises KeyError, TypeError or ValueError."""
         values = reading.numbers(data["values"])
         shares = reading.numbers(data["shares"], len(values))
@@ -105,7 +105,7 @@ class CellLikelihood:
     Gradients and Hessians are in units of a true label's information on a score.
     """
 
-    cells: Cells
+    cells: LabelCells
     told: ClassLikelihood
 
     @classmethod
@@ -133,7 +133,7 @@ class CellLikelihood:
             return None
         alone = len(mass) == first.k  # then values equal the labels to the last bit
         values = np.array(first.labels) if alone else np.bincount(fine, mixed * first.labels) / mass
-        cells = Cells(values, shares, _grouped(shares, CELLS))
+        cells = LabelCells(values, shares, _grouped(shares, CELLS))
         if len(cells.mass) <= SCORES:
             return None
         onto = (cells.cell == np.arange(len(cells.mass))[:, None]) * shares / cells.mass[:, None]

@@ -21,9 +21,9 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from features_party.training.crossings import FEWEST_GROUPS, MOST_GROUPS, Crossing, Side, joined
+from features_party.training.crossings import FEWEST_GROUPS, MOST_GROUPS, Crossing, CrossingSide, joined
 from features_party.training.draws import Draws, dealt, shuffled
-from features_party.training.effects import FOLDS, Effects, Moments, fit_effects, out_of_fold
+from features_party.training.effects import FOLDS, EffectMoments, Effects, fit_effects, out_of_fold
 from features_party.training.encoding import Encoded
 
 FloatArray = npt.NDArray[np.float64]
@@ -44,11 +44,11 @@ SMALLEST_SHARE = 1e-3  # of the variance explained so far
 
 
 @dataclass(frozen=True)
-class Candidate:
+class CandidateCrossing:
     """Candidate crossing; `beside` are the columns of `Growing` that describe its sides alone."""
 
     name: str
-    sides: tuple[Side, ...]
+    sides: tuple[CrossingSide, ...]
     beside: tuple[int, ...]
 
 
@@ -135,25 +135,25 @@ def choose_crossings(
     if len(labels) < LEAST_ROWS or among == frozenset():
         return (), ()
     search = _Search(encoded, labels, draws, weights, left, list(sizes), len(number_names), among, done)
-    categories = [(name, Side(at, sizes[at]), at) for at, name in enumerate(category_names) if sizes[at] > 2]
+    categories = [(name, CrossingSide(at, sizes[at]), at) for at, name in enumerate(category_names) if sizes[at] > 2]
     numbers = list(_repeated(encoded, number_names, len(sizes)))
-    search.take(Candidate(name, (side,), (at,)) for name, side, at in numbers)
+    search.take(CandidateCrossing(name, (side,), (at,)) for name, side, at in numbers)
     search.take(
-        Candidate(f"{one} × {other}", (first, second), (at, beside))
+        CandidateCrossing(f"{one} × {other}", (first, second), (at, beside))
         for (one, first, at), (other, second, beside) in combinations([*categories, *numbers], 2)
         if max(first.size, second.size) > FEWEST_GROUPS
     )
     return tuple(search.crossings), tuple(search.shrinkage)
 
 
-def _repeated(encoded: Encoded, names: Sequence[str], first: int) -> list[tuple[str, Side, int]]:
+def _repeated(encoded: Encoded, names: Sequence[str], first: int) -> list[tuple[str, CrossingSide, int]]:
     """List numbers with repeated values, and the columns of their bins."""
     sides = []
     for at, name in enumerate(names):
         column = encoded.numbers[:, at]
         values = np.unique(column[~np.isnan(column)])
         if 2 <= len(values) <= min(len(column) / REPEATED, MOST_GROUPS):
-            sides.append((name, Side(at, len(values) + 1, values), first + at))
+            sides.append((name, CrossingSide(at, len(values) + 1, values), first + at))
     return sides
 
 
@@ -208,10 +208,10 @@ class _Search:
         gain = float(np.mean(weights * (about**2 - self.growing.held**2)))
         self.least = SMALLEST_SHARE * max(gain, 0.0)
 
-    def take(self, candidates: Iterable[Candidate]) -> None:
+    def take(self, candidates: Iterable[CandidateCrossing]) -> None:
         """Take the candidates that pass, the one that explains most first."""
         candidates_allowed = [one for one in candidates if self.among is None or one.name in self.among]
-        queue = [(np.inf, -1, candidate, Moments(0.0, 0.0)) for candidate in candidates_allowed]
+        queue = [(np.inf, -1, candidate, EffectMoments(0.0, 0.0)) for candidate in candidates_allowed]
         looked, every, failed = 0, max(len(queue), 1), 0
         residuals = self.growing.held
         while queue and failed < TRIED and len(self.crossings) < MOST_CROSSINGS:
@@ -221,8 +221,10 @@ class _Search:
                 return
             # each crossing taken lowers what is left to explain: only the first of the queue is scored again
             if step < len(self.crossings):
-                moments = Moments.of(residuals, self._places(candidate), self.weights)
-                usual = [Moments.of(residuals, codes + 1, self.weights).explained for codes in self._usual(candidate)]
+                moments = EffectMoments.of(residuals, self._places(candidate), self.weights)
+                usual = [
+                    EffectMoments.of(residuals, codes + 1, self.weights).explained for codes in self._usual(candidate)
+                ]
                 queue.append((max(moments.explained, *usual), len(self.crossings), candidate, moments))
                 looked += 1
                 self.done(min(looked / every, 1.0))
@@ -230,29 +232,29 @@ class _Search:
             failed = 0 if self._passes(candidate, moments) else failed + 1
             residuals = self.growing.held
 
-    def _places(self, candidate: Candidate) -> npt.NDArray[np.int64]:
+    def _places(self, candidate: CandidateCrossing) -> npt.NDArray[np.int64]:
         return joined(candidate.sides, [self._side(side) for side in candidate.sides])
 
-    def _side(self, side: Side) -> Codes:
+    def _side(self, side: CrossingSide) -> Codes:
         """Return the places of a side, cached: every number is part of many candidates."""
         key = (side.at, side.values is None)
         if key not in self._found:
             self._found[key] = side.places(self.encoded.numbers, self.encoded.codes).astype(np.int32)
         return self._found[key]
 
-    def _usual(self, candidate: Candidate) -> list[Codes]:
+    def _usual(self, candidate: CandidateCrossing) -> list[Codes]:
         """Describe rows without labels: how frequent a row's place is, by itself or for each of its sides."""
         places, sides = self._places(candidate), candidate.sides
         return [_usual(places, self._side(side) if len(sides) > 1 else None) for side in sides]
 
-    def _passes(self, candidate: Candidate, moments: Moments) -> bool:
+    def _passes(self, candidate: CandidateCrossing, moments: EffectMoments) -> bool:
         crossing = self._grouped(candidate)
         if len(crossing.groups) < FEWEST_GROUPS:
             return False
         codes = crossing.codes(self.encoded.numbers, self.encoded.codes)
         ways = [(codes, crossing.size, moments.shrinkage)]
         for usual in self._usual(candidate):
-            ways.append((usual, BINS + 1, Moments.of(self.growing.held, usual + 1, self.weights).shrinkage))
+            ways.append((usual, BINS + 1, EffectMoments.of(self.growing.held, usual + 1, self.weights).shrinkage))
         clear: list[tuple[float, Growing]] = []
         for way in ways:
             growing = self.growing.grown(*way, candidate.beside)
@@ -271,7 +273,7 @@ class _Search:
         """Check whether effects of codes int32[n] are clearly present in the residuals of trees."""
         if self.left is None:
             return True
-        shrinkage = (Moments.of(self._rest, codes + 1, self.weights).shrinkage,)
+        shrinkage = (EffectMoments.of(self._rest, codes + 1, self.weights).shrinkage,)
         effects, _ = out_of_fold(codes[:, None], self._rest, self.draws, [size], known=shrinkage, weights=self.weights)
         return _clear(self.growing.weights * (self._rest**2 - (self._rest - effects[:, 0]) ** 2))
 
@@ -280,7 +282,7 @@ class _Search:
         assert self.left is not None
         return self.left(self.encoded, self.labels, self.draws, self.weights)
 
-    def _grouped(self, candidate: Candidate) -> Crossing:
+    def _grouped(self, candidate: CandidateCrossing) -> Crossing:
         """Restrict to the groups of two rows or more, the largest if there are too many."""
         groups, rows = np.unique(self._places(candidate), return_counts=True)
         frequent = np.flatnonzero(rows >= 2)

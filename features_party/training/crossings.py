@@ -25,7 +25,7 @@ MOST_GROUPS = 100_000
 
 
 @dataclass(frozen=True)
-class Side:
+class CrossingSide:
     """Category of the schema by position, or number by position with `values` float32, rising."""
 
     at: int
@@ -44,7 +44,7 @@ class Side:
         return {"at": self.at, "values": None if self.values is None else self.values.tolist()}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any], sizes: Sequence[int], numbers: int) -> Side:
+    def from_json(cls, data: dict[str, Any], sizes: Sequence[int], numbers: int) -> CrossingSide:
         """Parse the output of `as_json`. Raises KeyError, TypeError or ValueError for anything else."""
         if data["values"] is None:
             at = reading.whole(data["at"], 0, len(sizes) - 1)
@@ -63,7 +63,7 @@ class Crossing:
     """
 
     name: str
-    sides: tuple[Side, ...]
+    sides: tuple[CrossingSide, ...]
     groups: Places
 
     @property
@@ -84,7 +84,7 @@ class Crossing:
     @classmethod
     def from_json(cls, data: dict[str, Any], sizes: Sequence[int], numbers: int) -> Crossing:
         """Parse the output of `as_json`. Raises KeyError, TypeError or ValueError for anything else."""
-        sides = tuple(Side.from_json(side, sizes, numbers) for side in reading.listed(data["sides"]))
+        sides = tuple(CrossingSide.from_json(side, sizes, numbers) for side in reading.listed(data["sides"]))
         if len(sides) not in (1, 2):
             raise ValueError("a crossing has one side or two")
         most = int(np.prod([side.size for side in sides], dtype=np.int64)) - 1
@@ -94,7 +94,7 @@ class Crossing:
         return cls(reading.text(data["name"]), sides, groups)
 
 
-def joined(sides: Sequence[Side], places: Sequence[npt.NDArray[np.integer]]) -> Places:
+def joined(sides: Sequence[CrossingSide], places: Sequence[npt.NDArray[np.integer]]) -> Places:
     """Combine the places of all sides into one number, the last side varying fastest: int64[n]."""
     whole = places[0].astype(np.int64)
     for side, more in zip(sides[1:], places[1:], strict=True):

@@ -56,7 +56,7 @@ class Effects:
 
 
 @dataclass(frozen=True)
-class Moments:
+class EffectMoments:
     """Moments of the effects of one column's values on residuals.
 
     `shrinkage` is λ = σ²/τ² in rows, between almost 0 (a value's mean is taken as it is) and LARGEST_SHRINKAGE;
@@ -68,7 +68,9 @@ class Moments:
     noise: float = 0.0
 
     @classmethod
-    def of(cls, residual: FloatArray, places: npt.NDArray[np.integer], weights: FloatArray | None = None) -> Moments:
+    def of(
+        cls, residual: FloatArray, places: npt.NDArray[np.integer], weights: FloatArray | None = None
+    ) -> EffectMoments:
         """Estimate from residuals float64[n] and places integer[n] ≥ 0, by one-way analysis of variance.
 
         Rows are counted in weights float64[n] of mean 1 (None: all equal).
@@ -119,7 +121,8 @@ def fit_effects(
     ]
     fixed = [None] * (len(columns) - len(known)) + [*known]
     alone = [
-        Moments.of(residual, c, weights) if g is None else Moments(g, 0.0) for c, g in zip(columns, fixed, strict=True)
+        EffectMoments.of(residual, c, weights) if g is None else EffectMoments(g, 0.0)
+        for c, g in zip(columns, fixed, strict=True)
     ]
     shrinkage, named = [one.shrinkage for one in alone], {}
     for at, of in words.items():

@@ -119,7 +119,7 @@ class Recipe:
 
     A model and a loss; columns to treat as categories or to leave out; a capacity in place of the rule's, which turns
     validation off; whether tree models see statistics of large categories (training/category_statistics.py), and
-    crossed effects (crossed_effects.py); the settings of one learner (`mlp_fit.Settings`); and the choices of an
+    crossed effects (crossed_effects.py); the settings of one learner (`mlp_fit.NetworkSettings`); and the choices of an
     earlier model.
     """
 

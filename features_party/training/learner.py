@@ -172,7 +172,7 @@ class Ports:
         return graph.looked_up(self.index[at], self.effects[at], np.float32)
 
 
-class Body(ABC):
+class FittedModel(ABC):
     """Fitted model. `link` maps a score to a prediction; `spread` is the distribution of labels around predictions, if
     the outputs it was fitted on identify it."""
 
@@ -193,7 +193,7 @@ class Body(ABC):
 
     @classmethod
     @abstractmethod
-    def from_json(cls, data: dict[str, Any], numbers: int, sizes: list[int]) -> Body:
+    def from_json(cls, data: dict[str, Any], numbers: int, sizes: list[int]) -> FittedModel:
         """Parse the output of `as_json` for this number of numbers and categories of these sizes. Raises KeyError,
         TypeError or ValueError for anything else."""
 
@@ -239,13 +239,13 @@ class CrossFit:
 class Fit:
     """Fitted model, the effects of categories that it needs for later rows, and the results of validation."""
 
-    body: Body
+    body: FittedModel
     effects: Effects
     cross: CrossFit | None = None
     notes: tuple[str, ...] = ()
 
 
-class Learner(Body):
+class Learner(FittedModel):
     """Model that users can request.
 
     `of_trees`: it takes the absolute loss's gradients by the channel, and sees statistics of large categories.

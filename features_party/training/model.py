@@ -14,7 +14,7 @@ from features_party.training.capacity import Capacity
 from features_party.training.classes import are_classes
 from features_party.training.effects import Effects
 from features_party.training.encoding import Encoded, FeatureSchema
-from features_party.training.learner import Body, ModelInput
+from features_party.training.learner import FittedModel, ModelInput
 from features_party.training.learners import learner
 from features_party.training.learners.class_trees import ClassTrees
 from label_dp.domain import Domain
@@ -62,7 +62,7 @@ class TrainedModel:
     objective: str
     schema: FeatureSchema
     effects: Effects
-    body: Body
+    body: FittedModel
     bounds: tuple[float, float] | None
     mean: float
     capacity: Capacity

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training import reading
-from features_party.training.cells import SCORES, CellLikelihood, Cells
+from features_party.training.cells import SCORES, CellLikelihood, LabelCells
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -20,7 +20,7 @@ STEPS, HALVINGS, SETTLED = 60, 12, 1e-2  # the last: of a log likelihood, which 
 
 
 @dataclass(frozen=True)
-class Curve:
+class ScoreCurve:
     """Scores float64[b, 2] at `knots` float64[b] of a prediction, linear in between."""
 
     knots: FloatArray
@@ -34,7 +34,7 @@ class Curve:
         return {"knots": self.knots.tolist(), "scores": self.scores.tolist()}
 
     @classmethod
-    def from_json(cls, data: Any) -> Curve:
+    def from_json(cls, data: Any) -> ScoreCurve:
         """Parse the output of `as_json`. Raises KeyError, TypeError or ValueError."""
         knots = reading.numbers(data["knots"], most=reading.FLOAT32)
         if len(knots) < 2 or np.any(np.diff(knots) <= 0.0):
@@ -43,7 +43,7 @@ class Curve:
         return cls(knots, np.stack([reading.numbers(line, SCORES, reading.FLOAT32) for line in lines]))
 
 
-def fit_curve(told: CellLikelihood, predictions: FloatArray) -> Curve:
+def fit_curve(told: CellLikelihood, predictions: FloatArray) -> ScoreCurve:
     """Fit the most likely scores given a prediction float64[n], lightly smoothed: the distribution of labels around it.
 
     Newton's method with the empirical information (Berndt, Hall, Hall & Hausman 1974) and halved steps.
@@ -76,11 +76,11 @@ def fit_curve(told: CellLikelihood, predictions: FloatArray) -> Curve:
         else:
             break
         at, cost = at - step, then
-    return Curve(knots, at.reshape(size, SCORES))
+    return ScoreCurve(knots, at.reshape(size, SCORES))
 
 
 @dataclass(frozen=True)
-class Median:
+class MedianMap:
     """Map from a predicted mean to the median: `values` float64[b] at `knots` float64[b], linear in between, constant
     outside."""
 
@@ -101,7 +101,7 @@ class Median:
         return {"knots": self.knots.tolist(), "values": self.values.tolist()}
 
     @classmethod
-    def from_json(cls, data: Any) -> Median:
+    def from_json(cls, data: Any) -> MedianMap:
         """Parse the output of `as_json`. Raises KeyError, TypeError or ValueError."""
         knots = reading.numbers(data["knots"], most=reading.FLOAT32)
         if len(knots) == 0 or np.any(np.diff(knots) <= 0.0):
@@ -113,8 +113,8 @@ class Median:
 class Spread:
     """Distribution of labels around a model's predictions."""
 
-    cells: Cells
-    curve: Curve
+    cells: LabelCells
+    curve: ScoreCurve
 
     @classmethod
     def around(cls, predictions: FloatArray, told: CellLikelihood) -> Spread:
@@ -123,13 +123,13 @@ class Spread:
         return cls(told.cells, fit_curve(told.take(some), predictions[some]))
 
     def quantiles(self, predictions: FloatArray, shares: FloatArray) -> FloatArray:
-        """Return quantiles float64[n, q] as `Cells.quantiles`."""
+        """Return quantiles float64[n, q] as `LabelCells.quantiles`."""
         return self.cells.quantiles(self.curve(predictions), shares)
 
-    def medians(self, predictions: FloatArray) -> Median:
+    def medians(self, predictions: FloatArray) -> MedianMap:
         """Tabulate the median of the label around a prediction, for predictions distributed like float64[n]."""
         knots = np.unique(np.quantile(predictions, np.linspace(0.0, 1.0, MEDIANS)))
-        return Median(knots, self.quantiles(knots, np.array([0.5]))[:, 0])
+        return MedianMap(knots, self.quantiles(knots, np.array([0.5]))[:, 0])
 
     def as_json(self) -> dict[str, Any]:
         return {"cells": self.cells.as_json(), "curve": self.curve.as_json()}
@@ -137,4 +137,4 @@ class Spread:
     @classmethod
     def from_json(cls, data: Any) -> Spread:
         """Parse the output of `as_json`. Raises KeyError, TypeError or ValueError."""
-        return cls(Cells.from_json(data["cells"]), Curve.from_json(data["curve"]))
+        return cls(LabelCells.from_json(data["cells"]), ScoreCurve.from_json(data["curve"]))

@@ -29,7 +29,7 @@ from labels_party.api.context import (
     idempotent,
     to_the_day,
 )
-from labels_party.api.models import Accepted, DecisionIn, Listed, SetAsideOut
+from labels_party.api.models import Accepted, DecisionIn, ListingOut, SetAsideOut
 from labels_party.api.upload_docs import upload_docs
 from labels_party.api.uploads import Upload, receive
 from labels_party.labels.batches import INSERT, UPSERT
@@ -165,7 +165,7 @@ def _shown(described: BatchOut, caller: Principal) -> BatchOut:
 )
 async def put_examples(
     batch: str, request: Request, ctx: Ctx, caller: Lister, columns: IdColumns, key: IdempotencyKey = None
-) -> Listed:
+) -> ListingOut:
     """Declare which example ids the batch has, before any label counts; a second list replaces the first.
 
     In a population with units each comes with its unit, and only the owner sends them.
@@ -179,7 +179,7 @@ async def put_examples(
                 raise NotFound(f"There is no batch '{batch}'.")
         return ctx.intake.put_examples(batch, upload.chunks, call=upload.call, may_replace=owner)
 
-    return Listed(**await receive(request, ctx, caller, key, batch, columns, work))
+    return ListingOut(**await receive(request, ctx, caller, key, batch, columns, work))
 
 
 async def _labels(

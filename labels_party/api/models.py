@@ -35,7 +35,7 @@ class SetAsideOut(BaseModel):
     examples: list[str] = Field(default=[], description="While it waits, some of its ids that have a record.")
 
 
-class Listed(BaseModel):
+class ListingOut(BaseModel):
     batch: str
     examples: int
 

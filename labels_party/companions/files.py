@@ -14,7 +14,7 @@ from label_dp.schemas.base import Ask
 from label_dp.schemas.calibration import Calibration
 from label_dp.store.output_files import paid_for, replacing, writable
 from labels_party.bootstrap import Services
-from labels_party.companions.kinds.calibration.kind import CalibrationWish, Scored
+from labels_party.companions.kinds.calibration.kind import CalibrationRequest, CalibrationWish
 from labels_party.companions.kinds.calibration.scores import Scores
 from labels_party.companions.services import companions_of
 from labels_party.contents import of_answer
@@ -94,7 +94,7 @@ class CalibrationErrand(AnswerErrand):
     scores: Path = Path()
     columns: tuple[str, ...] = ()
 
-    def wish(self, services: Services, population: Population) -> Scored:
+    def wish(self, services: Services, population: Population) -> CalibrationRequest:
         assert isinstance(self.asked, Calibration)
         wish = CalibrationWish.parse(self.asked)
         if len(self.columns) <= len(wish.grids):
@@ -106,7 +106,7 @@ class CalibrationErrand(AnswerErrand):
             read = Scores.read(file.chunks(), population.label, services.secrets, wish.grids, self.columns)
         except InvalidRows as error:
             raise with_lines(error, self.scores) from None
-        return Scored(wish, read)
+        return CalibrationRequest(wish, read)
 
     def start(self, services: Services, batch: Batch, population: Population) -> str:
         try:

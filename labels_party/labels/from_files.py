@@ -21,7 +21,7 @@ from labels_party.labels.digests import kernels
 from labels_party.labels.label_file import LabelFile
 from labels_party.labels.runs import Run
 from labels_party.labels.seal import RETRIES, Prepared, Sealer
-from labels_party.labels.sorting import NONE, Examples
+from labels_party.labels.sorting import NONE, StoredExamples
 from labels_party.labels.submission import Submission, has_units
 from labels_party.ledger.populations import Population, Populations
 
@@ -78,7 +78,7 @@ class FileBatches:
             whole = (taken if arrival is None else arrival).digests
             check(whole.rows)
             progress("sealing", 0.2)
-            held = Examples([] if arrival is None else arrival.objects.stored, taken.objects.stored)
+            held = StoredExamples([] if arrival is None else arrival.objects.stored, taken.objects.stored)
             return self._sealed(batch, population, held, whole.run, actor, passing)
 
     def _taken(
@@ -107,7 +107,7 @@ class FileBatches:
         self,
         batch: Batch,
         population: Population,
-        held: Examples,
+        held: StoredExamples,
         run: Run,
         actor: str,
         passing: IdSort | None,

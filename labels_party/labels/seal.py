@@ -50,7 +50,7 @@ from labels_party.labels.erased import blanked, blanked_units, count_blanked
 from labels_party.labels.history import History, HistoryTiers
 from labels_party.labels.lost import carry_lost
 from labels_party.labels.runs import Run, beyond, merge, page_out, run_parts
-from labels_party.labels.sorting import SHOWN_IDS, Examples, Excess, IncompleteLabels, LabelSort, resolved
+from labels_party.labels.sorting import SHOWN_IDS, Excess, IncompleteLabels, LabelSort, StoredExamples, resolved
 from labels_party.labels.units import TooManyExamples, Units, UnitTally
 from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Population
@@ -155,7 +155,7 @@ class Sealer:
             raise Conflict(
                 f"Batch '{batch_id}' has no list of example ids; send it, or open a batch whose presence is public."
             )
-        examples = Examples(segments[EXAMPLES] if batch.presence == ID_LIST else [], segments[LABELS])
+        examples = StoredExamples(segments[EXAMPLES] if batch.presence == ID_LIST else [], segments[LABELS])
         sealed = self.prepare(batch, population, examples, self._digests(batch, runs, held_back))
         self.database.fault("seal.prepared")
         return self.record("seal.store", sealed, actor, call, guard)
@@ -164,7 +164,7 @@ class Sealer:
         self,
         batch: Batch,
         population: Population,
-        examples: Examples,
+        examples: StoredExamples,
         runs: list[Run],
         passing: IdSort | None = None,
     ) -> Prepared:

@@ -49,7 +49,7 @@ class IncompleteLabels(MissingLabels):
 
 
 @dataclass(frozen=True)
-class Examples:
+class StoredExamples:
     """What a batch holds before it is sealed. `listed`: segments of declared ids, none where presence is public."""
 
     listed: list[Segment]
@@ -104,7 +104,7 @@ class LabelSort:
         return IdSort(self.spill, (self.memory_mb << 20) * SHARE // 100)
 
     @contextlib.contextmanager
-    def of(self, examples: Examples) -> Iterator[IdSort]:
+    def of(self, examples: StoredExamples) -> Iterator[IdSort]:
         """A sort of stored records. A listed id is one without a label that comes before all others."""
         with self.begin() as id_sort:
             for segment in [] if examples.complete else examples.listed:

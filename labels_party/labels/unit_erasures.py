@@ -27,7 +27,7 @@ from labels_party.labels.erasures import AT_ONCE, MOST_IDS, REQUESTED, RETRIES, 
 from labels_party.labels.members import Pairs, belonging, pairs_of, read
 from labels_party.labels.parsing import UNIT, canonical_column
 from labels_party.labels.runs import Run
-from labels_party.labels.sorting import Examples
+from labels_party.labels.sorting import StoredExamples
 from labels_party.labels.units import Units
 from labels_party.ledger.populations import Population
 from labels_party.storage.tables import api_keys, erased_units, erasures
@@ -115,7 +115,7 @@ class UnitErasures:
         return status, {**answer, "unmatched_units": unmatched}  # which no row keeps
 
     def _look(self, population: Population, asked: Run) -> Look:
-        def look(connection: Connection) -> list[tuple[Batch, list[Any], Examples]]:
+        def look(connection: Connection) -> list[tuple[Batch, list[Any], StoredExamples]]:
             batches = self.batches.of_population(connection, population.id)
             parts = (self.batches.segments(connection, b.id, MEMBERS) for b in batches)
             return [(b, m, self._examples(connection, b)) for b, m in zip(batches, parts, strict=True)]
@@ -134,17 +134,17 @@ class UnitErasures:
             known |= set(here.values())
         return Look(order, sealed, known, waiting)
 
-    def _examples(self, connection: Connection, batch: Batch) -> Examples:
+    def _examples(self, connection: Connection, batch: Batch) -> StoredExamples:
         """What an open batch holds; units come with the list where there is one."""
         if batch.presence == ID_LIST:
-            return Examples(self.batches.segments(connection, batch.id, EXAMPLES), [])
-        return Examples([], self.batches.records(connection, batch.id))
+            return StoredExamples(self.batches.segments(connection, batch.id, EXAMPLES), [])
+        return StoredExamples([], self.batches.records(connection, batch.id))
 
     def _sealed(self, members: list[Any]) -> Iterator[Pairs]:
         for segment in members:
             yield from read(self.vault.numbers(segment.key, 4))
 
-    def _open(self, population: Population, examples: Examples) -> Iterator[Pairs]:
+    def _open(self, population: Population, examples: StoredExamples) -> Iterator[Pairs]:
         source = [s for s in (examples.listed or examples.labels) if s.rows]
         rows = ((ids, units) for _, ids, units in self.units.rows(source))
         id_key = digest_key(self.erasures.secrets, population.label)

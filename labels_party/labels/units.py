@@ -21,7 +21,7 @@ from labels_party.labels.digests import siphash128
 from labels_party.labels.members import pairs_of, stored
 from labels_party.labels.parsing import ID, UNIT
 from labels_party.labels.runs import EMPTY, Run, locate, members, repeated, sort_run
-from labels_party.labels.sorting import SHOWN_IDS, Examples, Excess, LabelSort
+from labels_party.labels.sorting import SHOWN_IDS, Excess, LabelSort, StoredExamples
 from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Population
 from labels_party.storage.secrets import Secrets
@@ -67,7 +67,12 @@ class Units:
         self.batches, self.vault, self.secrets, self.sort = batches, vault, secrets_, sort
 
     def judge(
-        self, batch: Batch, population: Population, examples: Examples, earlier: list[Segment], erased: Run = EMPTY
+        self,
+        batch: Batch,
+        population: Population,
+        examples: StoredExamples,
+        earlier: list[Segment],
+        erased: Run = EMPTY,
     ) -> tuple[UnitTally, Excess | None]:
         """What a batch would use of its units' allowances, and which of its examples are in excess.
 
@@ -104,7 +109,7 @@ class Units:
         """Of canonical names of units, in their order."""
         return siphash128(units, self.key(population))
 
-    def store_members(self, key: str, batch: Batch, population: Population, examples: Examples) -> int:
+    def store_members(self, key: str, batch: Batch, population: Population, examples: StoredExamples) -> int:
         """Store which examples belong to which unit; returns the rows."""
         rows = (
             (ids, units) for _, ids, units in self.rows([s for s in (examples.listed or examples.labels) if s.rows])

@@ -38,7 +38,7 @@ ADDITIVE = frozenset({"unclipped"})
 TYPICAL_ROWS = 100_000  # if a design depends on n and n was not given
 
 
-class Design(Protocol):
+class ChannelDesign(Protocol):
     def __call__(
         self,
         domain: Domain,
@@ -62,14 +62,14 @@ class Mechanism:
 
     name: str
     needs_prior: Callable[[Options], bool]
-    design: Design
+    design: ChannelDesign
     sample: Callable[[Channel, npt.NDArray[np.int64]], UIntArray]
     options: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class DesignRequest:
-    """Arguments of `Design`, for which a channel is designed."""
+    """Arguments of `ChannelDesign`, for which a channel is designed."""
 
     domain: Domain
     prior: FloatArray | None
@@ -176,7 +176,7 @@ def _exponential(request: DesignRequest) -> Channel:
     return exponential_channel(request.domain, request.epsilon, tight=request.flag("tight"))
 
 
-def _checked(mechanism: str, allowed: frozenset[str], design: InnerDesign) -> Design:
+def _checked(mechanism: str, allowed: frozenset[str], design: InnerDesign) -> ChannelDesign:
     def checked(
         domain: Domain,
         prior: FloatArray | None,

@@ -42,7 +42,7 @@ class BiasPrice:
 
 
 @dataclass(frozen=True)
-class Rows:
+class ChannelRows:
     """Solution: `rows` float64[g, m] over `outputs` float64[m], each between `least` float64[m] and odds·`least`."""
 
     outputs: FloatArray
@@ -54,7 +54,9 @@ class Rows:
 Cost = Callable[[FloatArray], FloatArray]  # outputs float64[m] → expected losses float64[g, m], weighted with the prior
 
 
-def best_rows(knots: FloatArray, cost: Cost, odds: float, start: FloatArray, price: BiasPrice | None = None) -> Rows:
+def best_rows(
+    knots: FloatArray, cost: Cost, odds: float, start: FloatArray, price: BiasPrice | None = None
+) -> ChannelRows:
     """Find rows at `knots` (float64[g], within ±1) of small cost at ratio `odds` > 1; `start` are the first outputs.
 
     Outputs are added until a round gains less than ENOUGH, so that the cost ends up to 2 % above the least. Unbiased
@@ -91,7 +93,7 @@ def _solve(
     odds: float,
     raised: npt.NDArray[np.bool_],
     price: BiasPrice | None,
-) -> tuple[Rows, FloatArray, FloatArray]:
+) -> tuple[ChannelRows, FloatArray, FloatArray]:
     """Solve for the best rows that exceed q only in `raised` [g, m]; returns the duals of the row sums and of the means
     too."""
     g, m = cost.shape
@@ -132,5 +134,5 @@ def _solve(
     rows = np.tile(masses, (g, 1))
     rows[raised] += solved.x[m : m + count]
     active = masses > ACTIVE / m
-    best = Rows(outputs[active], masses[active], rows[:, active], solved.value)
+    best = ChannelRows(outputs[active], masses[active], rows[:, active], solved.value)
     return best, solved.duals[:g], solved.duals[g : 2 * g]

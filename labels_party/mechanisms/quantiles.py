@@ -55,7 +55,7 @@ LARGEST_LOSS = 1 << 61
 
 
 @dataclass(frozen=True)
-class Node:
+class QuantileStep:
     """Step of the recursion: quantile `at`, between the answers to `left` and `right` (None: the range's ends)."""
 
     at: int
@@ -144,9 +144,9 @@ def plan_quantiles(
     return max(plans, key=lambda plan: plan.rate)
 
 
-def recursion(wanted: Sequence[Fraction]) -> list[list[Node]]:
+def recursion(wanted: Sequence[Fraction]) -> list[list[QuantileStep]]:
     """List the nodes of every level, the middle one of all first."""
-    levels: list[list[Node]] = []
+    levels: list[list[QuantileStep]] = []
     todo = [(0, len(wanted), 0)]
     while todo:
         start, stop, depth = todo.pop()
@@ -158,18 +158,18 @@ def recursion(wanted: Sequence[Fraction]) -> list[list[Node]]:
         high = Fraction(1) if right is None else wanted[right]
         if depth == len(levels):
             levels.append([])
-        levels[depth].append(Node(at, left, right, (wanted[at] - low) / (high - low)))
+        levels[depth].append(QuantileStep(at, left, right, (wanted[at] - low) / (high - low)))
         todo += [(start, at, depth + 1), (at + 1, stop, depth + 1)]
     return levels
 
 
-def level_cost(level: Sequence[Node]) -> Fraction:
+def level_cost(level: Sequence[QuantileStep]) -> Fraction:
     """Compute w: replacing one label moves the log-probability of all answers of a level by at most w·c."""
     moved = sorted((max(node.share, 1 - node.share) for node in level), reverse=True)
     return max(Fraction(2), 2 * sum(moved[:2], Fraction(0)))
 
 
-def recursive_rate(levels: Sequence[Sequence[Node]], epsilon: Epsilon) -> Fraction:
+def recursive_rate(levels: Sequence[Sequence[QuantileStep]], epsilon: Epsilon) -> Fraction:
     """Compute the c, per rank, for which all levels together are ε-DP with their rounding; at most 0 if ε is too
     small."""
     cost = sum((level_cost(level) for level in levels), Fraction(0))
@@ -300,7 +300,7 @@ def _reach(size: int, draws: int) -> float:
     return math.log(size) + math.log(draws / BETA)
 
 
-def _recursive_error(levels: Sequence[Sequence[Node]], each: float) -> float:
+def _recursive_error(levels: Sequence[Sequence[QuantileStep]], each: float) -> float:
     """Return the largest rank error if every draw misses by `each` at most: a node inherits the errors around it."""
     errors: dict[int | None, float] = {None: 0.0}
     for level in levels:

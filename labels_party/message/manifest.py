@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from label_dp.documents.manifest import FileEntry, Manifest, Mechanism, PriorRef
+from label_dp.documents.manifest import FileEntry, Manifest, MechanismChoice, PriorRef
 from label_dp.domain import Domain
 from labels_party.labels.batches import ID_LIST, Batch
 from labels_party.message.clipping import describe
@@ -27,7 +27,7 @@ def build_manifest(
         **members | {"domain": drawn.domain},
         domain_source="declared public by the owner" if clipping is None else "bought with ε_clip",
         presence="id list given before labels counted" if batch.presence == ID_LIST else "declared public by the owner",
-        mechanism=Mechanism(name=drawn.mechanism, why=drawn.why),
+        mechanism=MechanismChoice(name=drawn.mechanism, why=drawn.why),
         loss=plan.loss_name,
         channel=drawn.channel.as_json(),
         expected_loss=None if drawn.expected_loss is None else repr(drawn.expected_loss),

@@ -61,7 +61,7 @@ def parse_time(text: str) -> dt.datetime:
         raise InvalidInput("seal_at is a time with its offset (RFC 3339), such as 2030-01-31T04:00:00Z.") from None
 
 
-class Schedule:
+class Scheduler:
     def __init__(
         self,
         database: Database,

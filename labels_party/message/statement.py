@@ -11,7 +11,7 @@ from label_dp.audit import events
 from label_dp.audit.events import Event
 from label_dp.audit.show import counted
 from label_dp.documents.bundle import check_bytes
-from label_dp.documents.manifest import Manifest, Mechanism
+from label_dp.documents.manifest import Manifest, MechanismChoice
 from label_dp.documents.signing import VerifyingKey
 from label_dp.documents.statement import Later, render_statement
 from label_dp.store.apikeys import names_of
@@ -48,7 +48,7 @@ class Statements:
             prior = read_prior(path, manifest.domain)
         return render_statement(manifest, digest, prior, later)
 
-    def mechanism(self, release_id: str) -> Mechanism:
+    def mechanism(self, release_id: str) -> MechanismChoice:
         """What a published release was drawn with, and why; where `auto` chose. Raises as `page`."""
         files = self.works.database.read("statement.files", lambda c: self.works.files(c, release_id))
         envelope = self.works.read(files[0])

@@ -210,7 +210,7 @@ S = TypeVar("S", bound=BaseModel)
 W = TypeVar("W")
 
 
-class Kind(ABC, Generic[W]):
+class WorkKind(ABC, Generic[W]):
     """What every kind has. `W`: what is asked for, checked as far as it can be without the batch."""
 
     name: ClassVar[str]
@@ -239,7 +239,7 @@ class Kind(ABC, Generic[W]):
         return {} if self.family is RELEASES else {"answer": self.name}
 
 
-class QueuedKind(Kind[W]):
+class QueuedKind(WorkKind[W]):
     """Its charged work waits for a worker, which draws it under a lease."""
 
     @abstractmethod
@@ -259,7 +259,7 @@ class QueuedKind(Kind[W]):
         return LabelDPError("The computation failed; its charge is kept. The service's log names the error.")
 
 
-class AtOnceKind(Kind[W]):
+class AtOnceKind(WorkKind[W]):
     """Its whole work is one transaction, so nothing of it ever waits, for an approval or for a worker."""
 
     @abstractmethod

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from labels_party.work.kind import Kind
+from labels_party.work.kind import WorkKind
 
 
-class Registered(Mapping[str, Kind[Any]]):
+class Registered(Mapping[str, WorkKind[Any]]):
     """`later` and what makes a kind of its entries come with `register_later`, at most once."""
 
     def __init__(self) -> None:
-        self._made: dict[str, Kind[Any]] = {}
+        self._made: dict[str, WorkKind[Any]] = {}
         self._later: Mapping[str, Any] = {}
-        self._make: Callable[[Any], Kind[Any]] = lambda kind: kind
+        self._make: Callable[[Any], WorkKind[Any]] = lambda kind: kind
 
-    def register(self, kind: Kind[Any]) -> None:
+    def register(self, kind: WorkKind[Any]) -> None:
         self._made[kind.name] = kind
 
-    def register_later(self, later: Mapping[str, Any], make: Callable[[Any], Kind[Any]]) -> None:
+    def register_later(self, later: Mapping[str, Any], make: Callable[[Any], WorkKind[Any]]) -> None:
         self._later, self._make = later, make
 
-    def __getitem__(self, name: str) -> Kind[Any]:
+    def __getitem__(self, name: str) -> WorkKind[Any]:
         if name not in self._made:
             self._made[name] = self._make(self._later[name])
         return self._made[name]

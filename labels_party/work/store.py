@@ -87,7 +87,7 @@ class Works:
 
         In a four-eyes population nothing is charged yet: it is `accepted` and waits for `Decisions`. `claim` gets its
         id in the same transaction and may refuse it. Raises NotFound, Conflict (not sealed), AlreadyReleased,
-        BudgetExceeded, and as `Kind.plan` does; then nothing was charged, and nothing that was sent is kept.
+        BudgetExceeded, and as `WorkKind.plan` does; then nothing was charged, and nothing that was sent is kept.
         """
         call.settle()
         earlier = self.database.read(f"{kind.name}.seen", call.earlier)

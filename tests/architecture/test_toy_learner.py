@@ -27,7 +27,7 @@ from features_party.tables.feature_tables import read_features
 from features_party.tables.output import write_table
 from features_party.training import learners, reading
 from features_party.training.effects import Effects
-from features_party.training.learner import Body, Fit, Graph, Learner, ModelInput, Ports, Sample, Task
+from features_party.training.learner import Fit, FittedModel, Graph, Learner, ModelInput, Ports, Sample, Task
 from label_dp.cli.commands import command
 from label_dp.progress import Progress
 from label_dp.schemas.training import Learning
@@ -60,7 +60,7 @@ class Constant(Learner):
         return {"mean": self.mean}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any], numbers: int, sizes: list[int]) -> Body:
+    def from_json(cls, data: dict[str, Any], numbers: int, sizes: list[int]) -> FittedModel:
         return cls(reading.number(data["mean"]))
 
     def nodes(self, graph: Graph, ports: Ports) -> str:

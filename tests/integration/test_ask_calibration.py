@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
-from features_party.companions.asking import Scored, query_of, require_asked
+from features_party.companions.asking import ScoreTable, query_of, require_asked
 from features_party.receive.labels_service import LabelsService
 from label_dp import errors
 from label_dp.client.peer import RETRIES
@@ -272,12 +272,12 @@ def test_models_tell_the_calibration_behind_them(api: tuple[Api, str, str]) -> N
 TERMS = Calibration(epsilon="0.5")
 
 
-def scored(n: int = 3, shift: float = 0.0) -> Scored:
-    return Scored(pa.array([f"c{i}" for i in range(n)]), (np.arange(n) / 7 + shift,))
+def scored(n: int = 3, shift: float = 0.0) -> ScoreTable:
+    return ScoreTable(pa.array([f"c{i}" for i in range(n)]), (np.arange(n) / 7 + shift,))
 
 
 def calls_of(
-    *answers: httpx.Response, batch: str = "bat_1", terms: Calibration = TERMS, sent: Scored | None = None
+    *answers: httpx.Response, batch: str = "bat_1", terms: Calibration = TERMS, sent: ScoreTable | None = None
 ) -> list[httpx.Request]:
     """The requests of one call to a labels party that gives these answers, its last one for ever."""
     seen: list[httpx.Request] = []

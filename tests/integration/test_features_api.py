@@ -20,7 +20,7 @@ from fastapi.testclient import TestClient
 
 from features_party.api.app import create_app
 from features_party.client import AsyncFeaturesPartyClient, RemoteProblem
-from features_party.models.worker import Worker
+from features_party.models.worker import TrainingWorker
 from label_dp.audit.store import verify_export
 from label_dp.documents.bundle import ENVELOPE_SUFFIX
 from label_dp.documents.signing import SigningKey, VerifyingKey
@@ -405,8 +405,8 @@ def test_a_restart_resumes_what_was_running_and_gives_up_after_three(
     half = services.models.folder("m_" + ids[0].removeprefix("tr_"))
     half.mkdir()
     (half / "model.json").write_text("{")
-    worker = Worker(services.trainings, poll_seconds=0.05)
-    second = Worker(services.trainings, poll_seconds=0.05)
+    worker = TrainingWorker(services.trainings, poll_seconds=0.05)
+    second = TrainingWorker(services.trainings, poll_seconds=0.05)
     worker.start()
     second.start()  # waits for the lock and does nothing
     for _ in range(2400):

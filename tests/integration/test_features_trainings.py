@@ -23,7 +23,7 @@ from features_party.client import FeaturesPartyClient
 from features_party.client import trainings as client_trainings
 from features_party.models import event_stream as events
 from features_party.models import trainer
-from features_party.models.worker import Worker
+from features_party.models.worker import TrainingWorker
 from features_party.training import fitting
 from features_party.training.learners.mlp import Network
 from label_dp.schemas.training import Training
@@ -233,7 +233,7 @@ def test_a_cancel_that_comes_while_the_model_is_saved_still_wins(idle: Api, monk
 def test_a_service_that_stops_puts_its_training_back_in_line(api: Api) -> None:
     row = ask(api, model="gbdt")
     until(lambda: api.trainer.get(f"/v1/trainings/{row['id']}").json()["step"].count("tree"))
-    worker: Worker = api.app.app.state.worker
+    worker: TrainingWorker = api.app.app.state.worker
     worker.stop()
     assert not worker.alive()
     again = api.services.trainings.get(row["id"])

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from label_dp.audit.events import CHARGED
 from label_dp.errors import Unavailable
-from label_dp.http.observing import AGE_STEP, Observed, coarse_age
+from label_dp.http.observing import AGE_STEP, ServiceMetrics, coarse_age
 from labels_party.storage.tables import audit_events
 from tests.support.endpoint import Endpoint
 from tests.support.features_api import message_files, running
@@ -34,7 +34,7 @@ def scraped(client: TestClient) -> dict[tuple[str, frozenset[tuple[str, str]]], 
     """Every sample by its name and labels; read anew, though the last look was a moment ago."""
     application: Any = client.app
     for each in application.state.metrics._collector_to_names:
-        if isinstance(each, Observed):
+        if isinstance(each, ServiceMetrics):
             each._until = float("-inf")
     families = text_string_to_metric_families(generate_latest(application.state.metrics).decode())
     return {(s.name, frozenset(s.labels.items())): s.value for family in families for s in family.samples}

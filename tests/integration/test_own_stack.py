@@ -22,7 +22,7 @@ from sklearn.preprocessing import OrdinalEncoder, StandardScaler
 
 from features_party.bootstrap import bootstrap
 from features_party.integrations.frames import labeled_frame, noise_weights
-from features_party.integrations.pyfunc_model import Predictor
+from features_party.integrations.pyfunc_model import PyfuncPredictor
 from features_party.integrations.scoring import PrivatizedScorer
 from features_party.integrations.sklearn import LabelDPClassifier, LabelDPRegressor
 from features_party.tables.feature_tables import feature_table
@@ -168,7 +168,7 @@ def test_named_classes_are_scored_and_served(folder: Path) -> None:
     means = np.bincount(world_.labels.astype(int)) / 2000
     found = scorer.interval(model, given)
     assert abs(found.estimate - (-(means * np.log(means)).sum() - own)) < 4 * found.standard_error
-    served = Predictor(model.model_).predict(given)
+    served = PyfuncPredictor(model.model_).predict(given)
     assert served["prediction"].tolist() == model.predict(given).tolist()
     assert np.array_equal(served[[f"probability_{name}" for name in model.classes_]].to_numpy(), shares)
     with pytest.raises(InvalidInput, match="predict_proba"):

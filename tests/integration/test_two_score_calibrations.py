@@ -16,7 +16,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from label_dp.companions.kinds.calibration import Calibration, load_calibration, open_calibration
+from label_dp.companions.kinds.calibration import CalibrationAnswer, load_calibration, open_calibration
 from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import RemoteProblem
 from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient
@@ -49,7 +49,7 @@ def post(party: LabelsParty, batch: str, table: pa.Table = SCORES, **query: Any)
     return party.client().post(f"/v1/batches/{batch}/calibrations", params=GRID | query, json=records(table))
 
 
-def read(party: LabelsParty, asked: httpx.Response) -> Calibration:
+def read(party: LabelsParty, asked: httpx.Response) -> CalibrationAnswer:
     assert asked.status_code == 202, asked.text
     client, answer = party.client(), asked.json()["id"]
     published(client, answer)
@@ -57,7 +57,7 @@ def read(party: LabelsParty, asked: httpx.Response) -> Calibration:
     return open_calibration(envelope, party.services.key.public, "features-party")
 
 
-def falls_nowhere(found: Calibration, first: Any, second: Any) -> Any:
+def falls_nowhere(found: CalibrationAnswer, first: Any, second: Any) -> Any:
     """The map on all pairs of rising scores, after a look at it."""
     pairs = np.meshgrid(first, second, indexing="ij")
     applied = found.apply(*(p.reshape(-1) for p in pairs)).reshape(pairs[0].shape)

@@ -23,7 +23,7 @@ from labels_party.companions.kinds.calibration.shapes import Terms, fitted
 from labels_party.companions.mechanisms.isotonic import antichains, constrained
 from labels_party.companions.mechanisms.isotonic.antichains import isotonic_poset
 from labels_party.companions.mechanisms.isotonic.cells import Cells
-from labels_party.companions.mechanisms.isotonic.fit import Design
+from labels_party.companions.mechanisms.isotonic.fit import FitDesign
 from labels_party.companions.mechanisms.isotonic.fit import constrained as fit_of
 from labels_party.companions.mechanisms.isotonic.grid import LossGrid
 from labels_party.companions.mechanisms.isotonic.posets import Poset
@@ -176,13 +176,13 @@ def sensitivity_of_one_step_only(patch: Patch) -> None:
 
 def cells_by_labels(patch: Patch) -> None:
     """As many cells as there are labels of a kind: the options depend on labels."""
-    honest = Design.fit
+    honest = FitDesign.fit
 
-    def fit(self: Design, x: Any, y: Any, source: Any = None) -> Any:
+    def fit(self: FitDesign, x: Any, y: Any, source: Any = None) -> Any:
         patch.setattr(Cells, "holding", lambda numbers, x_size, count: Cells.even(3, 1 + int(np.sum(y))))
         return honest(self, x, y, source)
 
-    patch.setattr(Design, "fit", fit)
+    patch.setattr(FitDesign, "fit", fit)
 
 
 def a_grid_by_labels(patch: Patch) -> None:

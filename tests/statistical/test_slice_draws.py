@@ -16,7 +16,7 @@ import pytest
 from label_dp.companions.costs.slices import SliceNoise, Step
 from labels_party.companions.mechanisms.private_median.interval_point import IntervalPlan, interval_point
 from labels_party.companions.mechanisms.private_median.median import MedianPlan, private_median
-from labels_party.companions.mechanisms.private_median.rsc import Plan, Session, geometric, permutation
+from labels_party.companions.mechanisms.private_median.rsc import Session, SessionPlan, geometric, permutation
 from labels_party.mechanisms.entropy import Keystream, LaplaceNoise, discrete_laplace
 from tests.statistical.test_sampler_frequencies import ALPHA, p_value
 
@@ -55,7 +55,7 @@ def test_every_subset_of_a_noisy_slice_is_as_frequent() -> None:
         def __call__(self, rows: Any) -> tuple[int, ...]:
             return tuple(sorted(rows.tolist()))
 
-    plan = Plan((Step(F(1)),), 4, SliceNoise(200), F(1, 10))
+    plan = SessionPlan((Step(F(1)),), 4, SliceNoise(200), F(1, 10))
     drawn: Counter[tuple[int, ...]] = Counter()
     for _ in range(3000):
         drawn[Session(np.arange(4), plan).step(Show(), 2, lambda rows: rows)] += 1

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from fastapi.testclient import TestClient
 
-from label_dp.companions.kinds.calibration import Calibration, open_calibration
+from label_dp.companions.kinds.calibration import CalibrationAnswer, open_calibration
 from label_dp.companions.maps.monotone import MonotoneMap
 from label_dp.companions.maps.monotone_grid import MonotoneGrid
 from label_dp.companions.maps.scores import ScoreGrid
@@ -50,7 +50,7 @@ def charged(party: LabelsParty, batch: str, table: pa.Table, epsilon: str = "1",
     return str(answer["id"])
 
 
-def calibration(party: LabelsParty, answer: str, audience: str = "features-party") -> Calibration:
+def calibration(party: LabelsParty, answer: str, audience: str = "features-party") -> CalibrationAnswer:
     """A published one, verified as its receiver does."""
     envelope = party.services.work.envelope(answer)
     return open_calibration(envelope, party.services.key.public, audience)

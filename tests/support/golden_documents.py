@@ -20,7 +20,7 @@ from label_dp.companions.maps.places import number_text, place_text
 from label_dp.companions.maps.scores import ScoreGrid
 from label_dp.documents.adjacency import REPLACE_ONE, WHOLE_EXAMPLE
 from label_dp.documents.answer import Answer, AnswerMechanism
-from label_dp.documents.manifest import FileEntry, Manifest, Mechanism, PriorRef
+from label_dp.documents.manifest import FileEntry, Manifest, MechanismChoice, PriorRef
 from label_dp.documents.members import PopulationRef, Unit
 from label_dp.documents.receipt import Receipt
 from label_dp.domain import Domain
@@ -113,7 +113,7 @@ def _manifest(channel: Channel, clip: str = "0") -> Document:
         out_of_domain="clip",
         missing_label="0",
         presence="declared public by the owner",
-        mechanism=Mechanism(name="test"),
+        mechanism=MechanismChoice(name="test"),
         loss="squared",
         channel=channel.as_json(),
         expected_loss="1.25",

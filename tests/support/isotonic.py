@@ -14,18 +14,18 @@ import pytest
 
 from labels_party.companions.mechanisms.isotonic import antichains, constrained, total_order
 from labels_party.companions.mechanisms.isotonic.grid import LossGrid
-from labels_party.companions.mechanisms.isotonic.total_order import Examples, Node
+from labels_party.companions.mechanisms.isotonic.total_order import DomainNode, OrderedExamples
 from labels_party.mechanisms.choice import weights
 
 Labels = npt.NDArray[np.int64]
 Choice = Callable[[Labels, Fraction], int]
 
 
-def root(data: Examples, grid: LossGrid) -> Node:
-    return Node(0, data.x_size, 0, data.xs.size, 0, grid.size)
+def root(data: OrderedExamples, grid: LossGrid) -> DomainNode:
+    return DomainNode(0, data.x_size, 0, data.xs.size, 0, grid.size)
 
 
-def brute_scores(data: Examples, grid: LossGrid, node: Node) -> list[int]:
+def brute_scores(data: OrderedExamples, grid: LossGrid, node: DomainNode) -> list[int]:
     """As `total_order.cut_scores`, by trying every monotone function."""
     labels, edges = grid.prepared(data.labels), data.ends[node.left : node.right + 1].tolist()
     groups = list(itertools.pairwise(edges))

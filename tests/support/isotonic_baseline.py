@@ -40,7 +40,7 @@ from label_dp.privacy import Epsilon
 from labels_party.companions.mechanisms.isotonic.cells import Cells, cell_losses
 from labels_party.companions.mechanisms.isotonic.grid import LossGrid, TableGrid, loss_grid
 from labels_party.companions.mechanisms.isotonic.posets import Poset, functions_bits
-from labels_party.companions.mechanisms.isotonic.total_order import AnyInts, Examples
+from labels_party.companions.mechanisms.isotonic.total_order import AnyInts, OrderedExamples
 from labels_party.mechanisms.choice import rate_of, uniform_integer
 from labels_party.mechanisms.entropy import Keystream, Uint64Source
 
@@ -72,7 +72,7 @@ def baseline(
 
     Raises InvalidInput, InvalidEpsilon, InvalidLoss, InvalidMechanism (too large), RandomnessUnavailable.
     """
-    examples = Examples.checked(x, y_positions, domain, x_size)
+    examples = OrderedExamples.checked(x, y_positions, domain, x_size)
     made = Cells.by_points(examples, cells)
     poset = Poset.chain(made.count)
     grid = loss_grid(domain, loss, _values(values, examples.n, epsilon, poset))
@@ -93,7 +93,7 @@ def baseline_poset(
     source: Uint64Source | None = None,
 ) -> FloatArray:
     """float64[m]: the same for the elements of a partial order (`values` None: √(ε·n/(width·log m)))."""
-    examples = Examples.checked(elements, y_positions, domain, poset.size)
+    examples = OrderedExamples.checked(elements, y_positions, domain, poset.size)
     grid = loss_grid(domain, loss, _values(values, examples.n, epsilon, poset))
     losses = cell_losses(examples, Cells.even(poset.size, poset.size), grid)
     counts = np.bincount(np.asarray(elements), minlength=poset.size)

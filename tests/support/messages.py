@@ -23,7 +23,7 @@ from label_dp.channels.rr import RRChannel
 from label_dp.channels.staircase import StaircaseChannel
 from label_dp.documents.bundle import ENVELOPE_SUFFIX, FOLDER_ENVELOPE
 from label_dp.documents.canonical import digest
-from label_dp.documents.manifest import FileEntry, Manifest, Mechanism, PriorRef
+from label_dp.documents.manifest import FileEntry, Manifest, MechanismChoice, PriorRef
 from label_dp.documents.members import PopulationRef
 from label_dp.documents.rows import write_message, write_prior
 from label_dp.documents.signing import MANIFEST_TYPE, SigningKey
@@ -151,7 +151,7 @@ class Sender:
             out_of_domain="clip",
             missing_label=None,
             presence="declared public by the owner",
-            mechanism=Mechanism(name=members.pop("mechanism", "test")),
+            mechanism=MechanismChoice(name=members.pop("mechanism", "test")),
             loss=members.pop("loss", "squared"),
             channel=channel.as_json(),
             expected_loss=None,

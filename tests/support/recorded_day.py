@@ -38,7 +38,7 @@ from labels_party.companions.kinds import median as medians
 from labels_party.companions.kinds import rectangle as rectangles
 from labels_party.companions.kinds.calibration import shapes
 from labels_party.companions.kinds.prediction.methods import METHODS
-from labels_party.companions.mechanisms.private_median.rectangles import Rectangle
+from labels_party.companions.mechanisms.private_median.rectangles import AxisRectangle
 from labels_party.message import engine
 from labels_party.storage.tables import metadata
 from tests.support.asking import population as parse_population
@@ -82,7 +82,7 @@ def scripted(seed: str) -> Iterator[None]:
             patch.setitem(shapes.SHAPES, shape, replace(shapes.SHAPES[shape], fit=constant_fit))
         for name in medians.METHOD:
             patch.setitem(medians.METHOD, name, lambda job, k, epsilon: (1, Facts()))
-        inside = Rectangle((1,), (5,))
+        inside = AxisRectangle((1,), (5,))
         patch.setattr(rectangles, "private_rectangle", lambda points, positive, plan: inside)
         patch.setattr(linear_models, "train", lambda x, y, plan: np.full(plan.features, 0.5))
         patch.setattr(engine, "buy", lambda counts, *_: (1, counts.size // 2))

@@ -24,7 +24,7 @@ from label_dp.companions.kinds.rectangle import Side
 from label_dp.documents.answer import Answer, AnswerMechanism
 from label_dp.documents.export import AuditExport
 from label_dp.documents.hand_over import HandOver
-from label_dp.documents.manifest import Clipping, FileEntry, Manifest, Mechanism, PriorRef
+from label_dp.documents.manifest import Clipping, FileEntry, Manifest, MechanismChoice, PriorRef
 from label_dp.documents.members import PopulationRef, Unit
 from label_dp.documents.receipt import Receipt
 from label_dp.documents.registry import KINDS as ANSWERS
@@ -66,7 +66,7 @@ EXPECTED: dict[str, list[set[str]]] = {
     "Split of ε": [set(EpsilonSplit(ZERO, ZERO, ZERO).as_json())],
     "Unit": [members(Unit)],
     "Manifest": [members(Manifest, COMMON | {"mechanism"})],
-    "Mechanism of a message": [members(Mechanism)],
+    "Mechanism of a message": [members(MechanismChoice)],
     "Prior": [members(PriorRef)],
     "Clipping": [members(Clipping)],
     "File": [members(FileEntry)],

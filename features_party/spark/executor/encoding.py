@@ -16,7 +16,7 @@ from features_party.training.encoding import Encoded, FeatureSchema
 from features_party.training.learner import ModelInput
 from features_party.training.learners.trees import TreeInput
 from features_party.training.links import PoissonScore
-from label_dp.spark.task import Task, TaskFailed
+from label_dp.spark.task import SparkTask, TaskFailed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +27,7 @@ BATCH_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
-class Some(Task):
+class Some(SparkTask):
     """The first `rows` rows of each file. As a file is in the order of hashes, these are drawn by the id alone."""
 
     looks: Looks
@@ -44,7 +44,7 @@ class Some(Task):
 
 
 @dataclass(frozen=True)
-class Codes(Task):
+class Codes(SparkTask):
     """The codes of all categories, labels, noise and folds."""
 
     looks: Looks

@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from features_party.training import reading
 from features_party.training.encoding import FeatureSchema
-from features_party.training.learner import Body, Graph, ModelInput, Ports, feature_names
+from features_party.training.learner import FittedModel, Graph, ModelInput, Ports, feature_names
 from features_party.training.learners.levels import Feature
-from features_party.training.learners.variance import Block, Moments, Posterior, empirical_bayes, moments
+from features_party.training.learners.variance import BlockStatistics, DesignBlock, Posterior, empirical_bayes, moments
 from features_party.training.links import Link, PoissonScore, read_link
 
 FloatArray = npt.NDArray[np.float64]
@@ -53,7 +53,7 @@ class Interaction:
 
 
 @dataclass(frozen=True)
-class Additive(Body):
+class Additive(FittedModel):
     """Additive model: `main[j]` float64[levels] of feature j; `spreads` are the variances of all tables over the
     training rows."""
 
@@ -149,7 +149,7 @@ class Additive(Body):
 
 
 @dataclass(frozen=True)
-class Rows:
+class TrainingRows:
     """Training rows for both links: levels uint8[n] by feature, labels and weights float64[n] (mean 1, or None)."""
 
     features: tuple[Feature, ...]
@@ -161,7 +161,7 @@ class Rows:
     @classmethod
     def of(
         cls, features: list[Feature], inputs: ModelInput, labels: FloatArray, weights: FloatArray | None, signal: float
-    ) -> Rows:
+    ) -> TrainingRows:
         levels = [feature.places(inputs) for feature in features]
         return cls(tuple(features), levels, labels, weights, max(signal, 1e-300))
 
@@ -171,13 +171,13 @@ class AdditiveFit:
     """Fitted model, with the state from which a further one on the same rows starts."""
 
     model: Additive
-    blocks: list[Block]
+    blocks: list[DesignBlock]
     shapes: tuple[Interaction, ...]
     posterior: Posterior
     predictions: FloatArray
 
 
-def fit_main(rows: Rows, report: Report) -> AdditiveFit:
+def fit_main(rows: TrainingRows, report: Report) -> AdditiveFit:
     """Fit main effects only, with the identity link."""
     blocks = [_main_block(f, p) for f, p in zip(rows.features, rows.levels, strict=True)]
     data = moments(blocks, rows.labels, rows.weights, lambda share: report(0.4 * share))
@@ -187,7 +187,7 @@ def fit_main(rows: Rows, report: Report) -> AdditiveFit:
     return _fitted(rows, blocks, (), data, posterior)
 
 
-def fit_pairs(rows: Rows, main: AdditiveFit, report: Report) -> AdditiveFit:
+def fit_pairs(rows: TrainingRows, main: AdditiveFit, report: Report) -> AdditiveFit:
     """Fit main effects and the interactions supported by the residuals of `main`; returns `main` if there are none."""
     shapes, blocks = _interactions(rows, main, lambda share: report(0.3 * share))
     if not shapes:
@@ -200,7 +200,7 @@ def fit_pairs(rows: Rows, main: AdditiveFit, report: Report) -> AdditiveFit:
     return _fitted(rows, every, shapes, data, posterior)
 
 
-def fit_log(rows: Rows, start: AdditiveFit, bounds: tuple[float, float], report: Report) -> AdditiveFit:
+def fit_log(rows: TrainingRows, start: AdditiveFit, bounds: tuple[float, float], report: Report) -> AdditiveFit:
     """Fit the blocks of `start` under the log link, with predictions between `bounds`."""
     mean = float(np.average(rows.labels, weights=rows.weights))
     link = PoissonScore.around(mean, max(bounds[0], 0.02 * min(max(mean, 0.0), bounds[1])), bounds[1])
@@ -230,10 +230,10 @@ def fit_log(rows: Rows, start: AdditiveFit, bounds: tuple[float, float], report:
 
 
 def _fitted(
-    rows: Rows,
-    blocks: list[Block],
+    rows: TrainingRows,
+    blocks: list[DesignBlock],
     shapes: tuple[Interaction, ...],
-    data: Moments,
+    data: BlockStatistics,
     posterior: Posterior,
     link: PoissonScore | None = None,
 ) -> AdditiveFit:
@@ -286,9 +286,9 @@ def _centred(covariance: FloatArray, counts: FloatArray) -> FloatArray:
     return np.asarray(off @ covariance @ off.T, np.float64)
 
 
-def _main_block(feature: Feature, places: Places) -> Block:
+def _main_block(feature: Feature, places: Places) -> DesignBlock:
     counts = np.bincount(places, minlength=feature.size).astype(np.float64)
-    return Block(places, _roots(_centred(_covariance(feature), counts), counts))
+    return DesignBlock(places, _roots(_centred(_covariance(feature), counts), counts))
 
 
 def _coarse(feature: Feature, counts: FloatArray) -> Coarse:
@@ -313,7 +313,9 @@ def _pair_covariance(feature: Feature, levels: int, counts: FloatArray) -> Float
     return _centred(alike, counts)
 
 
-def _interactions(rows: Rows, main: AdditiveFit, report: Report) -> tuple[tuple[Interaction, ...], list[Block]]:
+def _interactions(
+    rows: TrainingRows, main: AdditiveFit, report: Report
+) -> tuple[tuple[Interaction, ...], list[DesignBlock]]:
     """Return shapes (tables still empty) and blocks of the pairs that pass the score test."""
     from scipy.stats import norm
 
@@ -347,7 +349,7 @@ def _interactions(rows: Rows, main: AdditiveFit, report: Report) -> tuple[tuple[
     for shape in shapes:
         cells = shape.places(rows.levels)
         counts = np.bincount(cells, weights, minlength=shape.table.size).astype(np.float64)
-        blocks.append(Block(cells, _roots(_product(alike[shape.first], alike[shape.second]), counts)))
+        blocks.append(DesignBlock(cells, _roots(_product(alike[shape.first], alike[shape.second]), counts)))
     return shapes, blocks
 
 

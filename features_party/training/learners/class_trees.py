@@ -18,7 +18,7 @@ from features_party.training.class_likelihood import ClassLikelihood
 from features_party.training.classes import FEWEST, MOST
 from features_party.training.draws import seed
 from features_party.training.encoding import FeatureSchema
-from features_party.training.learner import Body, CrossFit, Fit, Graph, ModelInput, Ports, Sample, Task
+from features_party.training.learner import CrossFit, Fit, FittedModel, Graph, ModelInput, Ports, Sample, Task
 from features_party.training.learners.comparison import SMALLEST, assign_folds
 from features_party.training.learners.crossfit import BAGS
 from features_party.training.learners.onnx_trees import tree_attributes
@@ -46,7 +46,7 @@ NOTHING = "these labels say too little of the features: the model predicts the c
 
 
 @dataclass(frozen=True)
-class ClassTrees(Body):
+class ClassTrees(FittedModel):
     """Mean of the softmaxes of the scores of `boosters`; `shares` float64[k] are those of the classes before anything
     is learned."""
 

@@ -18,7 +18,7 @@ from features_party.training.capacity import Capacity
 from features_party.training.draws import seed
 from features_party.training.effects import Effects
 from features_party.training.learner import CrossFit, ModelInput, Sample, Task
-from features_party.training.learners.additive import Additive, AdditiveFit, Rows, fit_log, fit_main, fit_pairs
+from features_party.training.learners.additive import Additive, AdditiveFit, TrainingRows, fit_log, fit_main, fit_pairs
 from features_party.training.learners.chance import Belief, drawn_in
 from features_party.training.learners.comparison import MANY, assign_folds
 from features_party.training.learners.forward import MOST_ROWS, Forward, fit_forward
@@ -70,7 +70,7 @@ class Fold:
 
 
 @dataclass(frozen=True)
-class Plan:
+class FoldPlan:
     """Plan that the first fold makes for the others: the members worth their time (None: all), the numbers of trees to
     compare, and whether the others are needed at all.
 
@@ -82,7 +82,7 @@ class Plan:
     enough: bool = False
 
     @classmethod
-    def among(cls, members: frozenset[str] | None) -> Plan:
+    def among(cls, members: frozenset[str] | None) -> FoldPlan:
         """Restrict the plan to these members and their bases."""
         if members is None:
             return cls()
@@ -90,7 +90,7 @@ class Plan:
         return cls(frozenset(groups | {NEEDS[group] for group in groups if group in NEEDS}))
 
     @classmethod
-    def after(cls, out: dict[tuple[str, int], FloatArray], constants: FloatArray, held: Sample, task: Task) -> Plan:
+    def after(cls, out: dict[tuple[str, int], FloatArray], constants: FloatArray, held: Sample, task: Task) -> FoldPlan:
         """Derive the plan from `out` float64[h], by member and number of trees, for the rows `held`."""
         stages = {name: sorted(count for other, count in out if other == name) for name in _TREES.values()}
         stages = {name: counts for name, counts in stages.items() if counts}
@@ -115,7 +115,7 @@ def fit_validated(
     fold = assign_folds(sample.draws)
     count = int(fold.max()) + 1
     out: list[dict[tuple[str, int], FloatArray]] = []
-    plan = Plan.among(task.members)
+    plan = FoldPlan.among(task.members)
     kernel: Kernel | None = None
     begun, expected = 0.0, 1 if task.capacity.rows >= MANY else count  # folds; the first does most of the work
     if len(labels) > FOLD_SEARCH and _few(task) and plan.wants(PROCESS):
@@ -134,7 +134,7 @@ def fit_validated(
         found, constants[held] = _unseen(sample.take(np.flatnonzero(~held)), test, task, plan, kernel, report)
         out.append(found)
         if index == 0:
-            plan = Plan.after(found, constants[held], test, task)
+            plan = FoldPlan.after(found, constants[held], test, task)
         if plan.enough:
             break
     told = np.flatnonzero(fold <= index)
@@ -155,7 +155,7 @@ def fit_validated(
 
 
 def _unseen(
-    rest: Sample, test: Sample, task: Task, plan: Plan, kernel: Kernel | None, report: Progress
+    rest: Sample, test: Sample, task: Task, plan: FoldPlan, kernel: Kernel | None, report: Progress
 ) -> tuple[dict[tuple[str, int], FloatArray], float]:
     """Predict the rows `test` from the `rest`, float64[h] by member and number of trees; returns the rest's mean
     too."""
@@ -165,7 +165,7 @@ def _unseen(
 
 
 def _kept(
-    out: list[dict[tuple[str, int], FloatArray]], fold: npt.NDArray[np.int8], plan: Plan
+    out: list[dict[tuple[str, int], FloatArray]], fold: npt.NDArray[np.int8], plan: FoldPlan
 ) -> dict[tuple[str, int], FloatArray]:
     """Collect float64[h] by member and number of trees over the rows of all folds; NaN in folds without it."""
     if len(out) == 1:
@@ -215,7 +215,7 @@ def _additive(fold: Fold, task: Task, report: Callable[[float], None]) -> Iterat
     """Yield the additive members; the last one is the base of the trees."""
     features = learn_features(fold.seen, task.smooth)
     signal = task.capacity.signal_share * task.capacity.label_variance
-    rows = Rows.of(features, fold.seen, fold.sample.labels, fold.sample.weights, signal)
+    rows = TrainingRows.of(features, fold.seen, fold.sample.labels, fold.sample.weights, signal)
     if not features:
         return
     main = fit_main(rows, lambda done: report(0.2 * done))
@@ -255,7 +255,7 @@ def _tree_capacity(task: Task, on_top: bool, rounds: int) -> Capacity:
 
 
 def _fold(
-    fold: Fold, later: Fold, task: Task, plan: Plan, kernel: Kernel | None, report: Progress
+    fold: Fold, later: Fold, task: Task, plan: FoldPlan, kernel: Kernel | None, report: Progress
 ) -> Iterator[tuple[tuple[str, int], FloatArray]]:
     """Yield ((member, trees), predictions for the held-out rows) of everything that is compared."""
     base: tuple[Additive, FloatArray] | None = None

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.capacity import Capacity, choose_capacity
-from features_party.training.cells import SCORES, CellLikelihood, Cells
+from features_party.training.cells import SCORES, CellLikelihood, LabelCells
 from features_party.training.encoding import FeatureSchema
-from features_party.training.learner import Body, Graph, ModelInput, Ports, Task
+from features_party.training.learner import FittedModel, Graph, ModelInput, Ports, Task
 from features_party.training.learners.onnx_trees import tree_attributes
 from features_party.training.learners.tree_document import checked_document
 from features_party.training.learners.trees import (
@@ -29,7 +29,7 @@ from features_party.training.learners.trees import (
     tree_gain,
     tree_ports,
 )
-from features_party.training.spread import Curve, fit_curve
+from features_party.training.spread import ScoreCurve, fit_curve
 from label_dp.progress import Progress
 
 FloatArray = npt.NDArray[np.float64]
@@ -43,12 +43,12 @@ LEAF_ROWS, LEAF_PENALTY = 10.0, 7.0  # as in the rule, in units of a true label'
 
 
 @dataclass(frozen=True)
-class Forward(Body):
+class Forward(FittedModel):
     """Booster of two trees a round, on top of `curve` at the prediction of its base member."""
 
     booster: Any
-    curve: Curve
-    cells: Cells
+    curve: ScoreCurve
+    cells: LabelCells
 
     link = None
 
@@ -97,7 +97,7 @@ class Forward(Body):
     def from_json(cls, data: dict[str, Any], numbers: int, sizes: list[int]) -> Forward:
         codes, kinds = [0] * numbers + [size - 1 for size in sizes], TreeInput.kinds_of(numbers, sizes)
         booster = load_booster(checked_document(data["xgboost"], kinds, codes, SCORES))
-        return cls(booster, Curve.from_json(data["curve"]), Cells.from_json(data["cells"]))
+        return cls(booster, ScoreCurve.from_json(data["curve"]), LabelCells.from_json(data["cells"]))
 
 
 def forward_capacity(told: CellLikelihood, rows: int) -> Capacity:

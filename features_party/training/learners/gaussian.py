@@ -22,7 +22,7 @@ import numpy.typing as npt
 from features_party.training import reading
 from features_party.training.draws import Draws, shuffled
 from features_party.training.encoding import FeatureSchema, Float32
-from features_party.training.learner import Body, Graph, ModelInput, Ports, feature_names
+from features_party.training.learner import FittedModel, Graph, ModelInput, Ports, feature_names
 from features_party.training.learners.levels import Feature
 
 FloatArray = npt.NDArray[np.float64]
@@ -150,7 +150,7 @@ def solve(sums: Sums, among: FloatArray, jitter: float = JITTER) -> Solution:
 
 
 @dataclass(frozen=True)
-class Gaussian(Body):
+class Gaussian(FittedModel):
     """Fitted process: offset + kernel(row, landmarks) @ weights."""
 
     kernel: Kernel

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from features_party.training import reading
 from features_party.training.encoding import FeatureSchema
-from features_party.training.learner import Body, CrossFit, Fit, Graph, Learner, ModelInput, Ports, Sample, Task
+from features_party.training.learner import CrossFit, Fit, FittedModel, Graph, Learner, ModelInput, Ports, Sample, Task
 from features_party.training.learners.additive import Additive
 from features_party.training.learners.chance import NOTHING
 from features_party.training.learners.comparison import SMALLEST, out_of_fold
@@ -22,11 +22,11 @@ from features_party.training.learners.members import Member, moves
 from features_party.training.learners.trees import Boosting, TreeInput, Trees, fit_trees, tree_ports, tree_scores
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.progress import part
-from features_party.training.spread import Median, Spread
+from features_party.training.spread import MedianMap, Spread
 from label_dp.progress import Progress
 
 FloatArray = npt.NDArray[np.float64]
-KINDS: dict[str, type[Body]] = {"additive": Additive, "gaussian": Gaussian, "trees": Trees, "forward": Forward}
+KINDS: dict[str, type[FittedModel]] = {"additive": Additive, "gaussian": Gaussian, "trees": Trees, "forward": Forward}
 MEDIANS = "what is predicted is the median of the labels around the mean that was learned, as the channels tell it"
 
 
@@ -42,7 +42,7 @@ class Ensemble(Learner):
     bounds: tuple[float, float]
     parts: tuple[Member, ...]
     spread: Spread | None = None
-    median: Median | None = None
+    median: MedianMap | None = None
 
     link = None
     of_trees = True
@@ -159,7 +159,7 @@ class Ensemble(Learner):
         }
 
     @classmethod
-    def from_json(cls, data: dict[str, Any], numbers: int, sizes: list[int]) -> Body:
+    def from_json(cls, data: dict[str, Any], numbers: int, sizes: list[int]) -> FittedModel:
         """Parse the output of `as_json`; without validation it holds trees alone."""
         if "members" not in data:
             return Trees.from_json(data, numbers, sizes)
@@ -174,7 +174,7 @@ class Ensemble(Learner):
         saved_spread = data.get("spread")  # absent in models of earlier versions
         spread = None if saved_spread is None else Spread.from_json(saved_spread)
         middle = data.get("median")  # absent there too
-        median = None if middle is None else Median.from_json(middle)
+        median = None if middle is None else MedianMap.from_json(middle)
         return cls(reading.number(data["mean"]), (low, reading.number(high, low)), tuple(members), spread, median)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from features_party.training.learner import Body, ModelInput
+from features_party.training.learner import FittedModel, ModelInput
 from features_party.training.learners.additive import Additive
 from features_party.training.learners.forward import Forward
 from features_party.training.learners.trees import TreeInput, Trees
@@ -26,7 +26,7 @@ class Member:
 
     name: str
     weight: float
-    body: Body
+    body: FittedModel
     base: int | None = None
 
 

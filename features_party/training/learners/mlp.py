@@ -22,7 +22,7 @@ from features_party.training.effects import Effects
 from features_party.training.encoding import Float32
 from features_party.training.learner import Fit, Graph, Learner, ModelInput, Ports, Sample, Task
 from features_party.training.learners.mlp_fit import check_torch, fit_network
-from features_party.training.learners.mlp_inputs import CHUNK_ROWS, EMBEDDING, HIDDEN, LARGEST_NUMBER, Inputs
+from features_party.training.learners.mlp_inputs import CHUNK_ROWS, EMBEDDING, HIDDEN, LARGEST_NUMBER, InputEncoder
 from features_party.training.links import Link, read_link
 from label_dp.progress import Progress
 
@@ -34,7 +34,7 @@ class Network(Learner):
     """Network of float32 weights: `embedding` [rows, 8] and `layers` of ([inputs, outputs], [outputs]), trained for
     `epochs`."""
 
-    inputs: Inputs
+    inputs: InputEncoder
     embedding: Float32
     layers: tuple[tuple[Float32, Float32], ...]
     offset: float
@@ -109,7 +109,7 @@ class Network(Learner):
     @classmethod
     def from_json(cls, data: dict[str, Any], numbers: int, sizes: list[int]) -> Network:
         mean = reading.numbers(data["mean"])
-        inputs = Inputs(
+        inputs = InputEncoder(
             mean,
             reading.numbers(data["spread"], len(mean)),
             tuple(reading.wholes(data["gaps"], 0, len(mean) - 1).tolist()),

@@ -29,7 +29,7 @@ from features_party.training.capacity import Capacity
 from features_party.training.draws import dealt, seed
 from features_party.training.encoding import Float32
 from features_party.training.learner import Sample, Task, Watch
-from features_party.training.learners.mlp_inputs import EMBEDDING, HIDDEN, Inputs, Int32
+from features_party.training.learners.mlp_inputs import EMBEDDING, HIDDEN, InputEncoder, Int32
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.links import LogisticScore, PoissonScore
 from features_party.training.progress import part
@@ -48,7 +48,7 @@ CORNER = 0.1  # rounding of the absolute loss's corner, in standard deviations o
 
 
 @dataclass(frozen=True)
-class Settings:
+class NetworkSettings:
     """Training settings. `epochs` and `batch_size` None: chosen as above. `smallest_count`: rarer values share one
     embedding."""
 
@@ -74,7 +74,7 @@ def check_torch() -> None:
 
 
 Fitted = tuple[
-    Inputs, Float32, tuple[tuple[Float32, Float32], ...], float, float, PoissonScore | LogisticScore | None, int
+    InputEncoder, Float32, tuple[tuple[Float32, Float32], ...], float, float, PoissonScore | LogisticScore | None, int
 ]
 
 
@@ -83,17 +83,17 @@ def fit_network(sample: Sample, task: Task, progress: Progress) -> Fitted:
     channels).
 
     Trains on a GPU if there is one; on a CPU the same arguments give the same network. Raises InvalidInput (PyTorch
-    missing, `task.settings`, which are Settings or None), and whatever `progress` raises.
+    missing, `task.settings`, which are NetworkSettings or None), and whatever `progress` raises.
     """
     check_torch()
-    settings: Settings = task.settings or Settings()
+    settings: NetworkSettings = task.settings or NetworkSettings()
     settings.check()
     threads = openmp_threads(task.threads)
     import torch
 
     encoded, labels, capacity = sample.encoded, sample.labels, task.capacity
     n, mean = len(labels), sample.mean
-    inputs, embeddings = Inputs.learn(encoded, task.sizes, settings.smallest_count)
+    inputs, embeddings = InputEncoder.learn(encoded, task.sizes, settings.smallest_count)
     link: PoissonScore | LogisticScore | None = None
     offset, scale = mean, math.sqrt(capacity.signal_share * capacity.label_variance) or 1.0
     if isinstance(task.told, RowLikelihood):
@@ -137,7 +137,7 @@ def _place_unseen(embedding: Float32, looked_up: Int32) -> None:
             embedding[at] = counts @ embedding / len(looked_up)
 
 
-def _schedule(rows: int, capacity: Capacity, settings: Settings) -> tuple[int, int]:
+def _schedule(rows: int, capacity: Capacity, settings: NetworkSettings) -> tuple[int, int]:
     """Return the epochs of the cosine schedule and the rows of a batch."""
     batch = settings.batch_size or min(8192, max(256, rows // 40))
     if settings.epochs is not None:
@@ -236,7 +236,7 @@ class _Training:
         width: int,
         embeddings: int,
         batch_size: int,
-        settings: Settings,
+        settings: NetworkSettings,
         watch: Watch,
     ) -> None:
         self.torch, self.target, self.settings, self.watch = torch, target, settings, watch

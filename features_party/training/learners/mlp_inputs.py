@@ -20,7 +20,7 @@ LARGEST_NUMBER = 10.0  # standard deviations: a value far outside the training r
 
 
 @dataclass(frozen=True)
-class Inputs:
+class InputEncoder:
     """Map from encoded rows to the network's input.
 
     `mean`, `spread` float64[p] of the numbers, spread 0 if one does not vary; `gaps` are the numbers with an indicator;
@@ -33,7 +33,7 @@ class Inputs:
     rows: tuple[Int32, ...]
 
     @classmethod
-    def learn(cls, encoded: Encoded, sizes: list[int], smallest_count: int) -> tuple[Inputs, int]:
+    def learn(cls, encoded: Encoded, sizes: list[int], smallest_count: int) -> tuple[InputEncoder, int]:
         """Learn the map; returns the number of embedding rows too. `sizes[c]` counts the values of category c, missing
         included.
 

@@ -23,7 +23,7 @@ SMALLEST_SHARE = 1e-7  # of the signal: below it a block is dead
 
 
 @dataclass(frozen=True)
-class Block:
+class DesignBlock:
     """Block: `places` int[n] of the rows, and `roots` float64[levels, r]."""
 
     places: npt.NDArray[np.integer]
@@ -38,7 +38,7 @@ class Block:
 
 
 @dataclass
-class Moments:
+class BlockStatistics:
     """Sufficient statistics of a regression on blocks, centred: `gram` float64[p, p], `along` float64[p], `square`."""
 
     gram: FloatArray
@@ -52,8 +52,8 @@ class Moments:
 
 
 def moments(
-    blocks: list[Block], labels: FloatArray, weights: FloatArray | None, report: Callable[[float], None]
-) -> Moments:
+    blocks: list[DesignBlock], labels: FloatArray, weights: FloatArray | None, report: Callable[[float], None]
+) -> BlockStatistics:
     """Compute the moments of labels float64[n] under row weights of any scale. `report` receives the share of finished
     blocks."""
     w = np.ones(len(labels)) if weights is None else weights
@@ -77,7 +77,7 @@ def moments(
             gram[starts[j] : starts[j + 1], at] = part.T
         report((i + 1) / len(blocks))
     gram -= np.outer(middle, middle) / total
-    return Moments(gram, along, float(w @ (centred * centred)), middle, mean, float(len(labels)), total, starts)
+    return BlockStatistics(gram, along, float(w @ (centred * centred)), middle, mean, float(len(labels)), total, starts)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Posterior:
 
 
 def empirical_bayes(
-    data: Moments,
+    data: BlockStatistics,
     signal: float,
     residual: float,
     start: FloatArray,

@@ -20,7 +20,7 @@ from labels_party.companions.kinds.feature_store import FeatureStore
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.secrets import Secrets
 from labels_party.work.charged import charged_members
-from labels_party.work.kind import ChargedWork, Job, Kind, PlannedWork, QueuedKind, SignedFiles
+from labels_party.work.kind import ChargedWork, Job, PlannedWork, QueuedKind, SignedFiles, WorkKind
 from labels_party.work.store import Works
 
 W = TypeVar("W")
@@ -52,7 +52,7 @@ class Parts:
     secrets: Secrets
 
 
-class DocumentKind(Kind[W]):
+class DocumentKind(WorkKind[W]):
     """Kind of document; `name` is its kind in the signed document, which `label_dp.documents.registry` must know."""
 
     def __init__(self, key: SigningKey) -> None:

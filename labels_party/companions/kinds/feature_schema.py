@@ -36,7 +36,7 @@ _DIGITS = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?\s*", re.ASCI
 
 
 @dataclass(frozen=True)
-class Number:
+class NumericFeature:
     """Number with a public range; `low` and `high` are decimals as written by the owner."""
 
     name: str
@@ -56,7 +56,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Category:
+class CategoricalFeature:
     """One of the listed texts; whole numbers are texts in canonical decimal."""
 
     name: str
@@ -70,7 +70,7 @@ class Category:
         return {"name": self.name, "values": list(self.values)}
 
 
-Feature = Number | Category
+Feature = NumericFeature | CategoricalFeature
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Schema:
         parts: list[IntArray] = []
         for j, feature in enumerate(self.features):
             column = codes[:, j]
-            if isinstance(feature, Number):
+            if isinstance(feature, NumericFeature):
                 centred = column * (2 * UNIT) // self.levels - UNIT
                 parts.append(np.where(column == MISSING, 0, centred)[:, None])
             else:
@@ -145,7 +145,7 @@ class Schema:
         return tuple(self._code(feature, given.get(feature.name)) for feature in self.features)
 
     def _code(self, feature: Feature, value: Any) -> int:
-        if isinstance(feature, Category):
+        if isinstance(feature, CategoricalFeature):
             text = category_text(value, feature.name)
             return feature.values.index(text) if text in feature.values else MISSING
         number = _number(value)
@@ -160,7 +160,7 @@ class Schema:
         for feature, code in zip(self.features, codes, strict=True):
             if code == MISSING:
                 members[feature.name] = None
-            elif isinstance(feature, Category):
+            elif isinstance(feature, CategoricalFeature):
                 members[feature.name] = feature.values[code]
             else:
                 members[feature.name] = place_text(code, feature.low, feature.high, self.levels)
@@ -184,7 +184,7 @@ class Schema:
         codes = self.table_codes(table)
         for j, feature in enumerate(self.features):
             column = table[feature.name]
-            if isinstance(feature, Number) or not (
+            if isinstance(feature, NumericFeature) or not (
                 pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
             ):
                 continue
@@ -200,7 +200,7 @@ class Schema:
                 )
 
     def _column(self, feature: Feature, column: Any) -> IntArray:
-        if isinstance(feature, Number):
+        if isinstance(feature, NumericFeature):
             return feature.codes(_numbers(column, feature.name), self.levels)
         places = {value: i for i, value in enumerate(feature.values)}
         coded = column.combine_chunks().dictionary_encode()
@@ -220,11 +220,11 @@ def _feature(item: Mapping[str, Any]) -> Feature:
         low, high = (_end(end, name) for end in item["range"])
         if not float(low) < float(high):
             raise InvalidInput(f"The lower end of feature '{name}' must lie below its upper end.")
-        return Number(name, low, high)
+        return NumericFeature(name, low, high)
     texts = [category_text(value, name) for value in item["values"]]
     if len(set(texts)) != len(texts):
         raise InvalidInput(f"The values of feature '{name}' are different texts or whole numbers.")
-    return Category(name, tuple(text for text in texts if text is not None))
+    return CategoricalFeature(name, tuple(text for text in texts if text is not None))
 
 
 def _end(value: object, name: str) -> str:

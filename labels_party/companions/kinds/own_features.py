@@ -28,7 +28,7 @@ from label_dp.privacy import ATTO, Epsilon, EpsilonSplit, delta_string, parse_de
 from labels_party.companions.kinds.answer import AnswerKind, Parts, require_order
 from labels_party.companions.kinds.feature_schema import Schema
 from labels_party.companions.kinds.feature_store import FeatureStore
-from labels_party.companions.mechanisms.private_median.rsc import Plan
+from labels_party.companions.mechanisms.private_median.rsc import SessionPlan
 from labels_party.labels.batches import SEALED, Batch
 from labels_party.ledger.populations import Population
 from labels_party.work.kind import Job, PlannedWork, PreviewedKind
@@ -66,7 +66,7 @@ class Wish(Generic[S]):
         """Largest possible charge."""
         return Cost(self.epsilon.fraction, Fraction(self.delta_atto, ATTO))
 
-    def session(self, n: int, found: Plan, noise: SliceNoise | None, slack: Fraction) -> dict[str, Any]:
+    def session(self, n: int, found: SessionPlan, noise: SliceNoise | None, slack: Fraction) -> dict[str, Any]:
         """Return parameters of an answer from n examples that says how its steps compose."""
         return {
             "features": self.schema.as_json(),

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from label_dp.spark.task import Task
+from label_dp.spark.task import SparkTask
 from labels_party.spark.executor.slices import SlicedLabels
 
 
 @dataclass(frozen=True, eq=False)
-class Counting(Task):
+class Counting(SparkTask):
     """`starts` int64[g] rise from 0: the first position of each cell of the k positions."""
 
     columns: ClassVar[dict[str, str]] = {"number": "long", "counts": "binary"}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
 from label_dp.channels.base import Channel
 from label_dp.documents.rows import largest_encoding, write_rows
-from label_dp.spark.task import Task
+from label_dp.spark.task import SparkTask
 from label_dp.store.folders import reserve
 from labels_party.mechanisms.sampling import sample
 from labels_party.spark.executor.slices import SlicedLabels
@@ -29,7 +29,7 @@ READ = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class Drawing(Task):
+class Drawing(SparkTask):
     """`staging` is the driver's folder, which a task never makes: once it is gone, nothing can be written any more."""
 
     columns: ClassVar[dict[str, str]] = {

@@ -34,7 +34,7 @@ def command(
     """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
-        made = _Asked(name or function.__name__, lambda: (function, None))
+        made = _CommandFunction(name or function.__name__, lambda: (function, None))
         app.command(name, cls=cls, rich_help_panel=panel, help=inspect.getdoc(function))(made)
         return function
 
@@ -44,14 +44,14 @@ def command(
 def command_later(app: typer.Typer, name: str, panel: str, told: str, found: Callable[[], Made]) -> None:
     """Register a command of which only the name and the help are known yet. `found` gives its function and the schema
     that its parameter `asked` has: one function serves several commands."""
-    app.command(name, rich_help_panel=panel, help=told)(_Asked(name, found))
+    app.command(name, rich_help_panel=panel, help=told)(_CommandFunction(name, found))
 
 
 def help_of(asked: type[Ask]) -> str:
     return inspect.cleandoc(asked.__doc__ or "")
 
 
-class _Asked:
+class _CommandFunction:
     """A function as typer reads it: with the signature that its options make."""
 
     def __init__(self, name: str, found: Callable[[], Made]) -> None:

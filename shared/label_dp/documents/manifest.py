@@ -38,7 +38,7 @@ class FileEntry(Strict):
     sha256: Sha256
 
 
-class Mechanism(Strict):
+class MechanismChoice(Strict):
     name: Text
     why: str = Field(default="asked for", max_length=2000)
 
@@ -96,7 +96,7 @@ class Manifest(ChargedDocument):
     format: Literal["label-dp-message/1", "label-dp-rehearsal/1"] = "label-dp-message/1"
     domain_source: Literal["declared public by the owner", "bought with ε_clip"] = "declared public by the owner"
     presence: Literal["id list given before labels counted", "declared public by the owner"]
-    mechanism: Mechanism
+    mechanism: MechanismChoice
     loss: Text
     channel: dict[str, Any]
     expected_loss: str | None

@@ -32,7 +32,7 @@ from label_dp.http.calls import Calls
 from label_dp.http.front import Failures, Front, LastResort, RequestLog
 from label_dp.http.json_bodies import JsonRoute
 from label_dp.http.metrics import install_metrics
-from label_dp.http.observing import Look, Observed
+from label_dp.http.observing import Look, ServiceMetrics
 from label_dp.http.probes import Probes
 from label_dp.http.rates import Rates
 from label_dp.http.refusals import install_handlers
@@ -208,7 +208,7 @@ def application(
     app.add_middleware(LastResort)
     app.add_middleware(RequestLog, silent=silent)
     install_docs(app)
-    observed = Observed(services.settings, VERSION, services.database, look, workers)
+    observed = ServiceMetrics(services.settings, VERSION, services.database, look, workers)
     install_metrics(app, here=not services.settings.metrics_port, silent=silent, others=(observed, *others))
     for router in routers:
         app.include_router(router)

@@ -53,7 +53,7 @@ def gauge(name: str, says: str, labels: tuple[str, ...], values: Iterable[tuple[
     return family
 
 
-class Observed(Collector):
+class ServiceMetrics(Collector):
     """Figures of one service. `look` reads those of its store; they hold for `fresh` seconds."""
 
     def __init__(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from label_dp.errors import LabelDPError, Unavailable
 from label_dp.logs import event, log_internal
-from label_dp.spark.task import Task
+from label_dp.spark.task import SparkTask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,7 +69,7 @@ class Cluster:
         with self._told():
             return question(self._started())
 
-    def pieces(self, task: Task, count: int) -> list[dict[str, Any]]:
+    def pieces(self, task: SparkTask, count: int) -> list[dict[str, Any]]:
         """The records of the pieces 0 … count − 1 of `task`, in this order, as one finished action returned them.
 
         Raises Unavailable where the action does not finish, a LabelDPError where a piece failed for good."""

@@ -18,7 +18,7 @@ class TaskFailed(Exception):
     It names the type of the error only: texts may quote what was read."""
 
 
-class Task(ABC):
+class SparkTask(ABC):
     """Picklable; called once for each task attempt. Records have the columns of `columns` and `problem`: the type of an
     error that labels or a draw may have decided, which must not be tried again, or nothing."""
 

@@ -3,7 +3,7 @@
 Losses are squared differences over the squared range of the labels. `excess` is the empirical loss beyond that of the
 best function of the method's class and grid (found at an ε of 10⁶); `distance` the mean squared distance to the
 function that the labels were drawn around, which a user feels; `bound` what is proved of the excess
-(`Design.excess_bound`, `depth.excess_bound`, `poset_excess_bound`, `baseline_excess_bound`).
+(`FitDesign.excess_bound`, `depth.excess_bound`, `poset_excess_bound`, `baseline_excess_bound`).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from features_party.training.capacity import Capacity, choose_capacity
 from features_party.training.cells import CellLikelihood
 from features_party.training.correction import correct
-from features_party.training.learners.mlp_fit import Settings
+from features_party.training.learners.mlp_fit import NetworkSettings
 from features_party.training.recentring import recentred
 from label_dp.losses import get_loss
 from label_dp.privacy import Epsilon
@@ -119,7 +119,7 @@ def fitted(
         unbiased=unbiased,
         cells=cells,
         capacity=ruled(data, labels, noise).scaled(cell.capacity) if cell.learner == "quick" else None,
-        settings=Settings(**data.network),
+        settings=NetworkSettings(**data.network),
         threads=1,
     )
     return np.asarray(model.predict(data.test_features, threads=1), np.float64)

@@ -107,7 +107,7 @@ def _terms(domain: Domain, epsilon: Epsilon, parameters: Mapping[str, Any], n: i
 
 
 @dataclass(frozen=True)
-class Scored:
+class CalibrationRequest:
     """Calibration request for `scores`. `by_audience`: the audience that asks for itself; None: the owner."""
 
     asked: CalibrationWish
@@ -115,7 +115,7 @@ class Scored:
     by_audience: str | None = None
 
 
-class CalibrationKind(AnswerKind[Scored]):
+class CalibrationKind(AnswerKind[CalibrationRequest]):
     """Kind with one pass over the sealed labels, paid by ε_randomize of the answer; the fit is ε-DP in them."""
 
     name = CALIBRATION
@@ -138,19 +138,19 @@ class CalibrationKind(AnswerKind[Scored]):
         wish: CalibrationWish,
         chunks: Callable[[tuple[str, ...]], Chunks],
         by_audience: str | None = None,
-    ) -> Scored:
+    ) -> CalibrationRequest:
         """Read the scores of an upload. Raises as `Works.allowed` and `Scores.read`; nothing is charged."""
         asks = (batch_id, self.name, by_audience)
         _, population = self.database.read("calibration.look", lambda c: self.works.allowed(c, *asks))
         fields = wish.fields
-        return Scored(
+        return CalibrationRequest(
             wish, Scores.read(chunks(fields), population.label, self.secrets, wish.grids, fields), by_audience
         )
 
-    def asker(self, wish: Scored) -> str | None:
+    def asker(self, wish: CalibrationRequest) -> str | None:
         return wish.by_audience
 
-    def plan(self, batch: Batch, population: Population, wish: Scored) -> PlannedWork:
+    def plan(self, batch: Batch, population: Population, wish: CalibrationRequest) -> PlannedWork:
         """Plan the work. Raises as the plan of a shape, and to the owner InvalidRows (ids that are not in the
         batch)."""
         calibration_wish, scores, audience = wish.asked, wish.scores, wish.by_audience

@@ -42,7 +42,7 @@ from labels_party.companions.mechanisms.isotonic.binned_medians import BinnedMed
 from labels_party.companions.mechanisms.isotonic.binning import default_bins
 from labels_party.companions.mechanisms.isotonic.cells import Cells
 from labels_party.companions.mechanisms.isotonic.depth import cut_places, default_levels, planned
-from labels_party.companions.mechanisms.isotonic.fit import Design, design
+from labels_party.companions.mechanisms.isotonic.fit import FitDesign, design
 from labels_party.companions.mechanisms.isotonic.shape_options import TAKES, ShapeOptions
 from labels_party.companions.mechanisms.isotonic.surfaces import SurfacePlan, axis_cells
 from labels_party.companions.mechanisms.isotonic.total_order import isotonic
@@ -154,7 +154,7 @@ def _fit_bins(terms: Terms, x: Any, labels: Any) -> MonotoneMap | MonotoneGrid:
 # --- further constraints (the paper's Appendix C) ---------------------------------------------------------
 
 
-def _design(shape: str, terms: Terms) -> Design:
+def _design(shape: str, terms: Terms) -> FitDesign:
     options: Any = dict(terms.options)
     return design(shape, terms.domain, terms.x_size, terms.n, terms.epsilon, terms.loss, ShapeOptions(**options))
 

@@ -8,7 +8,7 @@ from typing import Any
 from label_dp.companions.kinds.prediction import PREDICTION
 from labels_party.companions.kinds.answer import Computed, DocumentKind
 from labels_party.companions.kinds.prediction.methods import METHODS, value_of
-from labels_party.companions.kinds.prediction.predictors import Predictor, split_of
+from labels_party.companions.kinds.prediction.predictors import PredictorRecord, split_of
 from labels_party.labels.batches import Batch
 from labels_party.ledger.populations import Population
 from labels_party.work.kind import AtOnceKind, ChargedWork, PlannedWork, SignedFiles, Work
@@ -21,7 +21,7 @@ class Query:
     `fact` is the model's output, which nobody sees. `by_audience`: who asks; None: the owner.
     """
 
-    predictor: Predictor
+    predictor: PredictorRecord
     codes: tuple[int, ...]
     digest: str
     fact: int

@@ -20,7 +20,7 @@ from label_dp.domain import Domain
 from label_dp.errors import InvalidInput, InvalidMechanism
 from label_dp.numbers import real_of
 from label_dp.privacy import Epsilon
-from labels_party.companions.kinds.feature_schema import FINE, Number, Schema
+from labels_party.companions.kinds.feature_schema import FINE, NumericFeature, Schema
 from labels_party.companions.mechanisms.private_prediction import GRID, average, stable, votes, walk
 from labels_party.companions.mechanisms.private_prediction.lattice import Noise, laplace_noise, noisy
 from labels_party.companions.mechanisms.private_prediction.learners import LEARNERS, stacked
@@ -266,7 +266,7 @@ def _bound(plan: PredictorPlan) -> int:
 
 
 def _check_walk(plan: PredictorPlan) -> None:
-    if len(plan.features.features) != 1 or not isinstance(plan.features.features[0], Number):
+    if len(plan.features.features) != 1 or not isinstance(plan.features.features[0], NumericFeature):
         raise InvalidMechanism("A walk goes along one feature with a range of numbers.")
     if not 1 <= _bound(plan) <= walk.MOST_BOUND:
         raise InvalidMechanism("The bound of a walk lies between 1 and 2⁴⁰.")

@@ -51,7 +51,7 @@ IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Predictor:
+class PredictorRecord:
     id: str
     batch: str
     state: str
@@ -193,13 +193,15 @@ class Predictors:
                 self.vault.delete(key)
             return ready
 
-    def _waiting(self, connection: Connection, predictor_id: str) -> tuple[Predictor, Population, list[str]] | None:
+    def _waiting(
+        self, connection: Connection, predictor_id: str
+    ) -> tuple[PredictorRecord, Population, list[str]] | None:
         predictor = self.get(connection, predictor_id)
         batch, population = self.batches.get(connection, predictor.batch)
         sealed = [s.key for s in self.batches.segments(connection, batch.id, SEALED)]
         return (predictor, population, sealed) if predictor.state == TRAINING and sealed else None
 
-    def _learn(self, predictor: Predictor, population: Population, sealed: list[str]) -> Any:
+    def _learn(self, predictor: PredictorRecord, population: Population, sealed: list[str]) -> Any:
         plan, labels = predictor.plan, SealedLabels(self.vault, *sealed)
         key = self.secrets.derive("predictor-parts:" + predictor.id)
         arrays = [
@@ -211,7 +213,7 @@ class Predictors:
             raise Unavailable("The features of the batch are not those that the predictor was made for.")
         return METHODS[plan.method].learn(plan, population.domain, x, y, parts)
 
-    def _ready(self, connection: Connection, predictor: Predictor, sealed: list[str], key: str) -> bool:
+    def _ready(self, connection: Connection, predictor: PredictorRecord, sealed: list[str], key: str) -> bool:
         """Check whether the learned state is valid: its labels are neither purged nor rewritten for an erasure
         meanwhile."""
         now = self.batches.segments(connection, predictor.batch, SEALED)
@@ -254,7 +256,7 @@ class Predictors:
 
     # --- reading ------------------------------------------------------------------------------------------
 
-    def get(self, connection: Connection, predictor_id: str) -> Predictor:
+    def get(self, connection: Connection, predictor_id: str) -> PredictorRecord:
         # an unprintable text is no id, and not every database takes it as a parameter
         query = sa.select(predictors).where(predictors.c.id == predictor_id)
         row = predictor_id.isprintable() and connection.execute(query).first()
@@ -264,7 +266,7 @@ class Predictors:
 
     def for_audience(
         self, connection: Connection, predictor_id: str, audience: str | None
-    ) -> tuple[Predictor, Population]:
+    ) -> tuple[PredictorRecord, Population]:
         """Return a predictor and its population; `audience` None is the owner. Raises NotFound, also for another
         audience's."""
         predictor = self.get(connection, predictor_id)
@@ -286,7 +288,7 @@ class Predictors:
                 descriptions.append(self.describe(connection, predictor, population, owner=audience is None))
         return descriptions
 
-    def asked(self, connection: Connection, predictor: Predictor) -> int:
+    def asked(self, connection: Connection, predictor: PredictorRecord) -> int:
         """Count the queries that the ledger has charged of its cap.
 
         One that only a receiver's record shows counts for every predictor of the batch.
@@ -300,7 +302,7 @@ class Predictors:
         query = sa.select(sa.func.count()).select_from(predictions).where(predictions.c.predictor == predictor_id)
         return int(connection.execute(query).scalar_one())
 
-    def left(self, connection: Connection, predictor: Predictor, population: Population) -> int:
+    def left(self, connection: Connection, predictor: PredictorRecord, population: Population) -> int:
         """Count the new queries that the cap, and other charges to the batch, still allow."""
         if predictor.state != READY:
             return 0
@@ -309,7 +311,7 @@ class Predictors:
         return max(0, min(of_cap, budget.nano // predictor.plan.epsilon.nano))
 
     def describe(
-        self, connection: Connection, predictor: Predictor, population: Population, *, owner: bool = True
+        self, connection: Connection, predictor: PredictorRecord, population: Population, *, owner: bool = True
     ) -> dict[str, Any]:
         """Describe it for its owner or, with days only and without its maker, for its audiences."""
         until = None if owner else 10
@@ -334,8 +336,8 @@ class Predictors:
         )
 
 
-def _from_row(row: sa.Row[Any]) -> Predictor:
-    return Predictor(**{**row._mapping, "plan": PredictorPlan.from_json(row.plan)})
+def _from_row(row: sa.Row[Any]) -> PredictorRecord:
+    return PredictorRecord(**{**row._mapping, "plan": PredictorPlan.from_json(row.plan)})
 
 
 # The learned state of a predictor, at rest: encrypted under the key of its batch, beside the sealed labels.

@@ -33,7 +33,7 @@ from label_dp.logs import event
 from label_dp.privacy import Epsilon
 from labels_party.companions.kinds.prediction.kind import Query
 from labels_party.companions.kinds.prediction.methods import METHODS
-from labels_party.companions.kinds.prediction.predictors import READY, Predictor, Predictors, split_of
+from labels_party.companions.kinds.prediction.predictors import READY, PredictorRecord, Predictors, split_of
 from labels_party.companions.mechanisms.private_prediction.lattice import laplace_noise
 from labels_party.labels.batch_uses import RETIRED
 from labels_party.ledger.populations import Population
@@ -89,7 +89,7 @@ class Queries:
         Raises Unavailable if the answer may be stored already; ask again.
         """
 
-        def look(connection: Connection) -> tuple[_Stored | None, int, Predictor, Population, tuple[int, ...]]:
+        def look(connection: Connection) -> tuple[_Stored | None, int, PredictorRecord, Population, tuple[int, ...]]:
             predictor, population = self.predictors.for_audience(connection, predictor_id, audience)
             codes = predictor.plan.features.query(given)
             stored = self._stored(connection, predictor, population, codes)
@@ -153,7 +153,7 @@ class Queries:
 
         return self.database.read("prediction.outlook", look)
 
-    def _check(self, connection: Connection, predictor: Predictor, population: Population) -> None:
+    def _check(self, connection: Connection, predictor: PredictorRecord, population: Population) -> None:
         """Check whether a new query is paid for. Raises Conflict, BudgetExceeded."""
         if predictor.state != READY:
             why = "what it learned is deleted" if predictor.state == RETIRED else "it answers once it is ready"
@@ -172,7 +172,7 @@ class Queries:
         self.ledger.check(connection, population, predictor.batch, split_of(plan.epsilon))
 
     def _stored(
-        self, connection: Connection, predictor: Predictor, population: Population, codes: tuple[int, ...]
+        self, connection: Connection, predictor: PredictorRecord, population: Population, codes: tuple[int, ...]
     ) -> _Stored | None:
         query = (
             sa.select(work.c.id, work.c.audiences, work_files.c.content)
@@ -189,7 +189,7 @@ class Queries:
     def _share(
         self,
         connection: Connection,
-        predictor: Predictor,
+        predictor: PredictorRecord,
         population: Population,
         answer_id: str,
         actor: str,

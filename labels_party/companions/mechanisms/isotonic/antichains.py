@@ -19,7 +19,7 @@ from labels_party.companions.mechanisms.isotonic.constrained import MAX_LEVELS, 
 from labels_party.companions.mechanisms.isotonic.fit import MAX_ROWS
 from labels_party.companions.mechanisms.isotonic.grid import LossGrid, loss_grid
 from labels_party.companions.mechanisms.isotonic.posets import BoolArray, DownSets, Poset
-from labels_party.companions.mechanisms.isotonic.total_order import AnyInts, Examples
+from labels_party.companions.mechanisms.isotonic.total_order import AnyInts, OrderedExamples
 from labels_party.mechanisms.choice import choose, rate_of
 from labels_party.mechanisms.entropy import Keystream, Uint64Source
 
@@ -80,7 +80,7 @@ def isotonic_poset(
     """
     if not epsilon:
         raise InvalidEpsilon("An isotonic regression needs an ε greater than zero.")
-    examples = Examples.checked(elements, y_positions, domain, poset.size, places)
+    examples = OrderedExamples.checked(elements, y_positions, domain, poset.size, places)
     if examples.n > MAX_ROWS:
         raise InvalidInput(f"An isotonic regression on a partial order takes at most {MAX_ROWS} examples.")
     sets = poset.down_sets

@@ -26,7 +26,7 @@ from labels_party.companions.mechanisms.isotonic.grid import (
     TableGrid,
     loss_grid,
 )
-from labels_party.companions.mechanisms.isotonic.total_order import AnyInts, Examples
+from labels_party.companions.mechanisms.isotonic.total_order import AnyInts, OrderedExamples
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -51,7 +51,7 @@ class Cells:
         return cls(np.array([-(-j * x_size // count) for j in range(count + 1)], np.int64))
 
     @classmethod
-    def by_points(cls, examples: Examples, count: int) -> Cells:
+    def by_points(cls, examples: OrderedExamples, count: int) -> Cells:
         """Make at most `count` cells of about equally many examples each; x, which is public, decides alone."""
         return cls.between(examples.xs, examples.ends, examples.x_size, count)
 
@@ -110,7 +110,7 @@ def even_grid(domain: Domain, loss: str | Loss, size: int) -> LossGrid:
     return TableGrid(outputs, unit, np.rint(table / unit).astype(np.int64))
 
 
-def cell_losses(examples: Examples, cells: Cells, grid: LossGrid) -> IntArray:
+def cell_losses(examples: OrderedExamples, cells: Cells, grid: LossGrid) -> IntArray:
     """Sum the loss of each of the F outputs on the examples of each of the M cells: int64[M, F].
 
     O(F·n) operations, independent of the labels. Raises InvalidMechanism (a table too large).

@@ -29,10 +29,10 @@ from labels_party.companions.mechanisms.isotonic.constrained import (
 from labels_party.companions.mechanisms.isotonic.grid import LossGrid, loss_grid
 from labels_party.companions.mechanisms.isotonic.shape_options import CELLS, KNOTS, STEPS, ShapeOptions
 from labels_party.companions.mechanisms.isotonic.shapes.convex import Convex
-from labels_party.companions.mechanisms.isotonic.shapes.linear import Linear
+from labels_party.companions.mechanisms.isotonic.shapes.linear import PiecewiseLinear
 from labels_party.companions.mechanisms.isotonic.shapes.lipschitz import Lipschitz
 from labels_party.companions.mechanisms.isotonic.shapes.pieces import Pieces
-from labels_party.companions.mechanisms.isotonic.total_order import AnyInts, Examples
+from labels_party.companions.mechanisms.isotonic.total_order import AnyInts, OrderedExamples
 from labels_party.mechanisms.choice import rate_of
 from labels_party.mechanisms.entropy import Keystream, Uint64Source
 from labels_party.mechanisms.one_bit import domain_ends
@@ -47,7 +47,7 @@ FEW_RISES = 3
 
 
 @dataclass(frozen=True)
-class Design:
+class FitDesign:
     """Public design of a constrained fit.
 
     `cells`: their limit for a step function. `knots` with `steps` cells from each to the next: of the other shapes.
@@ -78,7 +78,7 @@ class Design:
 
         Raises InvalidInput, RandomnessUnavailable.
         """
-        examples = Examples.checked(x, y_positions, self.domain, self.x_size, places)
+        examples = OrderedExamples.checked(x, y_positions, self.domain, self.x_size, places)
         if examples.n > MAX_ROWS:
             raise InvalidInput(f"A constrained fit takes at most {MAX_ROWS} examples.")
         if self.shape == "pieces":
@@ -99,7 +99,7 @@ class Design:
         if self.shape == "pieces":
             return Pieces(losses, self.pieces)
         if self.shape == "linear":
-            return Linear(losses, self.knots, self.steps, self.pieces)
+            return PiecewiseLinear(losses, self.knots, self.steps, self.pieces)
         if self.shape == "lipschitz":
             return Lipschitz(losses, self.knots, self.steps, self.most)
         return Convex(losses, self.knots, self.steps)
@@ -138,7 +138,7 @@ def design(
     epsilon: Epsilon,
     loss: str | Loss = "squared",
     options: ShapeOptions | None = None,
-) -> Design:
+) -> FitDesign:
     """Design `constrained` for `n` examples, from public facts.
 
     Every refusal comes here, before labels are read or ε is charged: InvalidMechanism (a shape, an option, a grid too
@@ -171,7 +171,7 @@ def design(
         values = grid.size
     else:
         grid = even_grid(domain, loss, (values - 1) * steps + 1)
-    plan = Design(
+    plan = FitDesign(
         shape,
         domain,
         x_size,

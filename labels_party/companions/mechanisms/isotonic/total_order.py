@@ -61,7 +61,7 @@ def isotonic(
     Raises InvalidInput (x or labels: shape, type, outside, none at all), InvalidEpsilon, InvalidLoss, InvalidMechanism
     (an option), RandomnessUnavailable.
     """
-    data = Examples.checked(x, y_positions, domain, x_size, places)
+    data = OrderedExamples.checked(x, y_positions, domain, x_size, places)
     grid = planned(domain, data.n, data.xs.size, x_size, epsilon, loss, levels=levels, cuts=cuts)
     edges = _cut(data, grid, epsilon, cuts, source or Keystream())
     pieces = np.flatnonzero(np.diff(edges) > 0)
@@ -69,7 +69,7 @@ def isotonic(
 
 
 @dataclass(frozen=True, eq=False)
-class Examples:
+class OrderedExamples:
     """Examples in the order of x: `xs` int64[m] the distinct ones, `ends` int64[m + 1] the row after the examples of
     each.
 
@@ -89,7 +89,7 @@ class Examples:
     @classmethod
     def checked(
         cls, x: AnyInts, y_positions: AnyInts, domain: Domain, x_size: int, places: AnyInts | IntArray | None = None
-    ) -> Examples:
+    ) -> OrderedExamples:
         """Check and sort the examples. `places`: further x, with or without examples. Raises InvalidInput, quoting no
         label."""
         x, labels = np.asarray(x), np.asarray(y_positions)
@@ -127,7 +127,7 @@ def check_numbers(x: AnyInts, x_size: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class DomainNode:
     """Points low … high − 1 of the domain, distinct x number left … right − 1, output values first … stop − 1."""
 
     low: int
@@ -142,10 +142,10 @@ class Node:
         return middle(self.first, self.stop)
 
 
-def _cut(data: Examples, grid: LossGrid, epsilon: Epsilon, cuts: Cuts, source: Uint64Source) -> IntArray:
+def _cut(data: OrderedExamples, grid: LossGrid, epsilon: Epsilon, cuts: Cuts, source: Uint64Source) -> IntArray:
     """Draw the points of the domain at which each output value begins, and x_size: int64[V + 1]."""
     prepared = grid.prepared(data.labels)
-    nodes = [Node(0, data.x_size, 0, data.xs.size, 0, grid.size)]
+    nodes = [DomainNode(0, data.x_size, 0, data.xs.size, 0, grid.size)]
     for share in shares(grid):
         below = []
         for node in nodes:
@@ -154,17 +154,17 @@ def _cut(data: Examples, grid: LossGrid, epsilon: Epsilon, cuts: Cuts, source: U
                 continue
             point = _draw(data, prepared, grid, node, epsilon.fraction * share, cuts, source)
             at = node.left + int(np.searchsorted(data.xs[node.left : node.right], point))
-            below.append(Node(node.low, point, node.left, at, node.first, node.middle))
-            below.append(Node(point, node.high, at, node.right, node.middle, node.stop))
+            below.append(DomainNode(node.low, point, node.left, at, node.first, node.middle))
+            below.append(DomainNode(point, node.high, at, node.right, node.middle, node.stop))
         nodes = below
     return np.array([node.low for node in nodes] + [data.x_size], np.int64)
 
 
 def _draw(
-    data: Examples,
+    data: OrderedExamples,
     prepared: IntArray,
     grid: LossGrid,
-    node: Node,
+    node: DomainNode,
     epsilon: Fraction,
     cuts: Cuts,
     source: Uint64Source,
@@ -179,7 +179,7 @@ def _draw(
     return _between(data, node, node.left + choose(scores, rate, source))
 
 
-def cut_scores(data: Examples, prepared: IntArray, grid: LossGrid, node: Node) -> IntArray:
+def cut_scores(data: OrderedExamples, prepared: IntArray, grid: LossGrid, node: DomainNode) -> IntArray:
     """Compute for the m distinct x of a node the least loss of monotone functions on the node of which the first j
     distinct x have output values below `node.middle`, the others from there on: int64[m + 1].
 
@@ -194,14 +194,14 @@ def cut_scores(data: Examples, prepared: IntArray, grid: LossGrid, node: Node) -
     return np.asarray(below + above[::-1], np.int64)
 
 
-def gaps(data: Examples, node: Node) -> tuple[list[int], list[int]]:
+def gaps(data: OrderedExamples, node: DomainNode) -> tuple[list[int], list[int]]:
     """Return starts and sizes of the m + 1 sets of points of the domain that cut a node's distinct x alike."""
     xs = data.xs[node.left : node.right]
     starts = np.concatenate([[node.low], xs + 1])
     return starts.tolist(), (np.append(xs, node.high) - starts + 1).tolist()
 
 
-def _between(data: Examples, node: Node, at: int) -> int:
+def _between(data: OrderedExamples, node: DomainNode, at: int) -> int:
     """Return the middle of the gap before distinct x number `at`; the node's own ends if no x lies beyond."""
     if at == node.left:
         return node.low

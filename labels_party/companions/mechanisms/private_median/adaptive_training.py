@@ -27,7 +27,7 @@ from label_dp.companions.costs.slices import LARGEST_MEAN, Cost, SliceNoise, Ste
 from label_dp.errors import InvalidInput
 from labels_party.companions.mechanisms.private_median.accounting import largest_epsilon
 from labels_party.companions.mechanisms.private_median.interval_point import Noise
-from labels_party.companions.mechanisms.private_median.rsc import Keys, Order, Plan, Rows, Session
+from labels_party.companions.mechanisms.private_median.rsc import Keys, Order, Rows, Session, SessionPlan
 from labels_party.mechanisms.entropy import Keystream, LaplaceNoise, Uint64Source, discrete_laplace
 
 IntArray = npt.NDArray[np.int64]
@@ -129,8 +129,8 @@ class TrainingPlan:
         return training_step(self.epsilon, RULES[self.rule] is None)
 
     @property
-    def session(self) -> Plan:
-        return Plan((self.step,) * self.steps, self.n, self.noise, self.slack)
+    def session(self) -> SessionPlan:
+        return SessionPlan((self.step,) * self.steps, self.n, self.noise, self.slack)
 
     @property
     def cost(self) -> Cost:

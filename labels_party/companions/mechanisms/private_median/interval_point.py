@@ -41,7 +41,7 @@ from label_dp.companions.costs.sessions import BASE
 from label_dp.companions.costs.slices import Cost, Step
 from label_dp.errors import InvalidEpsilon, InvalidInput
 from label_dp.privacy import log_upper
-from labels_party.companions.mechanisms.private_median.rsc import Drop, Plan, Rows, Session
+from labels_party.companions.mechanisms.private_median.rsc import Drop, Rows, Session, SessionPlan
 from labels_party.mechanisms.choice import choose, choose_point, rate_of
 from labels_party.mechanisms.entropy import Keystream, LaplaceNoise, Uint64Source, discrete_laplace
 
@@ -106,15 +106,17 @@ class IntervalPlan:
         """Threshold T."""
         return 1 + math.ceil(self.counting.scale * log_upper(2 / self.delta).fraction)
 
-    def session(self, n: int) -> Plan:
+    def session(self, n: int) -> SessionPlan:
         """Return the session of one step on n points."""
-        return Plan((Step(self.lengths_cost(n).epsilon, self.lengths_cost(n).delta, shuffled=True), self.choosing), n)
+        return SessionPlan(
+            (Step(self.lengths_cost(n).epsilon, self.lengths_cost(n).delta, shuffled=True), self.choosing), n
+        )
 
-    def trimmed(self, pairs: int) -> Plan:
+    def trimmed(self, pairs: int) -> SessionPlan:
         """Return the session on the lengths of so many pairs: both ends dropped, the rest used."""
         cost = self.lengths.cost(pairs - 2 * math.floor(TRIMMED * pairs))
         nothing = Step(Fraction(0))
-        return Plan((nothing, nothing, Step(cost.epsilon, cost.delta, shuffled=True)), pairs)
+        return SessionPlan((nothing, nothing, Step(cost.epsilon, cost.delta, shuffled=True)), pairs)
 
     def lengths_cost(self, n: int) -> Cost:
         return self.trimmed(self.paired(n) // 2).cost

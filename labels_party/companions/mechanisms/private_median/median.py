@@ -18,7 +18,7 @@ from label_dp.companions.costs.sessions import BASE
 from label_dp.companions.costs.slices import Cost, Step
 from label_dp.errors import InvalidInput
 from labels_party.companions.mechanisms.private_median.interval_point import IntervalPlan, IntervalPoint, Noise, Points
-from labels_party.companions.mechanisms.private_median.rsc import Drop, Keys, Plan, Session
+from labels_party.companions.mechanisms.private_median.rsc import Drop, Keys, Session, SessionPlan
 from labels_party.mechanisms.entropy import Keystream, Uint64Source, discrete_laplace
 
 SHARE = Fraction(1, 3)
@@ -53,10 +53,10 @@ class MedianPlan:
         return math.floor(SHARE * self.n) if self.n > 2 else 0
 
     @property
-    def session(self) -> Plan:
+    def session(self) -> SessionPlan:
         cost = self.interval.cost(self.n - 2 * self.sliced)
         nothing = Step(Fraction(0))
-        return Plan((nothing, nothing, Step(cost.epsilon, cost.delta, shuffled=True)), self.n)
+        return SessionPlan((nothing, nothing, Step(cost.epsilon, cost.delta, shuffled=True)), self.n)
 
     @property
     def cost(self) -> Cost:

@@ -28,7 +28,7 @@ from label_dp.errors import InvalidInput
 from label_dp.privacy import ATTO
 from labels_party.companions.mechanisms.private_median.accounting import largest_epsilon
 from labels_party.companions.mechanisms.private_median.interval_point import IntervalPlan, IntervalPoint, Noise
-from labels_party.companions.mechanisms.private_median.rsc import Keys, Plan, Rows, Session
+from labels_party.companions.mechanisms.private_median.rsc import Keys, Rows, Session, SessionPlan
 from labels_party.mechanisms.entropy import Keystream, Uint64Source, discrete_laplace
 
 LARGEST_BITS = 62  # coordinates are signed, and one more value represents negative examples
@@ -106,9 +106,9 @@ class RectanglePlan:
         return IntervalPlan(self.bits, self.epsilon, self.delta, self.base)
 
     @property
-    def session(self) -> Plan:
+    def session(self) -> SessionPlan:
         cost = self.interval.cost(self.slice)
-        return Plan((Step(cost.epsilon, cost.delta),) * (2 * self.axes), self.n, self.noise, self.slack)
+        return SessionPlan((Step(cost.epsilon, cost.delta),) * (2 * self.axes), self.n, self.noise, self.slack)
 
     @property
     def cost(self) -> Cost:
@@ -116,7 +116,7 @@ class RectanglePlan:
 
 
 @dataclass(frozen=True)
-class Rectangle:
+class AxisRectangle:
     """Sides int | None[axes]: None if no interval point was found, and then nothing is inside."""
 
     low: tuple[int | None, ...]
@@ -138,7 +138,7 @@ def private_rectangle(
     plan: RectanglePlan,
     source: Uint64Source | None = None,
     noise: Noise = discrete_laplace,
-) -> Rectangle:
+) -> AxisRectangle:
     """Learn the rectangle of `points` int64[n, axes] (0 … 2^bits − 1) labelled by `positive` bool[n].
 
     `plan.cost`-DP under replacing one example. Raises InvalidInput, RandomnessUnavailable.
@@ -156,13 +156,13 @@ def private_rectangle(
         for sides, down in ((low, False), (high, True)):
             order = partial(_keys, axis=axis, down=down, bits=plan.bits)
             sides.append(session.step(_Side(plan, axis, down, stream, noise), plan.slice, order))
-    return Rectangle(tuple(low), tuple(high))
+    return AxisRectangle(tuple(low), tuple(high))
 
 
 def _sides_cost(
     each: Fraction, *, delta: Fraction, sides: int, n: int, noise: SliceNoise | None, slack: Fraction
 ) -> Cost:
-    return Plan((Step(each, delta),) * sides, n, noise, slack).cost
+    return SessionPlan((Step(each, delta),) * sides, n, noise, slack).cost
 
 
 def _keys(rows: Rows, axis: int, down: bool, bits: int) -> Keys:

@@ -3,8 +3,8 @@
 
 A step chooses an ordering of the remaining elements, a size and an algorithm, all of which may depend on earlier
 outputs and on nothing else; takes the first elements, shows the algorithm's output on them, and drops them. The total
-cost of all steps is fixed beforehand by a `Plan`, from public facts; `label_dp.companions.costs.slices` proves it. A
-session that departs from its plan is refused before it reads another element.
+cost of all steps is fixed beforehand by a `SessionPlan`, from public facts (`label_dp.companions.costs.slices` has the
+proof). A session that departs from its plan is refused before it reads another element.
 
 Neighbours differ in one element replaced, and n is public. Two requirements of the proof are met here, not left to
 algorithms: they get the elements of a slice in a fresh uniform order, so that neighbouring slices differ in one place;
@@ -57,7 +57,7 @@ class Algorithm(Protocol[T_co]):
 
 
 @dataclass(frozen=True)
-class Plan:
+class SessionPlan:
     """Steps of a session in order, none of which may cost more than planned, and their total cost.
 
     `noise` None: slices of exactly the requested size. With noise, `delta` is the δ that the bounds `noisy_slices` and
@@ -118,7 +118,7 @@ class Session:
     """Remaining elements and remaining steps. Not for several threads."""
 
     def __init__(
-        self, rows: Rows, plan: Plan, *, blank: Sequence[int] | int = 0, source: Uint64Source | None = None
+        self, rows: Rows, plan: SessionPlan, *, blank: Sequence[int] | int = 0, source: Uint64Source | None = None
     ) -> None:
         """Start with `rows`: n elements, [n] or [n, width] of whole numbers. Raises InvalidInput."""
         if len(rows) != plan.n or not np.issubdtype(rows.dtype, np.integer):

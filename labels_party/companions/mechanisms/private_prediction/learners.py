@@ -26,7 +26,7 @@ ROUNDS, DEPTH, CELLS, RATE = 24, 3, 16, 0.3
 
 
 @dataclass(frozen=True)
-class Learner:
+class PartLearner:
     """Learner: `fit` makes the state of one part from x int64[n, D] and y float64[n] in [0, 1], n ≥ 0; all parts'
     states are stacked. `predict` returns float64[m] for x int64[D] and the stacked state of m parts."""
 
@@ -35,7 +35,9 @@ class Learner:
     predict: Callable[[State, IntArray], FloatArray]
 
 
-def stacked(learner: Learner, x: IntArray, y: FloatArray, part: IntArray, parts: int) -> dict[str, npt.NDArray[Any]]:
+def stacked(
+    learner: PartLearner, x: IntArray, y: FloatArray, part: IntArray, parts: int
+) -> dict[str, npt.NDArray[Any]]:
     """Fit the states of all parts of int64[n] `part`, one after the other; a part without examples has a model as
     well."""
     order = np.argsort(part, kind="stable")
@@ -131,11 +133,11 @@ def _predict_trees(state: State, x: IntArray) -> FloatArray:
     return np.asarray(state["base"] + np.take_along_axis(values, node[..., None], 2)[..., 0].sum(1), np.float64)
 
 
-LEARNERS: dict[str, Learner] = {
+LEARNERS: dict[str, PartLearner] = {
     learner.name: learner
     for learner in (
-        Learner("ridge", _fit_ridge, _predict_ridge),
-        Learner("logistic", _fit_logistic, _predict_logistic),
-        Learner("trees", _fit_trees, _predict_trees),
+        PartLearner("ridge", _fit_ridge, _predict_ridge),
+        PartLearner("logistic", _fit_logistic, _predict_logistic),
+        PartLearner("trees", _fit_trees, _predict_trees),
     )
 }

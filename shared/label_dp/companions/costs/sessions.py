@@ -30,7 +30,7 @@ RANKS, SLICES = "ranks", "slices"  # the two ways of finding an interval point
 
 
 @dataclass(frozen=True)
-class Session:
+class SessionBound:
     """Bound with its parameters: its own δ, its numbers ρ, the mean noise of slices (0: none), and n examples."""
 
     bound: str

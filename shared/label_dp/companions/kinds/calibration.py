@@ -98,7 +98,7 @@ class GridFacts(Facts):
 
 
 @dataclass(frozen=True)
-class Calibration:
+class CalibrationAnswer:
     """Verified answer of this kind; `digest` is the SHA-256 of its payload, `envelope` the signed form."""
 
     answer: Answer
@@ -136,7 +136,7 @@ class Calibration:
             raise InvalidInput(f"The map has {self.scores} score(s), and {len(scores)} column(s) were given.")
         return mapping.apply(*scores)
 
-    def interpolated(self, wanted: bool) -> Calibration:
+    def interpolated(self, wanted: bool) -> CalibrationAnswer:
         """Return the calibration, applied by straight lines (`ScoreMap`) if so wanted."""
         return replace(self, interpolate=wanted)
 
@@ -195,19 +195,19 @@ FACTS = (MonotoneFacts, BinsFacts, MediansFacts, PiecesFacts, KnotsFacts, GridFa
 
 def _brief(answer: Answer) -> Mapping[str, Any]:
     """Summarise as the number of pieces: the map is long, and for programs."""
-    return {"pieces": Calibration(answer, "", b"").pieces}
+    return {"pieces": CalibrationAnswer(answer, "", b"").pieces}
 
 
 KIND = Kind(CALIBRATION, CalibrationParameters, CalibrationResult, _rule, Asked, "scores", "calibrate", FACTS, _brief)
 
 
-def open_calibration(envelope: bytes, key: VerifyingKey, audience: str | None) -> Calibration:
+def open_calibration(envelope: bytes, key: VerifyingKey, audience: str | None) -> CalibrationAnswer:
     """Open a calibration from its envelope. Raises the VerificationFailed of the violated rule."""
     answer, digest = KIND.trusted(envelope, key, audience)
-    return Calibration(answer, digest, envelope)
+    return CalibrationAnswer(answer, digest, envelope)
 
 
-def load_calibration(path: Path, key: VerifyingKey, audience: str | None) -> Calibration:
+def load_calibration(path: Path, key: VerifyingKey, audience: str | None) -> CalibrationAnswer:
     """Load a calibration from a file, as `open_calibration`. Raises InvalidFile too."""
     from label_dp.documents.answer import read_answer
 

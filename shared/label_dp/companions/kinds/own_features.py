@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from label_dp.companions.costs.sessions import Session
+from label_dp.companions.costs.sessions import SessionBound
 from label_dp.companions.costs.slices import LARGEST_MEAN, MOST_RHO
 from label_dp.companions.maps.places import number_text
 from label_dp.documents.members import ExactDelta, Strict
@@ -73,8 +73,8 @@ class Charging(Strict):
     rho: Annotated[list[Rho], Field(max_length=MOST_RHO)]
     examples: int = Field(ge=1, le=1 << 40)
 
-    def session(self) -> Session:
-        return Session(
+    def session(self) -> SessionBound:
+        return SessionBound(
             self.bound,
             self.delta_of_bound.fraction,
             [int(text) for text in self.rho],

@@ -22,7 +22,7 @@ class Source:
     """n examples: `features` without ids, `labels` whole numbers inside `domain`.
 
     `categorical` are the features that are categories whatever their type or number of values; `network` the paper's
-    settings of its network for this data (epochs, batch_size), as `training.learners.mlp_fit.Settings` takes them.
+    settings of its network for this data (epochs, batch_size), members of `mlp_fit.NetworkSettings`.
     """
 
     name: str

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from features_party.training.cells import CellLikelihood, Cells
-from features_party.training.spread import Curve, Spread, fit_curve
+from features_party.training.cells import CellLikelihood, LabelCells
+from features_party.training.spread import ScoreCurve, Spread, fit_curve
 from label_dp.channels.base import Channel
 from tests.support.classes import k_ary
 from tests.support.messages import draw, one_bit, rr
@@ -152,6 +152,6 @@ def test_a_spread_is_written_and_read_and_refuses_edits() -> None:
         cells | {"cell": [1, *cells["cell"][1:]]},
     ):
         with pytest.raises(ValueError, match=r"cells|shares"):
-            Cells.from_json(wrong)
+            LabelCells.from_json(wrong)
     with pytest.raises(ValueError, match="knots"):
-        Curve.from_json(curve | {"knots": [0.0] * len(curve["knots"])})
+        ScoreCurve.from_json(curve | {"knots": [0.0] * len(curve["knots"])})

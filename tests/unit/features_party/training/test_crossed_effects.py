@@ -16,8 +16,8 @@ from features_party.models.folder import SavedModel
 from features_party.training import crossed_effects
 from features_party.training.capacity import choose_capacity
 from features_party.training.crossed_effects import choose_crossings
-from features_party.training.crossings import FEWEST_GROUPS, Crossing, Side
-from features_party.training.effects import LARGEST_SHRINKAGE, Moments
+from features_party.training.crossings import FEWEST_GROUPS, Crossing, CrossingSide
+from features_party.training.effects import LARGEST_SHRINKAGE, EffectMoments
 from features_party.training.encoding import FeatureSchema
 from features_party.training.learner import Sample, Task
 from features_party.training.learners.trees import left_by_trees
@@ -115,7 +115,7 @@ def test_what_trees_do_not_find_stays_a_crossing(truth: Callable[[pa.Table], Flo
 def test_groups_by_hand() -> None:
     numbers = np.array([[1.0], [2.0], [2.5], [np.nan], [2.0]], np.float32)
     codes = np.array([[0], [1], [0], [1], [-1]], np.int32)
-    price, shop = Side(0, 3, np.array([1.0, 2.0], np.float32)), Side(0, 3)
+    price, shop = CrossingSide(0, 3, np.array([1.0, 2.0], np.float32)), CrossingSide(0, 3)
     assert price.places(numbers, codes).tolist() == [1, 2, 0, 0, 2]  # an unknown number is a missing one
     assert shop.places(numbers, codes).tolist() == [1, 2, 1, 2, 0]
     pair = Crossing("price × shop", (price, shop), np.array([1, 4, 8]))
@@ -126,12 +126,12 @@ def test_groups_by_hand() -> None:
 def test_moments_by_hand() -> None:
     residual, places = np.array([3.0, 1.0, -1.0, -3.0]), np.array([0, 0, 1, 1])
     # between 2·4 + 2·4 = 16, within (20 − 16)/2 = 2, spread 4 − 8/4 = 2, so τ² = (16 − 2·2)/2 = 6
-    found = Moments.of(residual, places)
+    found = EffectMoments.of(residual, places)
     assert found.shrinkage == pytest.approx(2 / 6)
     assert found.explained == pytest.approx(6 * 2 / (2 + 2 / 6))
-    assert Moments.of(residual, places + 7) == found  # what a place is called says nothing
-    assert Moments.of(residual[[0, 2, 1, 3]], places).explained < found.explained
-    assert Moments.of(np.array([1.0, -1.0, 1.0, -1.0]), places) == Moments(LARGEST_SHRINKAGE, 0.0, 2.0)
+    assert EffectMoments.of(residual, places + 7) == found  # what a place is called says nothing
+    assert EffectMoments.of(residual[[0, 2, 1, 3]], places).explained < found.explained
+    assert EffectMoments.of(np.array([1.0, -1.0, 1.0, -1.0]), places) == EffectMoments(LARGEST_SHRINKAGE, 0.0, 2.0)
 
 
 @pytest.mark.parametrize(("truth", "name"), [(by_price, "price"), (by_pair, "kind × price")])

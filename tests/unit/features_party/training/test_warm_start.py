@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from features_party.training.learners.crossfit import ADDITIVE, FORWARD, PROCESS, Plan
+from features_party.training.learners.crossfit import ADDITIVE, FORWARD, PROCESS, FoldPlan
 from features_party.training.model import TrainedModel
 from features_party.training.warm import Warm
 from label_dp.domain import Domain
@@ -91,11 +91,11 @@ def test_it_is_as_good_as_one_that_looked_for_itself(today: TrainedModel) -> Non
 
 
 def test_what_members_stand_on_is_fitted_with_them() -> None:
-    plan = Plan.among(frozenset({"trees on top", "through the channel"}))
+    plan = FoldPlan.among(frozenset({"trees on top", "through the channel"}))
     assert all(plan.wants(group) for group in ("trees on top", FORWARD, ADDITIVE))
     assert not plan.wants(PROCESS)
     assert not plan.wants("trees")
-    assert Plan.among(None).wants(PROCESS)
+    assert FoldPlan.among(None).wants(PROCESS)
 
 
 @pytest.mark.parametrize(("kind", "loss"), [("trees", "squared"), ("gbdt", "absolute"), ("linear", "squared")])

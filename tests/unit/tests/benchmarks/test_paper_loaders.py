@@ -287,7 +287,7 @@ def test_the_paper_end_to_end_on_a_generated_criteo_file(tmp_path: Path) -> None
             pytest.fail(reason)
         pytest.skip(reason)
     from features_party.training.correction import correct
-    from features_party.training.learners.mlp_fit import Settings
+    from features_party.training.learners.mlp_fit import NetworkSettings
     from label_dp.domain import Domain
     from label_dp.privacy import Epsilon
     from labels_party.mechanisms.catalogue import MECHANISMS
@@ -310,7 +310,7 @@ def test_the_paper_end_to_end_on_a_generated_criteo_file(tmp_path: Path) -> None
         categorical=source.categorical,
         model="mlp",
         loss=source.loss,
-        settings=Settings(epochs=2, batch_size=64),
+        settings=NetworkSettings(epochs=2, batch_size=64),
     )
     predictions = model.predict(source.features.filter(pa.array(test)))
     constant = np.mean((train_labels.mean() - test_labels) ** 2)

@@ -14,7 +14,7 @@ from labels_party.companions.mechanisms.isotonic.shapes.lipschitz import only
 IntArray = npt.NDArray[np.int64]
 
 
-class Linear(Shape):
+class PiecewiseLinear(Shape):
     """Functions of at most `pieces` straight pieces whose breaks are knots with values 0 … V − 1.
 
     Within a piece the function is rounded down to whole output values, F − 1 = (V − 1)·steps of them over the range. A

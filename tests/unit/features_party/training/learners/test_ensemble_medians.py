@@ -17,7 +17,7 @@ from features_party.training.correction import correct
 from features_party.training.learners.gbdt import MEDIANS, Ensemble
 from features_party.training.model import TrainedModel
 from features_party.training.objectives import LossCorrection, RowGradients
-from features_party.training.spread import Median
+from features_party.training.spread import MedianMap
 from label_dp.domain import Domain
 from label_dp.errors import InvalidFile, InvalidInput
 from tests.support.classes import k_ary
@@ -98,7 +98,7 @@ def test_an_edited_median_is_refused(wrong: dict[str, Any]) -> None:
 
 
 def test_lines_of_bends_are_the_lines() -> None:
-    median = Median(np.array([1.0, 2.0, 4.0]), np.array([0.0, 3.0, 2.0]))
+    median = MedianMap(np.array([1.0, 2.0, 4.0]), np.array([0.0, 3.0, 2.0]))
     x = np.linspace(0.0, 6.0, 61)
     by_bends = np.maximum(x[:, None] - median.knots, 0.0) @ median.bends + median.values[0]
     np.testing.assert_allclose(by_bends, median(x))

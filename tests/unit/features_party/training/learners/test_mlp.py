@@ -27,8 +27,8 @@ from features_party.training.encoding import Encoded
 from features_party.training.fitting import Examples, Recipe
 from features_party.training.learner import ModelInput
 from features_party.training.learners.mlp import Network
-from features_party.training.learners.mlp_fit import LikelihoodTarget, Settings
-from features_party.training.learners.mlp_inputs import EMBEDDING, HIDDEN, Inputs
+from features_party.training.learners.mlp_fit import LikelihoodTarget, NetworkSettings
+from features_party.training.learners.mlp_inputs import EMBEDDING, HIDDEN, InputEncoder
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.model import TrainedModel
 from label_dp.domain import Domain
@@ -41,7 +41,7 @@ from tests.support.training import fit
 from tests.unit.features_party.models.test_model_export import LATER, TRAINING, labels, ports
 
 TEN, TWO = Domain.parse("0:10"), Domain.parse("0:1")
-QUICK = Settings(epochs=20, batch_size=256)
+QUICK = NetworkSettings(epochs=20, batch_size=256)
 WORLD, TEST = world(4000), world(1000, seed=1)
 CARD = {"label": "weeks", "messages": [], "epsilon": [], "model_sha256": "0" * 64}
 
@@ -77,7 +77,7 @@ def by_hand(seed: int = 0) -> tuple[Network, Encoded]:
     numbers[:, 2] = 4.0
     codes = np.column_stack([rng.integers(-1, 3, 500), np.minimum(rng.geometric(0.3, 500), 20) - 1]).astype(np.int32)
     encoded = Encoded(numbers, codes)
-    inputs, rows = Inputs.learn(encoded, [4, 21], 5)
+    inputs, rows = InputEncoder.learn(encoded, [4, 21], 5)
     widths = (inputs.width, *HIDDEN, 1)
     layers = tuple(
         (rng.normal(0, 0.2, (a, b)).astype(np.float32), rng.normal(0, 0.2, b).astype(np.float32))
@@ -117,7 +117,7 @@ def test_prediction_is_the_formula() -> None:
 
 def test_rare_values_share_one_embedding() -> None:
     codes = np.repeat(np.array([0, 1, 2, 3, -1], dtype=np.int32), [9, 5, 4, 1, 2])[:, None]
-    inputs, rows = Inputs.learn(Encoded(np.empty((21, 0), dtype=np.float32), codes), [6], 5)
+    inputs, rows = InputEncoder.learn(Encoded(np.empty((21, 0), dtype=np.float32), codes), [6], 5)
     missing, first, second, third, fourth, never = inputs.rows[0]
     assert rows == 3
     assert {first, second} == {1, 2}
@@ -189,7 +189,7 @@ def test_the_same_arguments_give_the_same_network(torch: Any, trained: TrainedMo
     torch.manual_seed(7)  # somebody else's generator plays no part
     again = fit(WORLD.features, WORLD.labels, domain=TEN, model="mlp", settings=QUICK)
     assert again.as_json() == trained.as_json()
-    other = fit(WORLD.features, WORLD.labels, domain=TEN, model="mlp", settings=Settings(2, 256, seed=1))
+    other = fit(WORLD.features, WORLD.labels, domain=TEN, model="mlp", settings=NetworkSettings(2, 256, seed=1))
     assert other.as_json()["body"]["embedding"] != trained.as_json()["body"]["embedding"]
 
 
@@ -251,9 +251,9 @@ def test_settings_are_kept_or_refused(torch: Any, trained: TrainedModel) -> None
     body = trained.body
     assert isinstance(body, Network)
     assert body.epochs == 20
-    untrained = fit(WORLD.features, WORLD.labels, domain=TEN, model="mlp", settings=Settings(epochs=0))
+    untrained = fit(WORLD.features, WORLD.labels, domain=TEN, model="mlp", settings=NetworkSettings(epochs=0))
     np.testing.assert_allclose(untrained.predict(TEST.features), WORLD.labels.mean())
-    for settings in (Settings(epochs=-1), Settings(batch_size=0), Settings(smallest_count=0)):
+    for settings in (NetworkSettings(epochs=-1), NetworkSettings(batch_size=0), NetworkSettings(smallest_count=0)):
         with pytest.raises(InvalidInput, match="network"):
             fit(WORLD.features, WORLD.labels, domain=TEN, model="mlp", settings=settings)
 

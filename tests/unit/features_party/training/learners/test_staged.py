@@ -14,7 +14,7 @@ from features_party.training.capacity import choose_capacity
 from features_party.training.encoding import Encoded
 from features_party.training.learner import CrossFit, Sample, Task
 from features_party.training.learners import crossfit
-from features_party.training.learners.crossfit import Plan
+from features_party.training.learners.crossfit import FoldPlan
 from features_party.training.learners.stacking import worthwhile
 from features_party.training.learners.staged import Course, Growth, stages_of
 from features_party.training.learners.trees import LONGEST, Boosting, TreeInput, Trees, fit_trees
@@ -182,10 +182,10 @@ def test_later_folds_take_what_the_first_one_left() -> None:
     out = {("main effects", 0): rng.normal(size=held)}
     out |= {("trees", count): labels + 0.3 * rng.normal(size=held) for count in (50, 100)}
     task = Task([], "squared", (-9.0, 9.0), choose_capacity(held, 1.0, 0.0).model_copy(update={"rounds": 100}), 1)
-    plan = Plan.after(out, np.zeros(held), sample(np.empty((held, 0), np.float32), labels), task)
-    assert plan == Plan(frozenset({"trees"}), {"trees": [50, 100]})
+    plan = FoldPlan.after(out, np.zeros(held), sample(np.empty((held, 0), np.float32), labels), task)
+    assert plan == FoldPlan(frozenset({"trees"}), {"trees": [50, 100]})
     assert (plan.wants("trees"), plan.wants("additive model")) == (True, False)
-    assert Plan().wants("additive model")
+    assert FoldPlan().wants("additive model")
 
 
 def test_one_fold_is_enough_for_many_rows_whose_labels_tell(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from features_party.training.draws import by_position
 from features_party.training.encoding import FeatureSchema
 from features_party.training.learner import ModelInput
-from features_party.training.learners.additive import AdditiveFit, Rows, fit_log, fit_main, fit_pairs
+from features_party.training.learners.additive import AdditiveFit, TrainingRows, fit_log, fit_main, fit_pairs
 from features_party.training.learners.comparison import assign_folds
 from features_party.training.learners.levels import learn_features
 from features_party.training.learners.stacking import stacked
@@ -24,14 +24,14 @@ FloatArray = npt.NDArray[np.float64]
 TEN = Domain.parse("0:10")
 
 
-def rows(labels: FloatArray, **columns: FloatArray) -> Rows:
+def rows(labels: FloatArray, **columns: FloatArray) -> TrainingRows:
     table = pa.table(
         {name: column if len(set(column)) > 10 else [str(v) for v in column] for name, column in columns.items()}
     )
     schema = FeatureSchema.learn(table)
     encoded = schema.encode(table)
     seen = ModelInput(encoded, np.zeros(encoded.codes.shape, np.float32), schema.sizes)
-    return Rows.of(learn_features(seen), seen, labels, None, 1.0)
+    return TrainingRows.of(learn_features(seen), seen, labels, None, 1.0)
 
 
 def quiet(_share: float) -> None:
@@ -86,7 +86,7 @@ def test_what_is_predicted_for_the_training_rows_is_what_the_model_predicts() ->
     schema = FeatureSchema.learn(table)
     encoded = schema.encode(table)
     seen = ModelInput(encoded, np.zeros(encoded.codes.shape, np.float32), [3])
-    data = Rows.of(learn_features(seen), seen, 3.0 * X * FLAG + NOISE / 6.0 + 3.0, None, 1.0)
+    data = TrainingRows.of(learn_features(seen), seen, 3.0 * X * FLAG + NOISE / 6.0 + 3.0, None, 1.0)
     pairs = fit_pairs(data, fit_main(data, quiet), quiet)
     assert pairs.model.pairs
     for fitted in (pairs, fit_log(data, pairs, (0.0, 10.0), quiet)):

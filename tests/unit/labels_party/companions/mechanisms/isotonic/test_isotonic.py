@@ -27,7 +27,13 @@ from labels_party.companions.mechanisms.isotonic.depth import (
 )
 from labels_party.companions.mechanisms.isotonic.grid import LossGrid, SquaredGrid, loss_grid
 from labels_party.companions.mechanisms.isotonic.prefix import recursive
-from labels_party.companions.mechanisms.isotonic.total_order import Examples, Node, cut_scores, gaps, isotonic
+from labels_party.companions.mechanisms.isotonic.total_order import (
+    DomainNode,
+    OrderedExamples,
+    cut_scores,
+    gaps,
+    isotonic,
+)
 from labels_party.mechanisms.choice import rate_of
 from labels_party.mechanisms.entropy import Keystream
 from tests.support.isotonic import brute_scores, choosing, root
@@ -47,17 +53,17 @@ def fitted(x: Any, y: Any, domain: Domain = DOMAINS[1], size: int = WIDE, **opti
 
 
 @st.composite
-def instances(draw: st.DrawFn, most: int = 6) -> tuple[Examples, LossGrid]:
+def instances(draw: st.DrawFn, most: int = 6) -> tuple[OrderedExamples, LossGrid]:
     loss = draw(st.sampled_from([*LOSSES, "poisson"]))
     domain = Domain.parse("0:3") if not isinstance(loss, str) or loss == "poisson" else draw(st.sampled_from(DOMAINS))
     rows = draw(st.lists(st.tuples(st.integers(0, 9), st.integers(0, domain.k - 1)), min_size=1, max_size=most))
     x, y = (np.array(column) for column in zip(*rows, strict=True))
-    return Examples.checked(x, y, domain, 10), loss_grid(domain, loss, draw(st.sampled_from([1, 2, 4, 8])))
+    return OrderedExamples.checked(x, y, domain, 10), loss_grid(domain, loss, draw(st.sampled_from([1, 2, 4, 8])))
 
 
 @settings(max_examples=150, deadline=None)
 @given(instances())
-def test_scores_are_the_least_losses_over_every_monotone_function(instance: tuple[Examples, LossGrid]) -> None:
+def test_scores_are_the_least_losses_over_every_monotone_function(instance: tuple[OrderedExamples, LossGrid]) -> None:
     data, grid = instance
     if grid.size > 1:
         node = root(data, grid)
@@ -120,8 +126,8 @@ def test_a_fit_is_the_same_however_its_scores_are_computed(loss: str, monkeypatc
 def test_scores_of_an_inner_node_see_its_own_examples_and_values_only() -> None:
     domain = Domain.parse("0:9")
     x, y = np.array([1, 2, 2, 5, 7, 7, 8]), np.array([9, 0, 9, 3, 1, 4, 2])
-    data, grid = Examples.checked(x, y, domain, 10), loss_grid(domain, "squared", 8)
-    node = Node(2, 8, 1, 4, 4, 8)
+    data, grid = OrderedExamples.checked(x, y, domain, 10), loss_grid(domain, "squared", 8)
+    node = DomainNode(2, 8, 1, 4, 4, 8)
     assert cut_scores(data, grid.prepared(data.labels), grid, node).tolist() == brute_scores(data, grid, node)
 
 
@@ -133,7 +139,7 @@ def test_scores_of_an_inner_node_see_its_own_examples_and_values_only() -> None:
 def test_the_best_score_is_that_of_the_pooled_fit_on_the_grid(rows: list[tuple[int, int]], size: int) -> None:
     """Against another algorithm altogether: pool adjacent violators (scipy), rounded to the grid."""
     domain, (x, y) = DOMAINS[2], (np.array(column) for column in zip(*rows, strict=True))
-    data, grid = Examples.checked(x, y, domain, 41), loss_grid(domain, "squared", size)
+    data, grid = OrderedExamples.checked(x, y, domain, 41), loss_grid(domain, "squared", size)
     labels = grid.prepared(data.labels)
     counts = np.diff(data.ends)
     fit = isotonic_regression(np.add.reduceat(labels, data.ends[:-1]) / counts, weights=counts).x
@@ -152,7 +158,7 @@ def test_the_best_cuts_lead_to_the_best_function(loss: str, monkeypatch: pytest.
     y = np.clip(x // 20 + rng.integers(-6, 7, 400), 0, 15)
     choosing(monkeypatch, lambda scores, rate: int(np.argmin(scores)))
     found = isotonic(x, y, domain, 300, ONE, loss, levels=4)
-    data, grid = Examples.checked(x, y, domain, 300), loss_grid(domain, loss, 16)
+    data, grid = OrderedExamples.checked(x, y, domain, 300), loss_grid(domain, loss, 16)
     best = int(cut_scores(data, grid.prepared(data.labels), grid, root(data, grid)).min()) * grid.unit
     predictions = found.apply(x)
     loss_of = np.sum(predictions * (predictions - 2 * y)) if loss == "squared" else np.sum(np.abs(predictions - y))
@@ -191,8 +197,8 @@ def test_much_epsilon_gives_the_pooled_fit() -> None:
 
 def test_equal_x_are_never_parted_and_their_order_does_not_matter() -> None:
     x, y = np.array([5] * 50 + [6] * 50), np.array([0] * 25 + [7] * 75)
-    one = Examples.checked(x, y, DOMAINS[1], 10)
-    other = Examples.checked(x[::-1], y[::-1], DOMAINS[1], 10)
+    one = OrderedExamples.checked(x, y, DOMAINS[1], 10)
+    other = OrderedExamples.checked(x[::-1], y[::-1], DOMAINS[1], 10)
     grid = loss_grid(DOMAINS[1], "squared", 8)
     assert one.xs.tolist() == [5, 6]
     scores = [cut_scores(data, grid.prepared(data.labels), grid, root(data, grid)).tolist() for data in (one, other)]
@@ -203,15 +209,15 @@ def test_equal_x_are_never_parted_and_their_order_does_not_matter() -> None:
 
 
 def test_gaps_cover_the_domain_of_a_node_once() -> None:
-    data = Examples.checked(np.array([3, 3, 4, 9]), np.zeros(4, np.int64), DOMAINS[0], 20)
-    starts, sizes = gaps(data, Node(2, 15, 0, 3, 0, 2))
+    data = OrderedExamples.checked(np.array([3, 3, 4, 9]), np.zeros(4, np.int64), DOMAINS[0], 20)
+    starts, sizes = gaps(data, DomainNode(2, 15, 0, 3, 0, 2))
     assert [range(a, a + n) for a, n in zip(starts, sizes, strict=True)] == [
         range(2, 4),
         range(4, 5),
         range(5, 10),
         range(10, 16),
     ]
-    assert gaps(data, Node(15, 15, 3, 3, 0, 2)) == ([15], [1])
+    assert gaps(data, DomainNode(15, 15, 3, 3, 0, 2)) == ([15], [1])
 
 
 def test_a_cut_of_the_domain_falls_anywhere_in_its_gap() -> None:

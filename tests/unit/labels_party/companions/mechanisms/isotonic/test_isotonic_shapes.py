@@ -24,10 +24,10 @@ from labels_party.companions.mechanisms.isotonic.fit import MAX_ROWS, constraine
 from labels_party.companions.mechanisms.isotonic.grid import loss_grid
 from labels_party.companions.mechanisms.isotonic.shape_options import SHAPES, TAKES, ShapeOptions
 from labels_party.companions.mechanisms.isotonic.shapes.convex import Convex
-from labels_party.companions.mechanisms.isotonic.shapes.linear import Linear
+from labels_party.companions.mechanisms.isotonic.shapes.linear import PiecewiseLinear
 from labels_party.companions.mechanisms.isotonic.shapes.lipschitz import Lipschitz
 from labels_party.companions.mechanisms.isotonic.shapes.pieces import Pieces
-from labels_party.companions.mechanisms.isotonic.total_order import Examples
+from labels_party.companions.mechanisms.isotonic.total_order import OrderedExamples
 from labels_party.mechanisms.entropy import Keystream
 from tests.support.isotonic import choosing, scores_are_least_losses
 
@@ -90,7 +90,7 @@ def made(shape: str, losses: Any, knots: int, steps: int, constant: int) -> Shap
     if shape == "pieces":
         return Pieces(losses, constant)
     if shape == "linear":
-        return Linear(losses, knots, steps, constant)
+        return PiecewiseLinear(losses, knots, steps, constant)
     return Lipschitz(losses, knots, steps, constant) if shape == "lipschitz" else Convex(losses, knots, steps)
 
 
@@ -388,7 +388,7 @@ def test_a_fit_refuses_nothing_that_its_design_took(
 @given(fits(), st.integers(1, 20))
 def test_cells_part_the_domain_and_their_losses_add_up(data: Any, count: int) -> None:
     x, y, domain, size, _, loss = data
-    examples = Examples.checked(x, y, domain, size)
+    examples = OrderedExamples.checked(x, y, domain, size)
     grid = loss_grid(domain, loss, 4)
     prepared = grid.prepared(y.astype(np.int64))
     for cells in (Cells.even(size, count), Cells.by_points(examples, count)):
@@ -405,7 +405,7 @@ def test_cells_part_the_domain_and_their_losses_add_up(data: Any, count: int) ->
 
 def test_cells_hold_about_equally_many_examples() -> None:
     x = (np.random.default_rng(0).random(10_000) ** 3 * 1000).astype(int)
-    examples = Examples.checked(x, np.zeros(10_000, int), TEN, 1000)
+    examples = OrderedExamples.checked(x, np.zeros(10_000, int), TEN, 1000)
     cells = Cells.by_points(examples, 10)
     counts = np.histogram(x, cells.edges)[0]
     assert cells.count <= 10

@@ -22,7 +22,7 @@ from labels_party.companions.mechanisms.private_median.adaptive_training import 
     gradients,
     train,
 )
-from labels_party.companions.mechanisms.private_median.rectangles import Rectangle, RectanglePlan, private_rectangle
+from labels_party.companions.mechanisms.private_median.rectangles import AxisRectangle, RectanglePlan, private_rectangle
 from labels_party.mechanisms.entropy import LaplaceNoise
 
 pytestmark = pytest.mark.extended
@@ -181,7 +181,7 @@ def test_no_or_only_positives_give_a_rectangle(share: float) -> None:
 
 
 def test_a_side_that_was_not_found_contains_nothing() -> None:
-    assert not Rectangle((None,), (5,)).contains(np.array([[1], [9]])).any()
+    assert not AxisRectangle((None,), (5,)).contains(np.array([[1], [9]])).any()
 
 
 def test_bad_rectangles_are_refused() -> None:

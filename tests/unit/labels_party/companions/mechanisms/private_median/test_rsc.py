@@ -17,7 +17,14 @@ from hypothesis import strategies as st
 from label_dp.companions.costs.slices import ADVANCED, COMPOSITION, NOISY, SliceNoise, Step
 from label_dp.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
 from labels_party.companions.mechanisms.private_median import rsc
-from labels_party.companions.mechanisms.private_median.rsc import Drop, Plan, Rows, Session, geometric, permutation
+from labels_party.companions.mechanisms.private_median.rsc import (
+    Drop,
+    Rows,
+    Session,
+    SessionPlan,
+    geometric,
+    permutation,
+)
 from labels_party.mechanisms.entropy import Keystream
 
 pytestmark = pytest.mark.extended
@@ -52,7 +59,7 @@ def rising(rows: Rows) -> npt.NDArray[np.int64]:
 
 
 def test_slices_follow_the_order_and_are_used_once() -> None:
-    session = Session(np.array([5, 3, 9, 1, 7]), Plan((Step(F(1)),) * 4, 5))
+    session = Session(np.array([5, 3, 9, 1, 7]), SessionPlan((Step(F(1)),) * 4, 5))
     assert sorted(session.step(Show(), 2, rising)) == [1, 3]
     assert session.step(Show(), 1, lambda r: -rising(r)) == [9]
     assert sorted(session.step(Show(), 10, rising)) == [5, 7]
@@ -60,7 +67,7 @@ def test_slices_follow_the_order_and_are_used_once() -> None:
 
 
 def test_equal_keys_go_by_the_place_they_came_in() -> None:
-    session = Session(np.array([4, 2, 4, 2, 4]), Plan((FREE, Step(F(1))), 5))
+    session = Session(np.array([4, 2, 4, 2, 4]), SessionPlan((FREE, Step(F(1))), 5))
     session.step(Drop(), 3, rising)
     assert session.step(Show(), 9, rising) == [4, 4]
 
@@ -68,7 +75,7 @@ def test_equal_keys_go_by_the_place_they_came_in() -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(-5, 5), min_size=1, max_size=30), st.lists(st.integers(0, 12), min_size=1, max_size=5))
 def test_slices_are_disjoint_and_leave_the_rest(data: list[int], many: list[int]) -> None:
-    session = Session(np.array(data), Plan((Step(F(1)),) * (len(many) + 1), len(data)))
+    session = Session(np.array(data), SessionPlan((Step(F(1)),) * (len(many) + 1), len(data)))
     taken: Counter[int] = Counter()
     for i, size in enumerate(many):
         found = session.step(Show(), size, rising if i % 2 else lambda r: -rising(r))
@@ -79,7 +86,7 @@ def test_slices_are_disjoint_and_leave_the_rest(data: list[int], many: list[int]
 
 
 def test_a_step_that_was_not_paid_for_is_refused_before_it_reads_anything() -> None:
-    plan = Plan((Step(F(1), F(1, 100)), Step(F(1), shuffled=True)), 4)
+    plan = SessionPlan((Step(F(1), F(1, 100)), Step(F(1), shuffled=True)), 4)
     session = Session(np.arange(4), plan)
     for step in (Step(F(2)), Step(F(1), F(1, 50)), Step(F(1), shuffled=True)):
         with pytest.raises(InvalidMechanism, match="planned"):
@@ -97,13 +104,13 @@ def test_a_step_that_was_not_paid_for_is_refused_before_it_reads_anything() -> N
 
 
 def test_more_than_planned_where_an_element_is_added_is_refused() -> None:
-    session = Session(np.arange(4), Plan((Step(F(2), added=F(1)),), 4))
+    session = Session(np.arange(4), SessionPlan((Step(F(2), added=F(1)),), 4))
     with pytest.raises(InvalidMechanism, match="added"):
         session.step(Show(Step(F(2))), 1, rising)
 
 
 def test_bad_input_is_refused() -> None:
-    plan = Plan((Step(F(1)),), 3)
+    plan = SessionPlan((Step(F(1)),), 3)
     for rows in (np.arange(2), np.array([0.5, 1.0, np.nan])):
         with pytest.raises(InvalidInput):
             Session(rows, plan)
@@ -112,28 +119,28 @@ def test_bad_input_is_refused() -> None:
     with pytest.raises(InvalidInput, match="one key"):
         Session(np.arange(3), plan).step(Show(), 1, lambda r: rising(r)[:1])
     with pytest.raises(InvalidInput):
-        Plan((), 3)
+        SessionPlan((), 3)
     with pytest.raises(InvalidInput):
-        Plan((FREE,), 0)
+        SessionPlan((FREE,), 0)
     with pytest.raises(InvalidEpsilon):
-        Plan((FREE,), 3, delta=F(1))
+        SessionPlan((FREE,), 3, delta=F(1))
 
 
 def test_the_cheapest_bound_that_is_proved_is_charged_and_named() -> None:
     few, many = (Step(F("0.1")),) * 3, (Step(F("0.1")),) * 500
     noise, delta = SliceNoise(100), F(1, 10**6)
-    assert Plan(few, 10**5, noise, delta).rule == COMPOSITION
-    assert Plan(many, 10**5).rule == COMPOSITION
-    assert Plan(many, 10**5, delta=delta).rule == ADVANCED
-    assert Plan(many, 10**5, noise).rule == COMPOSITION  # no δ, no bound that needs one
-    noisy = Plan(many, 10**5, noise, delta)
+    assert SessionPlan(few, 10**5, noise, delta).rule == COMPOSITION
+    assert SessionPlan(many, 10**5).rule == COMPOSITION
+    assert SessionPlan(many, 10**5, delta=delta).rule == ADVANCED
+    assert SessionPlan(many, 10**5, noise).rule == COMPOSITION  # no δ, no bound that needs one
+    noisy = SessionPlan(many, 10**5, noise, delta)
     assert noisy.rule == NOISY
     assert noisy.cost == min(noisy.bounds.values(), key=lambda c: c.epsilon)
     assert noisy.cost.epsilon < 1
 
 
 def test_noisy_slices_give_algorithms_exactly_what_they_asked_for() -> None:
-    plan = Plan((Step(F(1)),) * 2, 40, SliceNoise(5), F(1, 100))
+    plan = SessionPlan((Step(F(1)),) * 2, 40, SliceNoise(5), F(1, 100))
     session = Session(np.arange(40), plan, blank=-7)
     assert len(session.step(Show(), 10, rising)) == 10
     found = Counter(session.step(Show(), 60, rising))
@@ -145,7 +152,7 @@ def test_an_algorithm_that_takes_what_comes_gets_the_whole_noisy_slice() -> None
     each = Step(F(1), added=F(1, 2))
     lengths = set()
     for _ in range(40):
-        session = Session(np.arange(400), Plan((each,), 400, SliceNoise(5), F(1, 100)))
+        session = Session(np.arange(400), SessionPlan((each,), 400, SliceNoise(5), F(1, 100)))
         found = session.step(Show(each), 10, rising)
         assert sorted(found) == list(range(len(found)))
         lengths.add(len(found))
@@ -156,7 +163,7 @@ def test_an_algorithm_that_takes_what_comes_gets_the_whole_noisy_slice() -> None
 def test_what_an_algorithm_gets_is_in_a_fresh_uniform_order(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     monkeypatch.setattr(rsc, "permutation", lambda n, source: seen.append(n) or np.arange(n)[::-1])
-    session = Session(np.array([5, 3, 9, 1]), Plan((Step(F(1)), Step(F(1), shuffled=True)), 4))
+    session = Session(np.array([5, 3, 9, 1]), SessionPlan((Step(F(1)), Step(F(1), shuffled=True)), 4))
     assert session.step(Show(), 2, rising) == [3, 1]
     assert session.step(Show(Step(F(1), shuffled=True)), 1) == [9]
     assert seen == [2, 2, 1]
