@@ -2,6 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Python compiles what is imported when it is; compiling all of it takes half of an installation
+QUIETLY := --quiet --disable-pip-version-check --no-compile
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo develop test check test-extended test-processes test-torch test-mlflow lint coverage mutants bench tables around notebooks pictures soak images lock sbom licences audit-dependencies sign verify-signature clean
 
@@ -120,23 +123,23 @@ verify-signature: $(VENV)/.runtime
 
 $(VENV)/.tools: | $(VENV)/bin/python
 	@$(BIN)/python -m venv $(VENV)/tools
-	@$(VENV)/tools/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9' 'cyclonedx-bom>=7' 'pip-licenses>=5' 'pip-audit>=2.10'
+	@$(VENV)/tools/bin/python -m pip install $(QUIETLY) 'uv>=0.9' 'cyclonedx-bom>=7' 'pip-licenses>=5' 'pip-audit>=2.10'
 	@touch $@
 
 $(VENV)/.torch: $(VENV)/.dev
 	@echo "installing PyTorch (once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,torch]'
+	@$(BIN)/python -m pip install $(QUIETLY) --editable '.[dev,torch]'
 	@touch $@
 
 $(VENV)/.mlflow: $(VENV)/.dev
 	@echo "installing MLflow's server (once)"
 	@$(PYTHON) -m venv $(VENV)/mlflow-server
-	@$(VENV)/mlflow-server/bin/python -m pip install --quiet --disable-pip-version-check 'mlflow>=3.1'
+	@$(VENV)/mlflow-server/bin/python -m pip install $(QUIETLY) 'mlflow>=3.1'
 	@touch $@
 
 $(VENV)/.measures: $(VENV)/.dev
 	@echo "installing what measures the tests (once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,measures]'
+	@$(BIN)/python -m pip install $(QUIETLY) --editable '.[dev,measures]'
 	@touch $@
 
 # The pictures of pages in the guides, made anew; it needs Chromium.
@@ -156,17 +159,17 @@ $(VENV)/bin/python:
 
 $(VENV)/.runtime: pyproject.toml | $(VENV)/bin/python
 	@echo "installing what the services need (once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[postgres]'
+	@$(BIN)/python -m pip install $(QUIETLY) --editable '.[postgres]'
 	@touch $@
 
 $(VENV)/.test: pyproject.toml | $(VENV)/bin/python
 	@echo "installing what the services and make test need (once)"
-	@$(if $(LOCKED),$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r deploy/locks/test.txt)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@$(if $(LOCKED),$(BIN)/python -m pip install $(QUIETLY) --require-hashes -r deploy/locks/test.txt)
+	@$(BIN)/python -m pip install $(QUIETLY) --editable '.[test]'
 	@touch $@ $(VENV)/.runtime
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	@echo "installing what the services and all their tests need (once)"
-	@$(if $(LOCKED),$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r deploy/locks/dev.txt)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(if $(LOCKED),$(BIN)/python -m pip install $(QUIETLY) --require-hashes -r deploy/locks/dev.txt)
+	@$(BIN)/python -m pip install $(QUIETLY) --editable '.[dev]'
 	@touch $@ $(VENV)/.test $(VENV)/.runtime

@@ -60,7 +60,7 @@ class _Messages(BaseEstimator):
         *,
         labels_key: PathLike | VerifyingKey | None = None,
         id_column: str | None = "id",
-        model: str = "gbdt",
+        model: str = "ensemble",
         loss: str | None = None,
         correction: str = "auto",
         categorical: Sequence[str] = (),
@@ -113,7 +113,7 @@ class _Messages(BaseEstimator):
         check_is_fitted(self, "model_")
         if not learner(self.model_.kind).of_trees:
             raise AttributeError(
-                f"A model '{self.model_.kind}' tells no importance of its features; gbdt and trees do."
+                f"A model '{self.model_.kind}' tells no importance of its features; ensemble and trees do."
             )
         shares = by_column(self.model_.body.importance(self.model_.schema), self.model_.schema)
         return np.array([shares.get(str(name), 0.0) for name in self.feature_names_in_])

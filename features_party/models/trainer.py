@@ -111,7 +111,7 @@ class Trainer:
         domain = common_domain(messages)
         if domain.nominal and (loss != LOG or not learner(learning.model).of_trees):
             raise InvalidInput(
-                "The labels are classes without order, which the models gbdt and trees learn with the log loss; choose "
+                "The labels are classes without order, which ensemble and trees learn with the log loss; choose "
                 "one of them, and leave the loss out."
             )
         classes = loss == LOG and are_classes(domain)
@@ -121,7 +121,7 @@ class Trainer:
         share = (
             0.55
             if estimable
-            and not ((comparable or classes) and learning.model == "gbdt")
+            and not ((comparable or classes) and learning.model == "ensemble")
             and not (loss == LOG and learning.model == "linear")
             else 0.96
         )
@@ -135,7 +135,7 @@ class Trainer:
             draws=joined.draws,
             told=_told(joined, channels, domain, loss),
             cells=_cells(joined, channels)
-            if comparable and learning.model == "gbdt" and loss in ("squared", "absolute")
+            if comparable and learning.model == "ensemble" and loss in ("squared", "absolute")
             else None,
         )
         recipe = Recipe(learning.model, loss, learning.categorical, learning.exclude, warm=warm)

@@ -60,7 +60,7 @@ LOSSES = ("squared", "poisson")
 def check_learning(learning: Learning) -> None:
     """Raises InvalidInput for what the local engine alone trains, InvalidSettings where a library is missing."""
     require_estimator()
-    if learning.model not in ("gbdt", "trees"):
+    if learning.model not in ("ensemble", "trees"):
         raise InvalidInput(f"Spark trains the model trees; the model {learning.model} needs the local engine.")
     if learning.warm_start is not None:
         raise InvalidInput("Spark takes no earlier model up: leave --engine spark or --warm-start out.")
@@ -280,8 +280,8 @@ class ClusterFit:
     def _notes(self, schema: FeatureSchema, seen: int, workers: int) -> list[str]:
         n, rows = self.parts.examples, self.parts.counts.matched
         notes = [f"the trees were grown on Spark by {workers} workers, each on the rows of its files"]
-        if self.learning.model == "gbdt":
-            notes.append("Spark trains the model trees; the ensemble gbdt is the local engine's")
+        if self.learning.model == "ensemble":
+            notes.append("Spark trains the model trees; the ensemble is the local engine's")
         if rows > n:
             notes.append(
                 f"the {rows:,} outputs of {n:,} examples were taken together, each for what its channel lets it say"

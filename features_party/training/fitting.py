@@ -123,7 +123,7 @@ class Recipe:
     earlier model.
     """
 
-    model: str = "gbdt"
+    model: str = "ensemble"
     loss: str = "squared"
     categorical: Sequence[str] = ()
     exclude: Sequence[str] = ()
@@ -221,7 +221,7 @@ def fit(
         if classes is None:
             result = kind.fit(sample, task, rest)
         else:
-            result = fit_classes(sample, task, classes, rest, averaged=recipe.model == "gbdt")
+            result = fit_classes(sample, task, classes, rest, averaged=recipe.model == "ensemble")
     mean = float(np.average(labels, weights=label_weights))
     left_out = tuple(f"column '{name}' was left out: {why}" for name, why in schema.left_out)
     trained = TrainedModel(
@@ -302,7 +302,7 @@ def _classes(examples: Examples, domain: Domain, kind: type[Learner]) -> ClassLi
     """Build the likelihood of 3 to 100 classes. Raises InvalidLoss."""
     if not kind.of_trees:
         raise InvalidLoss(
-            "Labels of more than two values are learned as classes by gbdt and trees; choose one of them."
+            "Labels of more than two values are learned as classes by ensemble and trees; choose one of them."
         )
     if isinstance(examples.told, ClassLikelihood):
         return examples.told

@@ -20,6 +20,7 @@ from features_party.training.learners.class_trees import ClassTrees
 from label_dp.domain import Domain
 from label_dp.errors import InvalidFile, InvalidInput
 from label_dp.named_modules import installed
+from label_dp.schemas.training import model_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +31,7 @@ FORMAT = "label-dp-model"
 VERSION = 1
 MOST_QUANTILES = 99
 NO_QUANTILES = (
-    "This model knows no quantiles of the label: they come with the model gbdt and the squared loss, from messages "
+    "This model knows no quantiles of the label: they come with the model ensemble and the squared loss, from messages "
     "that tell more of a label than its mean (not from one bit), and not with a calibration."
 )
 
@@ -151,7 +152,7 @@ class TrainedModel:
             if type(data["version"]) is not int or data["version"] > VERSION:
                 raise InvalidFile("The model was written by a newer version of this software; upgrade it to read it.")
             schema = FeatureSchema.from_json(data["schema"])
-            kind, sizes = reading.text(data["kind"]), schema.sizes
+            kind, sizes = model_name(reading.text(data["kind"])), schema.sizes
             kind_class = learner(kind)
             effect_sizes = [] if kind_class.own_categories else sizes
             tables = reading.listed(data["effects"], len(effect_sizes))

@@ -32,10 +32,10 @@ class Warm:
 
         Raises InvalidInput if its kind or loss differ, or if its kind makes no choices.
         """
-        if (model.kind, model.loss) != (kind, loss) or model.classes is not None or kind not in ("gbdt", "trees"):
+        if (model.kind, model.loss) != (kind, loss) or model.classes is not None or kind not in ("ensemble", "trees"):
             of = "of classes" if model.classes is not None else f"'{model.kind}' under the {model.loss} loss"
             raise InvalidInput(
-                "A warm start takes over what an earlier model 'gbdt' or 'trees' of the same loss looked for. This "
+                "A warm start takes over what an earlier model 'ensemble' or 'trees' of the same loss looked for. This "
                 f"training is '{kind}' under the {loss} loss, and the earlier model is {of}; leave the warm start out."
             )
         members = frozenset(str(one["name"]) for one in model.body.members() if one["weight"] > 0.0)

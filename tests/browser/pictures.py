@@ -89,7 +89,7 @@ def features_pages(browser: Any, folder: Path) -> None:
     sender, sent = Sender(), world(4_000)
     with running(folder, sender, max_body_bytes=1 << 25) as api, serving(api.app.app) as base:
         api.accept(message_files(sender, folder / "sent", sent, one_bit(epsilon=3.0)))
-        model = api.trained(api.table(sent.table()), model="gbdt", name="first model")
+        model = api.trained(api.table(sent.table()), model="ensemble", name="first model")
         person = Person(browser, base)
         person.sign_in(api.services.apikeys.create("trainer", name="Grace Analyst")[1])
         shot(person, f"/models/{model}", "Model of", "model", 720)

@@ -129,7 +129,7 @@ def test_exports_are_written_and_models_without_trees_are_refused(shell: Shell) 
     for form, name in (("xgboost", "model.zip"), ("onnx", "model.onnx")):
         shell.run("models", "export", "model", "--format", form, "--out", name)
         assert (shell.folder / name).stat().st_size > 10_000
-    assert "as classes by gbdt and trees" in shell.refused(
+    assert "as classes by ensemble and trees" in shell.refused(
         *train("rr", "linear"), "--loss", "log", "--out", "no", code=2
     )
 

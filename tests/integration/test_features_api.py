@@ -53,7 +53,7 @@ def test_upload_train_predict(api: Api, sender: Sender, tmp_path: Path) -> None:
     assert accepted["already_accepted"] is False
     assert client.upload_message(files)["already_accepted"] is True
     assert [m["release"] for m in client.messages()] == ["rel_1"]
-    training = client.train(table["id"], ["rel_1"], model="gbdt", exclude=[])
+    training = client.train(table["id"], ["rel_1"], model="ensemble", exclude=[])
     assert training["state"] == "accepted"
     model = client.wait(training["id"], timeout=60)
     card = client.model(model)["card"]

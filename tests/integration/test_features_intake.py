@@ -471,7 +471,7 @@ def test_the_smallest_messages_train(n: int, epsilon: str, sender: Sender, key: 
         path = tmp_path / f"{name}.parquet"
         sender.write(path, w.ids, w.labels, channel, epsilon=epsilon, epsilon_lifetime="40", release=name, batch=name)
         message = services.messages.accept(path, key)
-        for model in ("gbdt", "linear"):
+        for model in ("ensemble", "linear"):
             for loss in ("squared", "poisson", "absolute"):
                 out = tmp_path / f"{name}-{model}-{loss}"
                 card = services.trainer.train([message], table, Learning(model=model, loss=loss), out)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from features_party.api.schemas_models import Card
-from features_party.training.learners.gbdt import Ensemble
+from features_party.training.learners.ensemble import Ensemble
 from tests.support.features_api import WORLD, Api, message_files, running
 from tests.support.messages import Sender, laplace, one_bit, rr, world
 
@@ -47,7 +47,7 @@ def predict(api: Api, model: str, rows: Any, **options: Any) -> Any:
 def test_quantiles_of_labels_where_the_outputs_tell_them(api: Api, model: str, sender: Sender, tmp_path: Path) -> None:
     """The model of `model` is linear."""
     api.accept(message_files(sender, tmp_path / "several", channel=laplace(epsilon=3.0), release="rel_several"))
-    several, rows = api.trained(messages=("rel_several",), model="gbdt"), [ROW, ROW | {"age": 20.0}]
+    several, rows = api.trained(messages=("rel_several",), model="ensemble"), [ROW, ROW | {"age": 20.0}]
     found = predict(api, several, rows, quantiles=[0.1, 0.5, 0.9]).json()
     low, middle, high = np.array(found["quantiles"]).T
     assert np.all((low <= middle) & (middle <= high) & (low < high))
@@ -136,14 +136,14 @@ def test_models_side_by_side(api: Api, sender: Sender, tmp_path: Path) -> None:
     api.accept(message_files(sender, tmp_path / "a", release="rel_a", **data))
     api.accept(message_files(sender, tmp_path / "b", channel=rr(epsilon=3.0), release="rel_b", batch="bat_2", **data))
     table = api.table(many.table())
-    one = api.trained(table, ("rel_a",), model="gbdt")
+    one = api.trained(table, ("rel_a",), model="ensemble")
     two = api.trained(table, ("rel_b",))
     answer = api.trainer.get(f"/v1/models/compare?model={one}&model={two}")
     assert answer.status_code == 200, answer.text
     found = answer.json()
     first, second = found["models"]
     assert (found["label"], found["domain"], found["same_messages"]) == ("revenue", "0:10:1", False)
-    assert (first["model"], first["kind"], first["mechanisms"]) == (one, "gbdt", ["test"])
+    assert (first["model"], first["kind"], first["mechanisms"]) == (one, "ensemble", ["test"])
     assert first["epsilon"] == [{"name": "shop", "epsilon_per_example": "3"}]
     assert first["gain"]["low"] < first["gain"]["mse_below_constant"] < first["gain"]["high"]
     # an ensemble shows the trees that it has, which validation chose, not those of the rule
@@ -371,7 +371,7 @@ def test_no_rows_are_no_predictions(api: Api, model: str) -> None:
 
 def test_export_over_rest(api: Api, sender: Sender, tmp_path: Path) -> None:
     api.accept(message_files(sender, tmp_path / "sent"))
-    sums = api.trained(model="gbdt")
+    sums = api.trained(model="ensemble")
     assert "no trees alone" in api.trainer.get(f"/v1/models/{sums}/export?format=xgboost").json()["detail"]
     model = api.trained(model="trees")
     answer = api.trainer.get(f"/v1/models/{model}/export?format=xgboost")

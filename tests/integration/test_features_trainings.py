@@ -97,6 +97,12 @@ def test_a_training_keeps_its_name_and_note(api: Api) -> None:
     assert refused.status_code == 422
 
 
+def test_the_old_name_of_the_ensemble_is_taken_and_no_other(idle: Api) -> None:
+    assert [ask(idle, model=name)["request"]["model"] for name in ("gbdt", "ensemble")] == ["ensemble", "ensemble"]
+    body = {"feature_table": "t", "messages": ["rel_1"], "model": "gbd"}
+    assert idle.trainer.post("/v1/trainings", json=body).status_code == 422
+
+
 def test_a_warm_start_is_a_model_of_the_service(api: Api) -> None:
     first = api.finished(ask(api, model="trees")["id"])
     again = api.finished(ask(api, model="trees", warm_start=first["model"])["id"])
@@ -192,7 +198,7 @@ def test_a_waiting_training_is_cancelled_at_once_and_again_without_effect(idle: 
 
 @pytest.mark.usefixtures("endless")
 def test_a_running_training_is_cancelled_soon_and_leaves_nothing(api: Api) -> None:
-    row = ask(api, model="gbdt")
+    row = ask(api, model="ensemble")
     until(lambda: api.trainer.get(f"/v1/trainings/{row['id']}").json()["step"].count("tree"))
     asked = api.trainer.post(f"/v1/trainings/{row['id']}/cancel").json()
     assert asked["state"] in ("running", "cancelled")
@@ -231,7 +237,7 @@ def test_a_cancel_that_comes_while_the_model_is_saved_still_wins(idle: Api, monk
 
 @pytest.mark.usefixtures("endless")
 def test_a_service_that_stops_puts_its_training_back_in_line(api: Api) -> None:
-    row = ask(api, model="gbdt")
+    row = ask(api, model="ensemble")
     until(lambda: api.trainer.get(f"/v1/trainings/{row['id']}").json()["step"].count("tree"))
     worker: TrainingWorker = api.app.app.state.worker
     worker.stop()

@@ -111,7 +111,7 @@ def regressor(folder: Path, **options: Any) -> LabelDPRegressor:
     return LabelDPRegressor([folder / "m.parquet"], **asked)
 
 
-@pytest.mark.parametrize("kind", ["gbdt", "linear"])
+@pytest.mark.parametrize("kind", ["ensemble", "linear"])
 def test_the_estimator_learns_and_accounts(folder: Path, kind: str) -> None:
     X = WORLD.table().to_pandas()
     model = regressor(folder, model=kind)
@@ -192,5 +192,5 @@ def test_the_estimator_is_one_of_scikit_learn(folder: Path) -> None:
     assert np.mean((out_of_fold - WORLD.labels) ** 2) < 0.5 * np.var(WORLD.labels)
     with pytest.raises(InvalidInput, match="at least one message"):
         LabelDPRegressor(id_column="click_id").fit(X)
-    with pytest.raises(InvalidInput, match="must be 'gbdt'"):
+    with pytest.raises(InvalidInput, match="must be 'ensemble'"):
         regressor(folder, model="magic").fit(X)

@@ -128,7 +128,7 @@ def test_transformers_may_go_before_the_estimator(folder: Path) -> None:
 
 def test_importances_of_columns(folder: Path) -> None:
     dated = X.assign(day=pd.Timestamp("2026-01-01") + pd.to_timedelta(np.arange(len(X)) % 300, unit="D"), nothing=1.0)
-    for kind in ("trees", "gbdt"):
+    for kind in ("trees", "ensemble"):
         model = LabelDPRegressor(**asked(folder), model=kind).fit(dated)
         found = dict(zip(model.feature_names_in_, model.feature_importances_, strict=True))
         assert list(found) == ["age", "country", "day", "nothing"]
@@ -286,7 +286,7 @@ def test_an_index_that_pandas_wrote_is_no_feature_and_ids_keep_their_type(folder
     assert found["id"].to_pylist() == list(range(3000))
 
 
-@pytest.mark.parametrize("model", ["trees", "gbdt", "linear"])
+@pytest.mark.parametrize("model", ["trees", "ensemble", "linear"])
 def test_the_bar_of_a_training_never_goes_back(folder: Path, model: str) -> None:
     told: list[float] = []
     with closing(bootstrap()) as party:

@@ -45,7 +45,7 @@ def _read(folder: Path, kept: dict[str, bytes]) -> tuple[dict[str, str], list[st
 def test_edited_models(scale: Scale, report: Report, tmp_path: Path) -> None:
     rng = random.Random(scale.seed)
     hand: dict[str, bytes] = {}
-    for model in ("trees poisson", "gbdt squared"):
+    for model in ("trees poisson", "ensemble squared"):
         for number, edit in enumerate(BY_HAND.values()):
             document = json.loads(json.dumps(document_of(model)))
             edit(document)

@@ -55,8 +55,8 @@ def table(n: int, seed: int = 0) -> pa.Table:
 
 
 NAMES = (
-    *("gbdt squared", "gbdt poisson", "trees poisson", "linear squared", "trees calibrated", "mlp squared"),
-    *("trees absolute", "gbdt log", "linear log", "gbdt classes", "trees classes", "gbdt through"),
+    *("ensemble squared", "ensemble poisson", "trees poisson", "linear squared", "trees calibrated", "mlp squared"),
+    *("trees absolute", "ensemble log", "linear log", "ensemble classes", "trees classes", "ensemble through"),
 )
 
 

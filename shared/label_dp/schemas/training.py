@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from label_dp.numbers import BadSpelling, real_of
 from label_dp.schemas.base import NO_OPTION, Ask, Word, whole
@@ -22,13 +22,22 @@ UNMATCHED = "Where more than this share of the ids of messages has no features,"
 OF_FILES = Word(NO_OPTION, "`train` takes files and makes a folder")
 
 
+OLD_NAMES = {"gbdt": "ensemble"}
+
+
+def model_name(model: Any) -> Any:
+    """Return today's name of a model, for its old name too."""
+    return OLD_NAMES.get(model, model) if isinstance(model, str) else model
+
+
 class Learning(Ask):
     """How a model is made of messages and features; `train` takes both from files."""
 
-    model: Literal["gbdt", "trees", "linear", "mlp"] = Field(
-        default="gbdt",
-        description="`gbdt`: boosted trees, with additive models and a Gaussian process where labels allow validation; "
-        "`trees`: boosted trees alone; `linear`: ridge; `mlp`: a neural network, where PyTorch is installed.",
+    model: Annotated[Literal["ensemble", "trees", "linear", "mlp"], BeforeValidator(model_name)] = Field(
+        default="ensemble",
+        description="`ensemble` (once `gbdt`): boosted trees, with additive models and a Gaussian process if labels "
+        "allow validation; `trees`: boosted trees alone; `linear`: ridge; `mlp`: a neural network, if PyTorch is "
+        "installed.",
     )
     loss: Literal["squared", "absolute", "poisson", "log"] | None = Field(
         default=None,
@@ -68,7 +77,7 @@ class Training(Learning):
         {
             "feature_table": "ft_0123456789abcdef",
             "messages": ["rel_0123456789abcdef"],
-            "model": "gbdt",
+            "model": "ensemble",
             "name": "weekly revenue, ε 1",
         }
     )

@@ -51,7 +51,7 @@ def measured(name: str, epsilon: str, rows: int) -> dict[str, Any]:
     correction = correct(message.channel, "auto", message.prior, shares, data.n)
     labels = correction.corrected[outputs]
     figures: dict[str, Any] = {"data": name, "epsilon": epsilon, "rows": data.n, "real": data.real}
-    for model, of in (("gbdt", "default"), ("trees", "quick")):
+    for model, of in (("ensemble", "default"), ("trees", "quick")):
         found, seconds = fitted(data, model, labels, correction.noise_variance, correction.comparable)
         predictions = found.predict(data.test_features, threads=1)
         figures[f"{of}_seconds"] = round(seconds, 1)

@@ -11,7 +11,7 @@ from tests.benchmarks.utility.grid import Settings, seeds_of
 from tests.benchmarks.utility.results import Mean, Results, Table, number, short
 
 ROWS = {"bike": 0, "retail": 20_000}
-LEARNERS = ("linear", "trees", "gbdt")
+LEARNERS = ("linear", "trees", "ensemble")
 QUICK = ("one batch at two ε",)
 
 

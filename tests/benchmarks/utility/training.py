@@ -23,7 +23,7 @@ from tests.support.training import fit
 
 FloatArray = npt.NDArray[np.float64]
 # quick: trees of the rule's size; full: the default, an ensemble validated on (nearly) unbiased labels
-LEARNERS = {"quick": "gbdt", "full": "gbdt", "linear": "linear", "network": "mlp"}
+LEARNERS = {"quick": "ensemble", "full": "ensemble", "linear": "linear", "network": "mlp"}
 SMALLEST_PREDICTION = 1e-6
 
 

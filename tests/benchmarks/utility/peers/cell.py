@@ -114,7 +114,7 @@ def _message(cell: Cell, data: Split, words: list[str]) -> dict[str, Any]:
     else:
         known = seen(cell, data)
         labels, chosen = known.labels, known.message.mechanism
-        predictions = learned(data, "trees" if ours == QUICK else "gbdt", "log", known)
+        predictions = learned(data, "trees" if ours == QUICK else "ensemble", "log", known)
     result: dict[str, Any] = {"ours": judge(data.domain, predictions, data.test_labels), "chosen": chosen}
     result["seconds_ours"] = round(time.perf_counter() - began, 1)
     if data.domain.nominal:
@@ -148,7 +148,7 @@ def _published(cell: Cell, data: Split, quick: bool) -> Iterator[tuple[str, Floa
             data.features,
             labels,
             domain=data.domain,
-            model="gbdt",
+            model="ensemble",
             capacity=ruled.scaled(capacity),
             threads=1,
         )

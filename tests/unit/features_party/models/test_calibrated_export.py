@@ -109,7 +109,7 @@ def calibrated(model: str, columns: tuple[str, ...] = COLUMNS, *, interpolate: b
 
 
 @pytest.mark.parametrize("interpolate", [False, True])
-@pytest.mark.parametrize("model", ["gbdt", "trees", "linear"])
+@pytest.mark.parametrize("model", ["ensemble", "trees", "linear"])
 def test_a_calibrated_model_predicts_the_same_from_raw_columns(model: str, interpolate: bool) -> None:
     runtime = pytest.importorskip("onnxruntime")
     saved = calibrated(model, interpolate=interpolate)

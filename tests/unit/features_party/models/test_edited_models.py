@@ -46,10 +46,17 @@ def test_an_unedited_model_predicts_the_very_same(name: str) -> None:
     assert again.as_json() == learner(name).as_json()
 
 
+def test_an_ensemble_of_the_old_name_is_read_under_todays() -> None:
+    document = document_of("ensemble log")
+    assert TrainedModel.from_json(document | {"kind": "gbdt"}).as_json() == document
+    with pytest.raises(InvalidFile):
+        TrainedModel.from_json(document | {"kind": "gbd"})
+
+
 @pytest.mark.processes
 def test_trees_that_were_tried_by_hand(tmp_path: Path) -> None:
     """In a process of their own: before, half of them ended it."""
-    for model in ("trees poisson", "gbdt log", "trees classes"):
+    for model in ("trees poisson", "ensemble log", "trees classes"):
         for name, edit in BY_HAND.items():
             document = json.loads(json.dumps(document_of(model)))
             edit(document)
@@ -58,13 +65,13 @@ def test_trees_that_were_tried_by_hand(tmp_path: Path) -> None:
     status, told = contained(tmp_path)
     assert status == 0, f"the reader ended with {status} after {len(told)} documents"
     taken = {name for name, came in told.items() if came == "taken"}
-    assert taken == {"trees poisson, as it was", "gbdt log, as it was", "trees classes, as it was"}
+    assert taken == {"trees poisson, as it was", "ensemble log, as it was", "trees classes, as it was"}
     assert {came for name, came in told.items() if name not in taken} <= {"invalid-file", "invalid-request"}
     assert len(told) == 3 * len(BY_HAND) + 3
 
 
 def test_classes_that_do_not_fit_their_trees() -> None:
-    document = document_of("gbdt classes")
+    document = document_of("ensemble classes")
     shares = document["body"]["shares"]
     body = {
         "fewer classes": {"shares": [0.5, 0.5], "softmax": {"slope": 1.0, "shifts": [0.0, 0.0]}},
@@ -79,12 +86,12 @@ def test_classes_that_do_not_fit_their_trees() -> None:
         "another spelling": {"classes": {"range": "0:2"}},
         "no classes": {"classes": None},
         "a map": {"calibration": document_of("trees calibrated")["calibration"]},
-        "a body of another kind": {"body": document_of("gbdt squared")["body"]},
+        "a body of another kind": {"body": document_of("ensemble squared")["body"]},
     }
     edits = [document | {"body": document["body"] | edit} for edit in body.values()]
     edits += [document | edit for edit in whole.values()]
     edits += [{name: value for name, value in document.items() if name != "classes"}]
-    edits += [document_of("gbdt squared") | {"classes": document["classes"]}]
+    edits += [document_of("ensemble squared") | {"classes": document["classes"]}]
     assert {outcome(json.dumps(edit).encode()) for edit in edits} == {"invalid-file"}
 
 

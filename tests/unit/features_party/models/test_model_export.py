@@ -95,7 +95,7 @@ def trained(model: str, loss: str, table: pa.Table = TRAINING) -> SavedModel:
             return SavedModel(fit(table, (y > 8).astype(float), domain=TWO, model=model, loss=loss), CARD)
     rule = choose_capacity(len(y), float(np.var(y)), 0.0) if model == "trees" else None
     with quick_validation():
-        found = fit(table, y, domain=DOMAIN, model="gbdt" if rule else model, loss=loss, capacity=rule)
+        found = fit(table, y, domain=DOMAIN, model="ensemble" if rule else model, loss=loss, capacity=rule)
     return SavedModel(found, CARD)
 
 
@@ -124,8 +124,8 @@ def ports(table: pa.Table, missing: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("model", "loss"),
     [
-        *((model, loss) for model in ("gbdt", "trees", "linear") for loss in ("squared", "poisson", "absolute")),
-        *((model, "log") for model in ("gbdt", "trees", "linear")),
+        *((model, loss) for model in ("ensemble", "trees", "linear") for loss in ("squared", "poisson", "absolute")),
+        *((model, "log") for model in ("ensemble", "trees", "linear")),
     ],
 )
 def test_onnx_predicts_the_same_from_raw_columns(model: str, loss: str) -> None:
@@ -145,7 +145,7 @@ def test_onnx_predicts_the_same_from_raw_columns(model: str, loss: str) -> None:
     np.testing.assert_allclose(one[0, 0], expected[0], rtol=2e-5, atol=2e-5)
 
 
-@pytest.mark.parametrize("model", ["gbdt", "trees"])
+@pytest.mark.parametrize("model", ["ensemble", "trees"])
 def test_onnx_gives_the_probabilities_of_classes_and_the_likeliest(model: str) -> None:
     runtime = pytest.importorskip("onnxruntime")
     saved = of_classes(model)
@@ -167,7 +167,7 @@ def test_plain_xgboost_gives_the_probabilities_of_classes_by_the_guide() -> None
         assert json.loads(archive.read("encoding.json"))["link"]["classes"] == ["10", "20", "30", "40"]
     np.testing.assert_allclose(found, saved.model.predict(LATER), rtol=1e-6, atol=1e-6)
     with pytest.raises(InvalidInput, match="averages several boosters"):
-        export(of_classes("gbdt"), "xgboost")
+        export(of_classes("ensemble"), "xgboost")
 
 
 def tree_matrix(saved: SavedModel, table: pa.Table) -> npt.NDArray[np.float32]:
@@ -198,7 +198,7 @@ def test_onnx_gives_the_trees_the_very_bits_that_the_model_gives_them() -> None:
 @pytest.mark.parametrize(
     "columns", [["country"], ["/city"], ["prediction"], ["same"], ["day"], ["time", "country"], ["/city", "shop"]]
 )
-@pytest.mark.parametrize("model", ["gbdt", "linear"])
+@pytest.mark.parametrize("model", ["ensemble", "linear"])
 def test_onnx_of_few_columns(model: str, columns: list[str]) -> None:
     runtime = pytest.importorskip("onnxruntime")
     saved = trained(model, "squared", FEWER.select(columns))
@@ -311,7 +311,7 @@ def test_plain_xgboost_predicts_the_same_by_the_exported_encoding(loss: str) -> 
 
 
 def test_an_export_of_a_saved_model_is_that_of_the_fresh_one(tmp_path: Path) -> None:
-    fresh = trained("gbdt", "squared", FEWER.select(["time", "country"]))
+    fresh = trained("ensemble", "squared", FEWER.select(["time", "country"]))
     save_model(tmp_path / "m", fresh.model, bare_card(fresh.model))
     again = load_model(tmp_path / "m")
     assert isinstance(again.model, TrainedModel)
@@ -322,7 +322,7 @@ def test_what_cannot_be_exported_is_a_sentence(monkeypatch: pytest.MonkeyPatch) 
     import sys
 
     with pytest.raises(InvalidInput, match="no trees alone"):
-        export(trained("gbdt", "squared", FEWER.select(["country"])), "xgboost")
+        export(trained("ensemble", "squared", FEWER.select(["country"])), "xgboost")
     linear = trained("linear", "squared", FEWER.select(["country"]))
     with pytest.raises(InvalidInput, match="no trees"):
         export(linear, "xgboost")

@@ -120,7 +120,7 @@ def world(seed: int, n: int) -> tuple[pa.Table, np.ndarray]:
     return table, 5.0 + 2.0 * x + np.random.default_rng(0).normal(0, 2.0, 100)[shop]
 
 
-@pytest.mark.parametrize("model", ["linear", "trees", "gbdt"])
+@pytest.mark.parametrize("model", ["linear", "trees", "ensemble"])
 def test_two_rows_of_an_example_are_one_and_their_predictions_come_back_for_both(model: str) -> None:
     table, truth = world(3, 900)
     rng, noise = np.random.default_rng(4), np.repeat([16.0, 1.0], 900)

@@ -107,7 +107,7 @@ def log_loss(p: np.ndarray, truth: np.ndarray) -> float:
     return float(np.mean(-truth * np.log(p) - (1.0 - truth) * np.log(1.0 - p)))
 
 
-@pytest.mark.parametrize("model", ["gbdt", "trees"])
+@pytest.mark.parametrize("model", ["ensemble", "trees"])
 def test_a_model_learns_probabilities_through_flips(model: str) -> None:
     train, truth, _ = examples(20_000, "1.5", 6)
     trained, cross = fit(train, Recipe(model, "log"))
@@ -136,7 +136,7 @@ def test_control_outputs_of_another_meaning_teach_nothing_good() -> None:
 
 def test_true_labels_of_two_values_and_no_others() -> None:
     train, truth, labels = examples(4000, "1", 7)
-    clean, _ = fit(Examples(train.features, labels.astype(float), 0.0, DOMAIN), Recipe("gbdt", "log"))
+    clean, _ = fit(Examples(train.features, labels.astype(float), 0.0, DOMAIN), Recipe("ensemble", "log"))
     assert log_loss(clean.predict(train.features), truth) < log_loss(np.full(4000, truth.mean()), truth)
     for wrong in (
         Examples(train.features, labels + 0.5, 0.0, DOMAIN),
@@ -144,7 +144,7 @@ def test_true_labels_of_two_values_and_no_others() -> None:
         Examples(train.features, labels.astype(float), 0.0, Domain.parse("0:100")),
     ):
         with pytest.raises(InvalidLoss):
-            fit(wrong, Recipe("gbdt", "log"))
+            fit(wrong, Recipe("ensemble", "log"))
     with pytest.raises(InvalidLoss, match="two values"):
         RowLikelihood.through([rr_channel(Domain.parse("0:2"), Epsilon.parse("1"))], np.zeros(1, int), np.zeros(1, int))
 

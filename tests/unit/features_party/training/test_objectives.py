@@ -96,7 +96,7 @@ def test_poisson_training_on_one_bit_at_a_small_epsilon_learns_and_stays_finite(
     assert z.min() < -10
     table, noise = pa.table({"x": x}), float(channel.moments(np.asarray(channel.outputs))[1].mean())
     constant = y.mean() - y.mean() * np.log(y.mean())
-    for model in ("gbdt", "linear"):
+    for model in ("ensemble", "linear"):
         fitted = fit(table, z, noise_variance=noise, domain=Domain.parse("0:10"), model=model, loss="poisson")
         found = np.maximum(fitted.predict(table), 1e-6)
         assert np.all(np.isfinite(found))

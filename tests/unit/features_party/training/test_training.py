@@ -23,7 +23,7 @@ from tests.support.training import draws, fit, quick_validation
 pytestmark = pytest.mark.extended
 
 TEN = Domain.parse("0:10")
-MODELS = ["gbdt", "trees", "linear"]
+MODELS = ["ensemble", "trees", "linear"]
 
 
 def noisy(n: int, epsilon: float, seed: int = 0):  # type: ignore[no-untyped-def]  # a test shorthand

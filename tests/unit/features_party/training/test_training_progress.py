@@ -23,11 +23,11 @@ class Enough(Exception):
 @pytest.mark.parametrize(
     ("model", "loss", "step"),
     [
-        ("gbdt", "squared", "fold 1 of 3, additive model"),
-        ("gbdt", "squared", "fold 2 of 3, tree 3 of"),
-        ("gbdt", "squared", "tree 3 of"),
-        ("gbdt", "absolute", "effects of categories"),
-        ("gbdt", "absolute", "tree 3 of"),
+        ("ensemble", "squared", "fold 1 of 3, additive model"),
+        ("ensemble", "squared", "fold 2 of 3, tree 3 of"),
+        ("ensemble", "squared", "tree 3 of"),
+        ("ensemble", "absolute", "effects of categories"),
+        ("ensemble", "absolute", "tree 3 of"),
         ("linear", "squared", "moments"),
         ("linear", "poisson", "solving"),
     ],
@@ -48,7 +48,7 @@ def test_a_report_that_raises_ends_the_training(
     assert seen[-1][0].startswith(step)
 
 
-@pytest.mark.parametrize("model", ["gbdt", "linear"])
+@pytest.mark.parametrize("model", ["ensemble", "linear"])
 def test_shares_rise_to_one_at_most(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear, "CHUNK_ROWS", 100)
     shares: list[float] = []

@@ -50,7 +50,7 @@ def today(yesterday: TrainedModel) -> TrainedModel:
     return trained(2, warm=warm(yesterday))[0]
 
 
-def warm(model: TrainedModel, kind: str = "gbdt", loss: str = "squared") -> Warm:
+def warm(model: TrainedModel, kind: str = "ensemble", loss: str = "squared") -> Warm:
     return Warm.of(model, kind, loss, ["rel_1", "rel_2"])
 
 
@@ -98,12 +98,12 @@ def test_what_members_stand_on_is_fitted_with_them() -> None:
     assert FoldPlan.among(None).wants(PROCESS)
 
 
-@pytest.mark.parametrize(("kind", "loss"), [("trees", "squared"), ("gbdt", "absolute"), ("linear", "squared")])
+@pytest.mark.parametrize(("kind", "loss"), [("trees", "squared"), ("ensemble", "absolute"), ("linear", "squared")])
 def test_choices_of_another_kind_or_loss_are_refused(yesterday: TrainedModel, kind: str, loss: str) -> None:
     with pytest.raises(InvalidInput, match=f"This training is '{kind}' under the {loss} loss"):
         warm(yesterday, kind, loss)
 
 
 def test_many_releases_are_counted(yesterday: TrainedModel) -> None:
-    note = Warm.of(yesterday, "gbdt", "squared", [f"rel_{at}" for at in range(14)]).note
+    note = Warm.of(yesterday, "ensemble", "squared", [f"rel_{at}" for at in range(14)]).note
     assert note.endswith("rel_9 and 4 more")

@@ -27,7 +27,7 @@ def learned(model: str, epsilon: str, believed: str = "") -> TrainedModel:
     return fit(w.through(channel, believed=k_ary(4, believed) if believed else None), Recipe(model, "log"))[0]
 
 
-@pytest.mark.parametrize("model", ["gbdt", "trees"])
+@pytest.mark.parametrize("model", ["ensemble", "trees"])
 def test_a_model_learns_classes_through_randomized_response(model: str) -> None:
     found = learned(model, "2").predict(LATER.features)
     assert found.shape == (5000, 4)
@@ -66,24 +66,24 @@ def test_pure_noise_predicts_the_class_shares() -> None:
     w = ClassWorld.of(3000, 4, 3, strength=0.0)
     for seed in range(4):
         seen = replace(w.through(k_ary(4, "1"), seed), draws=draws(3000))
-        model, cross = fit(seen, Recipe("gbdt", "log"))
+        model, cross = fit(seen, Recipe("ensemble", "log"))
         found = model.predict(LATER.features)
         assert np.abs(found - np.asarray(model.constant)).mean() < 0.02
         assert cross is not None
         assert cross.predictions.shape == cross.constants.shape == (3000, 4)
-    silent = Recipe("gbdt", "log", exclude=["a", "b"])
+    silent = Recipe("ensemble", "log", exclude=["a", "b"])
     w = ClassWorld.of(3000, 4, 3)  # only what says nothing is left
     models = [fit(w.through(k_ary(4, "1"), seed), silent)[0] for seed in range(4)]
     nothing = next(m for m in models if NOTHING in m.notes)
     assert nothing.predict(LATER.features) == pytest.approx(np.tile(np.asarray(nothing.constant), (5000, 1)))
     assert TrainedModel.from_json(nothing.as_json()).as_json() == nothing.as_json()
     # control: the same rows with a signal are told apart
-    assert np.abs(learned("gbdt", "2").predict(LATER.features) - LATER.shares).mean() > 0.1
+    assert np.abs(learned("ensemble", "2").predict(LATER.features) - LATER.shares).mean() > 0.1
 
 
 def test_true_labels_are_learned_from_and_reading_gives_the_same_model() -> None:
     w = ClassWorld.of(2500, 4, 6)
-    model, _ = fit(Examples(w.features, w.labels, 0.0, Domain.parse("0:3")), Recipe("gbdt", "log"))
+    model, _ = fit(Examples(w.features, w.labels, 0.0, Domain.parse("0:3")), Recipe("ensemble", "log"))
     found = model.predict(LATER.features)
     assert LATER.excess(found) < 0.2 * LATER.excess(np.tile(LATER.shares, (5000, 1)))
     again = TrainedModel.from_json(model.as_json())
@@ -96,23 +96,23 @@ def test_true_labels_are_learned_from_and_reading_gives_the_same_model() -> None
 
 def test_few_rows_and_rows_of_one_class() -> None:
     w = ClassWorld.of(30, 4, 6)
-    few, cross = fit(w.through(k_ary(4, "2")), Recipe("gbdt", "log"))
+    few, cross = fit(w.through(k_ary(4, "2")), Recipe("ensemble", "log"))
     assert cross is None
     assert np.all(np.isfinite(few.predict(LATER.features)))
     one = Examples(LATER.features, np.zeros(5000), 0.0, Domain.parse("0:3"))
-    found = fit(one, Recipe("gbdt", "log"))[0].predict(LATER.features)
+    found = fit(one, Recipe("ensemble", "log"))[0].predict(LATER.features)
     assert found[:, 0].min() > 0.99
 
 
 def test_other_models_and_labels_are_refused_in_a_sentence() -> None:
     w = ClassWorld.of(200, 4, 6)
     for model in ("linear", "mlp"):
-        with pytest.raises(InvalidLoss, match="as classes by gbdt and trees"):
+        with pytest.raises(InvalidLoss, match="as classes by ensemble and trees"):
             fit(w.through(k_ary(4, "2")), Recipe(model, "log"))
     with pytest.raises(InvalidLoss, match="2 to 100 values"):
-        fit(Examples(w.features, w.labels, 0.0, Domain.parse("0:100")), Recipe("gbdt", "log"))
+        fit(Examples(w.features, w.labels, 0.0, Domain.parse("0:100")), Recipe("ensemble", "log"))
     with pytest.raises(InvalidLoss, match="needs their channels"):
-        fit(Examples(w.features, w.labels, 1.0, Domain.parse("0:3")), Recipe("gbdt", "log"))
+        fit(Examples(w.features, w.labels, 1.0, Domain.parse("0:3")), Recipe("ensemble", "log"))
     model, _ = fit(w.through(k_ary(4, "2")), Recipe("trees", "log"))
     with pytest.raises(InvalidInput, match="4 classes, and a calibration needs one number"):
         model.require_number("a calibration")

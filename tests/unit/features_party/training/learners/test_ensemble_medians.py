@@ -14,7 +14,7 @@ from features_party.models.export import as_onnx
 from features_party.models.folder import SavedModel
 from features_party.training.cells import CellLikelihood
 from features_party.training.correction import correct
-from features_party.training.learners.gbdt import MEDIANS, Ensemble
+from features_party.training.learners.ensemble import MEDIANS, Ensemble
 from features_party.training.model import TrainedModel
 from features_party.training.objectives import LossCorrection, RowGradients
 from features_party.training.spread import MedianMap

@@ -14,8 +14,8 @@ from features_party.models.folder import SavedModel
 from features_party.training.cells import CellLikelihood
 from features_party.training.correction import correct
 from features_party.training.learners import crossfit
+from features_party.training.learners.ensemble import Ensemble
 from features_party.training.learners.forward import Forward
-from features_party.training.learners.gbdt import Ensemble
 from features_party.training.model import TrainedModel
 from label_dp.channels.base import Channel
 from label_dp.domain import Domain

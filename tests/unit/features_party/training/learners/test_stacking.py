@@ -10,7 +10,7 @@ import pytest
 from features_party.training.encoding import FeatureSchema
 from features_party.training.learner import ModelInput
 from features_party.training.learners.crossfit import BAGS
-from features_party.training.learners.gbdt import Ensemble
+from features_party.training.learners.ensemble import Ensemble
 from features_party.training.learners.stacking import best_rounds, stacked
 from features_party.training.learners.trees import Trees
 from tests.support.training import fit_and_judge

@@ -1,4 +1,4 @@
-"""Model gbdt: a weighted sum of models around the mean of the labels, if validation on unbiased labels can combine
+"""Model ensemble: a weighted sum of models around the mean of the labels, if validation on unbiased labels can combine
 them; otherwise trees of the size chosen by the rule."""
 
 from __future__ import annotations
