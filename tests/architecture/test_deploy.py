@@ -61,7 +61,7 @@ def test_every_rule_has_files_and_a_test_that_takes_them(pattern: str, test: str
     assert has in (ROOT / test).read_text(encoding="utf-8")
 
 
-def test_every_population_that_a_guide_or_notebook_declares_can_erase_labels() -> None:
+def test_every_population_of_a_guide_or_notebook_can_erase_labels() -> None:
     guides = ROOT / "deploy" / "guides"
     told = [line for path in guides.rglob("*.md") for line in path.read_text(encoding="utf-8").splitlines()]
     told += [line for path in guides.rglob("*.ipynb") for line in path.read_text(encoding="utf-8").splitlines()]

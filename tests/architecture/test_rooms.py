@@ -1,4 +1,4 @@
-"""The rooms of the project stay what they are: import contracts, the top level, purity, file sizes."""
+"""The rooms of the project stay what they are: import contracts, the top level, purity, sizes, names of tests."""
 
 from __future__ import annotations
 
@@ -67,6 +67,20 @@ def test_every_folder_of_unit_tests_is_a_room() -> None:
 def test_files_stay_small(room: str) -> None:
     lines = {str(p.relative_to(ROOT)): len(p.read_text("utf-8").splitlines()) for p in sources(room)}
     assert {name: n for name, n in lines.items() if n > 500} == {}
+
+
+def long_test_names(source: str) -> list[str]:
+    names = [node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    return [name for name in names if name.startswith("test_") and len(name) > 70]
+
+
+def test_names_of_tests_stay_short() -> None:
+    assert [name for path in sources("tests") for name in long_test_names(path.read_text("utf-8"))] == []
+
+
+def test_control_a_longer_name_of_a_test_is_seen() -> None:
+    names = ["test_" + "x" * (length - 5) for length in (70, 71)]
+    assert long_test_names("".join(f"def {name}(): ...\n" for name in names)) == names[1:]
 
 
 def test_only_entropy_touches_randomness_and_nothing_in_mechanisms_does_io() -> None:

@@ -237,7 +237,7 @@ def test_the_standalone_verifier_proves_it_and_refuses_what_was_changed(party: L
 
 
 @pytest.mark.usefixtures("count")
-def test_its_receiver_accepts_it_acknowledges_it_and_both_audit_stores_agree(tmp_path: Path) -> None:
+def test_its_receiver_acknowledges_it_and_both_audit_stores_agree(tmp_path: Path) -> None:
     with pair(tmp_path) as both:
         services = both.labels.services
         batch = both.labels.sealed_batch(LABELS)

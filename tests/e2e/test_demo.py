@@ -282,7 +282,7 @@ def test_stopped_midway_it_stops_both_services(tmp_path: Path) -> None:
     assert (tmp_path / "demo-output" / "logs" / "labels-party.log").exists()
 
 
-def test_with_stay_the_pages_open_with_the_keys_that_it_names_until_it_is_stopped(told: Told) -> None:
+def test_with_stay_its_keys_open_the_pages_until_it_is_stopped(told: Told) -> None:
     assert (told.done.returncode, told.done.stderr) == (0, "")
     assert len(told.pages) == 2
     for url, page in told.pages.items():

@@ -64,7 +64,7 @@ def every_kind(both: Pair) -> dict[str, str]:
     return found | {"prediction": ask(both.labels, predictor, audience="features-party").answer}
 
 
-def test_every_kind_of_answer_is_accounted_for_once_and_acknowledged_in_one_list_with_messages(both: Pair) -> None:
+def test_every_kind_of_answer_is_counted_once_and_acknowledged_in_one_list(both: Pair) -> None:
     release, answers = both.release(), every_kind(both)
     both.pull(release)
     for answer in answers.values():

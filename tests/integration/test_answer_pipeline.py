@@ -301,7 +301,7 @@ def test_audiences_of_a_four_eyes_population_charge_nothing_by_themselves(tmp_pa
         assert party.spent(batch) == "0"
 
 
-def test_an_erasure_waits_for_the_computation_and_names_what_cannot_be_recalled(tmp_path: Path) -> None:
+def test_an_erasure_waits_for_the_computation_and_names_what_stays_out(tmp_path: Path) -> None:
     with LabelsParty(tmp_path / "home", worker=False) as party:
         batch, owner = with_rules(party), party.client()
         answer = charged(party, batch, SCORES)

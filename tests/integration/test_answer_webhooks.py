@@ -52,7 +52,7 @@ def test_a_published_answer_is_told_as_its_audience_sees_it(timed: LabelsParty, 
     assert bodies(timed, elsewhere["id"]) == []
 
 
-def test_a_failed_answer_is_told_without_its_reason_and_a_prediction_not_at_all(
+def test_a_failed_answer_is_told_without_reason_and_a_prediction_never(
     lite: LabelsParty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     y, features = tables()

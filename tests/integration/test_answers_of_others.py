@@ -75,7 +75,7 @@ def test_what_the_owner_asked_is_the_owners(world: World) -> None:
     assert world.seen(world.owner, answer) == [200] * 4
 
 
-def test_an_equal_query_shows_the_same_answer_at_no_charge_and_is_on_record(world: World) -> None:
+def test_an_equal_query_gets_the_same_answer_free_and_on_record(world: World) -> None:
     first = world.ask(world.ours)
     answer = payload(first)["id"]
     spent = world.party.spent(world.batch)
@@ -95,7 +95,7 @@ def test_an_equal_query_shows_the_same_answer_at_no_charge_and_is_on_record(worl
     assert sorted(world.owner.get(f"/v1/answers/{answer}").json()["audiences"]) == AUDIENCES
 
 
-def test_who_was_handed_an_answer_can_send_a_receipt_and_nobody_else_finds_it(world: World) -> None:
+def test_only_who_was_handed_an_answer_finds_it_and_can_send_a_receipt(world: World) -> None:
     """An owner may ask, and hand the signed document on as a file. Only who has it can name its digest."""
     services, key = world.party.services, SigningKey.generate()
     given = ask(world.party, world.predictor, QUERY)
@@ -216,9 +216,7 @@ def test_what_an_audience_orders_for_itself_stands_in_no_export(world: World) ->
 
 
 @pytest.mark.parametrize("end", ["cap", "retired"])
-def test_where_no_new_query_is_answered_guessing_anothers_queries_costs_nothing_and_shows_nothing(
-    world: World, end: str
-) -> None:
+def test_guessing_queries_of_another_costs_and_shows_nothing(world: World, end: str) -> None:
     """A guess that misses is charged. Where it cannot be, one that hits is refused as well, in the same words."""
     first = world.ask(world.ours)
     if end == "retired":

@@ -123,7 +123,7 @@ def test_poisson_on_a_domain_with_negative_labels_is_refused(desk: Desk) -> None
 
 
 @pytest.mark.parametrize("mechanism", ["rr-on-bins", "one-bit", "discrete-laplace"])
-def test_a_domain_of_one_value_gives_a_constant_channel_that_is_still_charged(mechanism: str, desk: Desk) -> None:
+def test_a_domain_of_one_value_gives_a_constant_channel_still_charged(mechanism: str, desk: Desk) -> None:
     batch = desk.open(desk.make("flat", domain="7:7", label="flat"))
     desk.send(["a", "b"], [7, 9], batch)
     desk.client.post(f"/v1/batches/{batch}/seal")

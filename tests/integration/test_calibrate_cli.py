@@ -93,7 +93,7 @@ def test_files_in_one_signed_map_out_and_once_more_for_nothing(party: Party) -> 
     assert [e["kind"] for e in party.run("audit", "show", "--json")].count("answer-published") == 2
 
 
-def test_what_an_interrupted_run_left_charged_is_finished_not_charged_again(party: Party) -> None:
+def test_an_interrupted_run_is_finished_and_not_charged_again(party: Party) -> None:
     with LabelsParty(party.home) as services:
         batch = services.sealed_batch(TABLE, lifetime="2")
         left = charged(services, batch, SCORES)

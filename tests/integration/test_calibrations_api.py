@@ -78,9 +78,7 @@ def test_the_owner_asks_and_every_audience_reads_the_same_bytes(party: LabelsPar
     assert found.map.apply(np.array([0.0]))[0] < found.map.apply(np.array([4.0]))[0]
 
 
-def test_an_audience_charges_within_its_allowance_only_and_alone_sees_what_it_got(
-    party: LabelsParty, batch: str
-) -> None:
+def test_an_audience_charges_its_allowance_and_alone_sees_its_answer(party: LabelsParty, batch: str) -> None:
     reader, other = party.client("features"), party.client("features", "other")
     nothing = post(reader, "bat_000000000000000000000000")
     assert nothing.json() == post(reader, batch).json() | {"detail": nothing.json()["detail"]}
@@ -280,9 +278,7 @@ MOST_OUTSIDE = {
 
 
 @pytest.mark.parametrize("case", list(MOST_OUTSIDE))
-def test_scores_of_which_most_lie_outside_their_range_are_refused_at_no_charge(
-    case: str, party: LabelsParty, batch: str
-) -> None:
+def test_scores_mostly_outside_their_range_are_refused_at_no_charge(case: str, party: LabelsParty, batch: str) -> None:
     """Scores are public and known before the charge. By float32 the same ones are answered."""
     allow(party, batch, "2")
     table = pa.table({"example_id": TABLE["example_id"], "score": MOST_OUTSIDE[case]})

@@ -108,7 +108,7 @@ def test_without_a_key_no_route_asks_for_a_byte_of_a_body(party: Party) -> None:
         assert large.status in (found.status, 413), (method, path, large.status)
 
 
-def test_a_key_of_another_role_is_refused_before_a_byte_as_for_what_is_not_there(party: Party) -> None:
+def test_a_key_of_another_role_is_refused_unread_as_if_nothing_were_there(party: Party) -> None:
     for method, path, roles in calls_of(party.app):
         key = party.wrong(roles) if roles is not None else None
         if key is not None:
@@ -182,7 +182,7 @@ def test_a_body_that_is_wrong_everywhere_is_told_so_once(party: Party) -> None:
 # --- bytes of all connections together --------------------------------------------------------------------------
 
 
-def test_bodies_of_all_connections_are_bounded_together_and_small_ones_always_taken() -> None:
+def test_bodies_are_bounded_together_and_small_ones_always_taken() -> None:
     reached = 0
 
     async def reads(scope: Any, receive: Any, send: Any) -> None:

@@ -94,7 +94,7 @@ def test_metrics_from_true_labels_and_from_a_hold_out_message_agree(shell: Shell
     assert "none of the 4 classes" in others["accuracy_why"]
 
 
-def test_a_channel_that_leaves_classes_out_trains_and_its_metrics_are_a_sentence(shell: Shell) -> None:
+def test_a_channel_without_some_classes_trains_and_explains_its_metrics(shell: Shell) -> None:
     text = shell.run(*train("kept", "trees"), "--loss", "log", "--out", "left-out").stdout
     assert "does not tell all classes apart" in " ".join(text.split())
     card = shell.json("models", "show", "left-out")

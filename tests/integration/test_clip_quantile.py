@@ -226,7 +226,7 @@ def test_four_eyes_approve_what_bounds_cost(lite: LabelsParty) -> None:
     assert (str(manifest_of(lite, waiting["id"]).epsilon.clip), lite.spent(batch)) == ("0.25", "1")
 
 
-def test_a_given_prior_is_clipped_and_one_between_bounds_is_not_carried_over(lite: LabelsParty) -> None:
+def test_a_given_prior_is_clipped_and_a_bounded_one_is_not_carried_over(lite: LabelsParty) -> None:
     owner = lite.client("owner")
     batch = lite.sealed_batch(label_table(500), lifetime="5000")
     first = lite.release(batch, "1")

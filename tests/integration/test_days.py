@@ -71,7 +71,7 @@ def test_no_second_is_told_to_an_auditor_or_a_receiver(tmp_path: Path) -> None:
     assert {name: SECOND.findall(text) for name, text in seen.items() if SECOND.search(text)} == {}
 
 
-def test_the_hour_at_which_labels_were_complete_changes_nothing_that_is_told(tmp_path: Path) -> None:
+def test_the_hour_of_complete_labels_changes_nothing_that_is_told(tmp_path: Path) -> None:
     """Everything that is said of times, the number of events that a filter finds included."""
     early, late = day(tmp_path / "early", 30), day(tmp_path / "late", 900)
     for one, other in zip(early.items(), late.items(), strict=True):

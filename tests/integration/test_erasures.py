@@ -68,7 +68,7 @@ def labels_of(party: LabelsParty, batch: str) -> dict[str, int]:
     return rows
 
 
-def test_before_the_seal_the_example_takes_the_missing_label_value_and_stays(resting: LabelsParty) -> None:
+def test_before_the_seal_the_example_stays_with_the_missing_label_value(resting: LabelsParty) -> None:
     owner = resting.client("owner")
     batch = opened(owner)
     erase(owner, "who-3", "who-4")

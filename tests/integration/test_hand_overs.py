@@ -79,7 +79,7 @@ def test_what_the_old_key_signed_stays_and_is_acknowledged(both: Pair) -> None:
     assert both.pull(early).delivered == 0
 
 
-def test_two_releases_of_one_id_and_too_little_stated_are_refused_across_keys(both: Pair) -> None:
+def test_across_keys_a_repeated_id_and_an_understated_epsilon_are_refused(both: Pair) -> None:
     batch = both.labels.sealed_batch(label_table(20, prefix="r"))
     both.pull(both.labels.release(batch, "1"))
     handed = rotate(both)

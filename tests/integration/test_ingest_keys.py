@@ -181,7 +181,7 @@ def test_what_waits_hinders_nobody_else_and_leaves_nothing_behind(shop: Shop) ->
     assert s.database.read("t", lambda c: s.batches.segments(c, shop.batch, LABELS)) == []
 
 
-def test_an_id_that_another_key_sent_is_taken_for_such_keys_whatever_became_of_it(shop: Shop) -> None:
+def test_an_id_of_another_key_stays_taken_whatever_became_of_it(shop: Shop) -> None:
     """Else an upload would count where the one before it was set aside, and one bit become as many as it has rows."""
     shop.send(shop.other, {"x": 1})
     for labels in ({"x": 2, "a": 2}, {"a": 3, "b": 3}, {"b": 4, "c": 4}):

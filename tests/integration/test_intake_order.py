@@ -53,7 +53,7 @@ def test_an_empty_batch_cannot_be_sealed_and_a_sealed_one_never_changes(desk: De
     assert desk.state() == before
 
 
-def test_missing_labels_without_a_value_stop_the_seal_and_added_labels_repair_it(desk: Desk) -> None:
+def test_missing_labels_stop_the_seal_and_added_labels_repair_it(desk: Desk) -> None:
     batch = desk.open(desk.population, "id-list")
     desk.client.put(f"/v1/batches/{batch}/examples", json={"example_id": ["a", "b", "c"]})
     assert desk.send(["b"], [73.194], batch).status_code == 200

@@ -84,7 +84,7 @@ def test_no_label_and_no_id_of_an_upload_is_readable(lite: LabelsParty) -> None:
     assert labels_of(lite.services, batch) == [int(label) for label in LABELS]
 
 
-def test_after_a_purge_the_whole_disk_holds_neither_labels_nor_a_usable_key(lite: LabelsParty) -> None:
+def test_after_a_purge_the_disk_holds_neither_labels_nor_a_usable_key(lite: LabelsParty) -> None:
     services = lite.services
     batch = sealed(lite)
     before, row, key = disk(lite), key_row(lite, batch), services.keys.of(batch)

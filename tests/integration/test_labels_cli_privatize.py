@@ -43,7 +43,7 @@ def test_privatize_parquet(run: Run, labels: Path, home: Path) -> None:
     ]
 
 
-def test_a_population_that_cannot_erase_says_so_once_before_anything_is_charged(
+def test_a_population_that_cannot_erase_says_so_once_before_any_charge(
     run: Run, labels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
@@ -126,7 +126,7 @@ def test_an_uneven_domain_and_a_prior_from_files(run: Run, labels: Path, home: P
     assert not {name for name in offered if name.startswith("discrete-")}
 
 
-def test_a_prior_from_an_own_message_costs_nothing_and_from_another_is_refused(
+def test_a_prior_from_an_own_message_is_free_and_from_another_refused(
     run: Run, labels: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run(*arguments(labels)).code == 0
@@ -215,7 +215,7 @@ def test_the_message_is_written_again_byte_for_byte(run: Run, labels: Path, home
     assert report["epsilon_spent_at_most"] == "1"
 
 
-def test_what_was_signed_before_a_rotation_is_verified_with_the_key_of_then(
+def test_a_signature_before_a_rotation_is_verified_with_its_own_key(
     run: Run, labels: Path, home: Path, tmp_path: Path
 ) -> None:
     before = run(*arguments(labels, budget="9", missing_label="0"), "--json").json
@@ -249,7 +249,7 @@ def test_what_was_signed_before_a_rotation_is_verified_with_the_key_of_then(
     assert VerifyingKey.load(kept).id == rotated["before"]
 
 
-def test_an_output_that_cannot_be_written_after_the_charge_says_how_it_is_had_free_of_charge(
+def test_an_output_lost_after_the_charge_says_how_to_get_it_free(
     run: Run, labels: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
@@ -273,9 +273,7 @@ def test_an_output_that_cannot_be_written_after_the_charge_says_how_it_is_had_fr
     assert run("budget", "--json").json[0]["epsilon_spent_at_most"] == "2"
 
 
-def test_a_plan_comes_before_anything_exists_and_before_anything_is_charged(
-    run: Run, labels: Path, home: Path, tmp_path: Path
-) -> None:
+def test_a_plan_comes_before_anything_exists_or_is_charged(run: Run, labels: Path, home: Path, tmp_path: Path) -> None:
     asked = ("--n", "60", "--epsilon", "1", "--json")
     planned = run("plan", "--domain", "0:10", "--budget", "2", *asked)
     assert planned.code == 0, planned.err
@@ -298,9 +296,7 @@ def test_a_plan_comes_before_anything_exists_and_before_anything_is_charged(
     refused(run("plan", "--domain", "0:10", "--epsilon", "1"), 2, "needs --n")
 
 
-def test_the_same_examples_under_a_renamed_label_column_are_not_charged_afresh_without_a_word(
-    run: Run, labels: Path, home: Path
-) -> None:
+def test_a_renamed_label_column_is_not_silently_charged_afresh(run: Run, labels: Path, home: Path) -> None:
     first = run(*arguments(labels, missing_label="0"))
     assert "label name" not in first.err
     renamed = home.parent / "renamed.parquet"

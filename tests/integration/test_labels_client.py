@@ -133,7 +133,7 @@ def test_a_table_without_the_column_is_refused_before_anything_is_sent() -> None
 
 
 @pytest.mark.parametrize("awaited", [False, True])
-def test_every_try_of_a_call_has_the_same_key_and_calls_have_different_ones(awaited: bool) -> None:
+def test_every_try_of_a_call_has_one_key_and_every_call_another(awaited: bool) -> None:
     keys: list[str] = []
 
     def busy(request: httpx.Request) -> httpx.Response:

@@ -87,7 +87,7 @@ def test_a_ledger_that_forgets_its_calls_is_found_out(world: World, monkeypatch:
 
 
 @pytest.mark.parametrize("what", ["release", "median"])
-def test_a_draw_is_not_published_twice_and_where_rules_are_off_that_is_found_out(
+def test_a_draw_is_not_published_twice_and_without_rules_that_is_found(
     world: World, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control of the fence: what was published is drawn again, behind the ledger's back."""

@@ -152,7 +152,7 @@ def test_a_refusal_charges_nothing(party: LabelsParty) -> None:
     assert party.spent(batch) == "0"
 
 
-def test_what_is_not_there_or_not_sealed_is_refused_and_a_second_person_is_waited_for(party: LabelsParty) -> None:
+def test_an_unknown_or_open_batch_is_refused_and_a_second_person_awaited(party: LabelsParty) -> None:
     owner = party.client()
     is_problem(post(owner, "bat_nothing", epsilon="1"), 404, "not-found")
     batch = sealed(party, four_eyes=True)
@@ -204,7 +204,7 @@ def test_nothing_found_is_an_answer_and_is_paid_for(party: LabelsParty) -> None:
     assert party.spent(batch) == "0.22"
 
 
-def test_after_a_crash_between_the_transactions_it_is_computed_again_at_no_charge(tmp_path: Path) -> None:
+def test_after_a_crash_between_transactions_it_is_computed_again_free(tmp_path: Path) -> None:
     faults = CrashAt()
     dying = LabelsParty(tmp_path / "home", worker=False, faults=faults)
     batch = sealed(dying)
@@ -342,7 +342,7 @@ def test_the_command_seals_charges_and_writes_one_signed_value(run: Run, home: P
     assert run("audit", "verify").code == 0
 
 
-def test_what_an_interrupted_command_left_is_taken_up_for_what_it_costs_only(tmp_path: Path) -> None:
+def test_an_interrupted_command_is_taken_up_and_costs_once(tmp_path: Path) -> None:
     """Another δ is another median, but where its domain is so small that slices need none of what was offered."""
     with LabelsParty(tmp_path / "home", worker=False) as party:
         for domain, needed in (("0:400", True), ("0:100", False)):
@@ -381,9 +381,7 @@ def test_bad_options_are_sentences(
     assert not (tmp_path / "median.json").exists()
 
 
-def test_without_a_lifetime_delta_the_command_refuses_slices_and_gives_ranks(
-    run: Run, home: Path, tmp_path: Path
-) -> None:
+def test_without_a_lifetime_delta_slices_are_refused_and_ranks_given(run: Run, home: Path, tmp_path: Path) -> None:
     result = run("median", *arguments(tmp_path, budget_delta=None))
     assert result.code != 0
     assert "no δ budget" in result.err

@@ -174,7 +174,7 @@ def test_no_figure_depends_on_labels(tmp_path: Path) -> None:
     assert labelled(tmp_path / "three", [11, 12, 3]) == whole  # two are refused
 
 
-def test_a_thousand_releases_are_told_within_50_ms_and_later_events_alone_are_read(party: LabelsParty) -> None:
+def test_a_thousand_releases_take_50_ms_and_only_later_events_are_read(party: LabelsParty) -> None:
     party.services.figures.budgets = True
     owner = party.client()
     party.sealed_batch(label_table(20))

@@ -125,7 +125,7 @@ def test_on_rentals_a_model_predicts_hours_it_never_saw(party: LabelsParty) -> N
     assert error < (0.6 if task.real else 0.9) * y.var(), task.source()
 
 
-def test_with_a_delta_the_cheapest_bound_is_charged_and_counts_against_the_lifetime_delta(party: LabelsParty) -> None:
+def test_with_a_delta_the_cheapest_bound_is_charged_to_the_lifetime_delta(party: LabelsParty) -> None:
     batch = sealed(party, LABELS, TABLE, lifetime_delta="0.0000015")
     asked = post(party.client(), batch, "linear-model", delta="0.000001", rule="hardest", steps=10)
     charged = asked.json()["epsilon"]
@@ -306,7 +306,7 @@ def test_infinite_features_are_refused_by_row(party: LabelsParty) -> None:
     assert party.spent(batch) == "0"
 
 
-def test_features_stay_while_an_answer_is_made_of_them_and_a_charge_sees_those_it_was_planned_with(
+def test_features_in_use_stay_and_a_charge_sees_those_of_its_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with LabelsParty(tmp_path / "home", worker=False) as party:
@@ -331,7 +331,7 @@ def test_features_stay_while_an_answer_is_made_of_them_and_a_charge_sees_those_i
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_after_a_crash_between_the_transactions_it_is_computed_again_at_no_charge(kind: str, tmp_path: Path) -> None:
+def test_after_a_crash_between_transactions_it_is_computed_again_free(kind: str, tmp_path: Path) -> None:
     faults = CrashAt()
     dying = LabelsParty(tmp_path / "home", worker=False, faults=faults)
     batch = sealed(dying, LABELS, TABLE)

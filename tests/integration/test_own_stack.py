@@ -242,7 +242,7 @@ def test_the_guide_s_line_trains_a_better_model(noisy: Any, learner: str) -> Non
 
 
 @pytest.mark.parametrize("learner", ["LightGBM", "XGBoost"])
-def test_the_guide_s_options_stand_where_those_of_the_library_are_worse_than_the_mean(learner: str) -> None:
+def test_the_guides_options_hold_where_library_defaults_lose_to_the_mean(learner: str) -> None:
     """At a signal of 3 % the errors are a tenth of the mean's and one and a half times it, or more: far from chance."""
     kind, _ = _regressor(learner)
     text = GUIDE.read_text("utf-8")

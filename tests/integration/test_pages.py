@@ -315,7 +315,7 @@ def test_an_erasure_is_asked_for_and_looked_up(timed: LabelsParty) -> None:
 
 
 @pytest.mark.extended
-def test_an_unknown_address_is_a_page_for_a_browser_and_a_problem_for_a_program(timed: LabelsParty) -> None:
+def test_an_unknown_address_is_a_page_for_browsers_a_problem_for_programs(timed: LabelsParty) -> None:
     client, browser = timed.client("auditor"), {"Accept": "text/html,application/xhtml+xml;q=0.9"}
     page = client.get("/nowhere", headers=browser)
     assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")

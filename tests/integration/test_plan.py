@@ -161,7 +161,7 @@ def conversions(lite: LabelsParty) -> TestClient:
     return client
 
 
-def test_two_values_are_planned_without_a_prior_and_with_what_can_be_learnt(conversions: TestClient) -> None:
+def test_two_values_are_planned_without_a_prior_and_say_what_is_learnt(conversions: TestClient) -> None:
     found = plan(conversions, "conversions", epsilon=["0.5", "2"], n=10_000_000, assume_rate="0.001")
     for advice in found["recommendations"]:
         assert advice["mechanism"] == "rr"
@@ -183,9 +183,7 @@ def test_two_values_are_planned_without_a_prior_and_with_what_can_be_learnt(conv
     assert high["warnings"] == []
 
 
-def test_without_an_assumption_examples_are_shown_and_other_domains_have_none(
-    conversions: TestClient, owner: TestClient
-) -> None:
+def test_without_an_assumption_only_suitable_domains_have_examples(conversions: TestClient, owner: TestClient) -> None:
     found = plan(conversions, "conversions", epsilon="1", n=1000, loss="log")
     assert found["loss"] == "log"
     assert found["two_values"]["rates"].startswith("examples; nothing is known")

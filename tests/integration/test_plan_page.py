@@ -167,7 +167,7 @@ def test_a_slider_refuses_what_is_no_place_of_it() -> None:
             slider.at(place)
 
 
-def test_it_opens_on_the_newest_population_with_as_many_examples_and_says_what_the_epsilon_means(
+def test_it_opens_on_the_newest_population_and_says_what_epsilon_means(
     lite: LabelsParty, clock: FakeClock, person: Looker
 ) -> None:
     clock.move(minutes=1)

@@ -83,7 +83,7 @@ def test_a_home_that_was_open_is_closed_with_all_that_is_in_it(start: Start, tmp
 
 
 @PARTIES
-def test_the_folder_behind_a_link_is_closed_and_so_is_a_room_that_is_a_link(start: Start, tmp_path: Path) -> None:
+def test_a_folder_behind_a_link_and_a_room_that_is_a_link_are_closed(start: Start, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir(mode=0o755)
     home = tmp_path / "home"

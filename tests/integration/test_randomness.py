@@ -56,7 +56,7 @@ def test_draws_of_threads_forks_and_fresh_processes_share_no_word(draw: Callable
 
 @pytest.mark.processes
 @forks
-def test_control_a_keystream_kept_over_a_fork_or_shared_as_a_constant_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_control_a_keystream_kept_over_a_fork_or_held_constant_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Keystream()
     stream._pid = 0
 
@@ -81,7 +81,7 @@ class _Seeded:
 
 @pytest.mark.processes
 @forks
-def test_a_worker_forked_in_the_middle_of_a_draw_cannot_go_on_with_its_parents_words() -> None:
+def test_a_worker_forked_in_mid_draw_cannot_use_its_parents_words() -> None:
     stream = Keystream()
     stream.uint64(3)
 
@@ -202,7 +202,7 @@ def test_over_rest_a_release_without_randomness_waits_and_shows_nothing(
 
 
 @pytest.mark.parametrize("planted", ["noise", "channel"])
-def test_a_release_whose_epsilon_is_not_proved_fails_draws_nothing_and_stays_charged(
+def test_a_release_of_unproved_epsilon_draws_nothing_and_stays_charged(
     planted: str, party: LabelsParty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from opendp import measurements
@@ -250,7 +250,7 @@ def _nothing_comes_out(home: Path, told: Any) -> None:
 
 @pytest.mark.processes
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's randomness is cut off by a filter of Linux")
-def test_where_the_kernel_gives_no_randomness_every_draw_is_refused_and_the_process_lives(tmp_path: Path) -> None:
+def test_without_kernel_randomness_draws_are_refused_and_the_process_lives(tmp_path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
     told = spawn.Queue()
     child = spawn.Process(target=_nothing_comes_out, args=(tmp_path / "home", told))

@@ -77,7 +77,7 @@ def test_receipts_hold_nothing_but_public_facts(both: Pair) -> None:
     assert set(receipt.document()) == members
 
 
-def test_without_a_registered_key_nothing_is_stored_and_the_receiver_is_told(tmp_path: Path) -> None:
+def test_without_a_registered_key_nothing_is_stored_and_that_is_told(tmp_path: Path) -> None:
     with pair(tmp_path, registered=False) as both:
         said = both.pull()
         assert said.delivered == 0

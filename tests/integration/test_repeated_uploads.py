@@ -62,7 +62,7 @@ def desk(lite: LabelsParty) -> Desk:
 
 
 @pytest.mark.parametrize("media", ["application/json", "text/csv", "application/vnd.apache.arrow.stream"])
-def test_a_repeat_is_answered_alike_and_the_batch_seals_with_the_same_labels(desk: Desk, media: str) -> None:
+def test_a_repeat_is_answered_alike_and_leaves_the_labels_as_they_are(desk: Desk, media: str) -> None:
     answers = [desk.send(desk.backend, LABELS, media) for _ in range(3)]
     assert answers == [answers[0]] * 3
     assert desk.decisions() == ["repeat", "repeat"]
@@ -102,7 +102,7 @@ def test_what_waits_and_its_repeats_are_decided_as_one(desk: Desk) -> None:
     assert desk.seal()["examples"] == 3
 
 
-def test_another_batch_has_repeats_of_its_own_and_a_sealed_one_keeps_no_mac(desk: Desk) -> None:
+def test_repeats_are_those_of_one_batch_and_a_sealed_one_keeps_no_mac(desk: Desk) -> None:
     for _ in range(2):
         desk.send(desk.backend, LABELS)
     desk.seal()
@@ -113,7 +113,7 @@ def test_another_batch_has_repeats_of_its_own_and_a_sealed_one_keeps_no_mac(desk
     assert desk.decisions() == []
 
 
-def test_equal_bytes_of_two_keys_or_batches_do_not_look_equal_in_the_database(desk: Desk) -> None:
+def test_equal_bytes_of_two_keys_or_batches_are_stored_unequal(desk: Desk) -> None:
     for batch in (desk.batch, desk.open()):
         desk.batch = batch
         for client in (desk.backend, desk.other):

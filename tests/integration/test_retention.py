@@ -229,7 +229,7 @@ def test_the_command_line_says_so_of_a_purged_batch(lite: LabelsParty) -> None:
         lite.charge(batch)
 
 
-def test_a_release_that_still_waits_for_a_second_person_ends_with_the_labels(tmp_path: Path) -> None:
+def test_a_release_that_waits_for_a_second_person_ends_with_the_labels(tmp_path: Path) -> None:
     with LabelsParty(tmp_path, worker=False) as party:
         owner, other = party.client("owner"), party.client("auditor")
         batch = sealed(owner, four_eyes=True)

@@ -181,9 +181,7 @@ def key_of(party: LabelsParty, batch: str) -> str:
     return str(found.scheduled_by).removeprefix("apikey:")
 
 
-def test_what_a_revoked_key_scheduled_is_not_done_before_an_owner_asks_again(
-    timed: LabelsParty, clock: FakeClock
-) -> None:
+def test_a_revoked_keys_schedule_waits_until_an_owner_asks_again(timed: LabelsParty, clock: FakeClock) -> None:
     gone, owner = timed.client(), timed.client()
     population(owner)
     batch, other = open_batch(gone), open_batch(owner)

@@ -40,7 +40,7 @@ def forked(both: Pair) -> tuple[Path, Path]:
     return one, both.labels_export("two.json")
 
 
-def test_a_fork_that_is_shown_to_one_receiver_is_found_by_what_it_saw_before(both: Pair) -> None:
+def test_a_fork_shown_to_one_receiver_is_found_by_what_it_saw_before(both: Pair) -> None:
     """Neither export contradicts what was accepted: without the head of the first the second passes."""
     one, two = forked(both)
     assert kinds(both.receiver.compare(one)) == []

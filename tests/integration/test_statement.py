@@ -279,7 +279,7 @@ def test_the_same_manifest_gives_the_same_page(tmp_path: Path) -> None:
     assert render_statement(manifest, "ab" * 32) == render_statement(manifest, "ab" * 32)
 
 
-def test_both_parties_make_the_same_page_and_only_the_owner_sees_what_happened_since(
+def test_both_parties_make_one_page_and_only_the_owner_sees_later_events(
     party: LabelsParty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batch = party.sealed_batch(label_table(300))

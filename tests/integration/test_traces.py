@@ -79,9 +79,7 @@ def test_a_pull_is_one_trace_from_the_request_to_the_account(
     assert not any(s.status.is_ok for s in refused)
 
 
-def test_a_caller_without_a_key_neither_writes_into_traces_nor_leaves_itself_out(
-    api: Api, kept: InMemorySpanExporter
-) -> None:
+def test_a_caller_without_a_key_can_neither_extend_nor_leave_traces(api: Api, kept: InMemorySpanExporter) -> None:
     stranger = {"Authorization": "", "traceparent": f"00-{'a' * 32}-{'b' * 16}-00", "tracestate": "a=any-text"}
     for path in ("/v1/models", "/v1/nothing", "/nothing", "/sign-in"):
         api.trainer.get(path, headers=stranger)

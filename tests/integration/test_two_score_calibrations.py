@@ -68,7 +68,7 @@ def falls_nowhere(found: CalibrationAnswer, first: Any, second: Any) -> Any:
     return applied
 
 
-def test_two_scores_are_charged_once_and_answered_with_a_signed_map_of_both(party: LabelsParty, batch: str) -> None:
+def test_two_scores_are_charged_once_and_get_a_signed_map_of_both(party: LabelsParty, batch: str) -> None:
     found = read(party, post(party, batch, epsilon="4"))
     assert party.spent(batch) == "4"
     parameters, facts = found.answer.parameters, found.answer.mechanism.facts
@@ -368,7 +368,7 @@ def test_a_file_of_two_scores_goes_through_the_map_and_is_drawn(files: Files) ->
     assert not np.array_equal(lines, written["calibrated"].to_numpy())
 
 
-def test_maps_and_columns_of_scores_must_agree_before_anything_is_accounted_for(files: Files, tmp_path: Path) -> None:
+def test_maps_and_score_columns_must_agree_before_any_accounting(files: Files, tmp_path: Path) -> None:
     shell = Shell(files.folder)
     shell.env |= {"FEATURES_PARTY_HOME": str(tmp_path)}
     one = [str(w).replace("map.json", "one.json") for w in files.applying]

@@ -226,7 +226,7 @@ def accepted(release: str, spent: str = "2", key: SigningKey = KEYS[0]) -> dict[
 
 
 @pytest.mark.parametrize("made", ["2020-01-01", "2026-11-19T23:59:59Z", chains.DAY])
-def test_an_export_that_says_it_is_old_does_not_hide_what_its_own_chain_denies(made: str) -> None:
+def test_an_export_that_claims_to_be_old_hides_nothing_its_chain_denies(made: str) -> None:
     """What was published and returned, or failed, is no item that came later."""
     second = [chains.charge("rel_2"), chains.published("rel_2")]
     for end in ([chains.cancelled("rel_1"), chains.returned("rel_1")], [chains.failed("rel_1")]):

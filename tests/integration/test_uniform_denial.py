@@ -265,7 +265,7 @@ def trained(tmp_path: Path) -> Iterator[tuple[Api, dict[str, str]]]:
         )
 
 
-def test_it_is_said_of_every_operation_of_the_features_party_who_may_call_it(
+def test_every_operation_of_the_features_party_says_who_may_call_it(
     trained: tuple[Api, dict[str, str]],
 ) -> None:
     document = trained[0].trainer.get("/openapi.json").json()

@@ -69,7 +69,7 @@ def test_a_person_is_erased_from_sealed_open_and_later_batches(resting: LabelsPa
     assert found == [{"a-bob"}, {"b-bob"}, {"c-bob"}, {"d-bob"}]
 
 
-def test_what_cannot_be_recalled_is_told_of_the_person_also_when_labels_were_purged(resting: LabelsParty) -> None:
+def test_what_cannot_be_recalled_of_a_person_is_told_after_a_purge_too(resting: LabelsParty) -> None:
     owner = resting.client()
     batches = [seal(owner, opened(owner, name)) for name in ("a", "b", "c")]
     sent = [resting.release(batch) for batch in batches[:2]]

@@ -114,7 +114,7 @@ def test_an_id_that_is_not_listed_is_refused(party_on: LabelsParty) -> None:
     assert shop.sealed() == {"a": 1, "b": 0}
 
 
-def test_of_two_with_one_id_the_first_counts_and_the_other_is_set_aside_or_refused(shop: Shop) -> None:
+def test_of_two_with_one_id_the_second_is_set_aside_or_refused(shop: Shop) -> None:
     shop.take(shop.small({"a": 1}))
     uploads = [shop.small({"b": 2}), shop.small({"b": 3, "c": 3}), shop.small({"c": 4}), shop.small({"a": 5})]
     assert shop.take(*uploads, shop.small({"a": 6, "d": 6}, owner=True)) == [1, 2, 1, 1, "duplicate-id"]
@@ -145,9 +145,7 @@ def test_a_repeated_call_has_one_effect(shop: Shop) -> None:
     assert shop.sealed() == {"a": 1}
 
 
-def test_what_is_stored_opened_and_deleted_does_not_depend_on_which_ids_have_a_record(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_operations_do_not_depend_on_which_ids_have_a_record(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Invariant no-oracle: the same requests to the store, whichever uploads are set aside, and in the call after it
     too."""
     # merges of runs have a thread of their own, for which no sender waits

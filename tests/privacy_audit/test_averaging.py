@@ -69,7 +69,7 @@ def differences(one: World, two: World) -> list[tuple[Any, Any]]:
     return [(a, b) for a, b in zip(one.transcript, two.transcript, strict=True) if a != b]
 
 
-def test_no_attempt_gets_more_than_was_charged_and_refusals_are_the_same_for_every_label(tmp_path: Path) -> None:
+def test_no_attempt_gets_more_than_its_charge_and_refusals_ignore_labels(tmp_path: Path) -> None:
     with worlds(tmp_path, 1, (9, 1), (1, 9)) as (one, two):
         for world in (one, two):
             run(world, ATTEMPTS)
@@ -217,7 +217,7 @@ def released(world: World, batch: str, **options: Any) -> int:
     return status
 
 
-def test_a_label_that_is_another_column_by_the_owners_word_has_a_ledger_of_its_own(tmp_path: Path) -> None:
+def test_a_label_declared_another_column_has_a_ledger_of_its_own(tmp_path: Path) -> None:
     """`check` compares each with its own ledger, and both together with the sum of the two."""
     with worlds(tmp_path, 0, (9, 1)) as (world,):
         for name, label, status in (("a", "revenue", 200), ("b", "margin", 200), ("c", "REVENUE", 409)):

@@ -68,7 +68,7 @@ def test_no_mechanism_option_or_sampler_is_left_out() -> None:
     assert uncovered() == []
 
 
-def test_control_a_mechanism_an_option_or_a_sampler_that_nobody_checks_is_noticed(
+def test_control_an_unchecked_mechanism_option_or_sampler_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(MECHANISMS, "new", MECHANISMS["rr"])
@@ -171,7 +171,7 @@ def test_additive_noise_on_domains_of_every_size_clipped_and_not(name: str, epsi
 
 @pytest.mark.parametrize("name", ADDITIVE)
 @pytest.mark.parametrize("unclipped", [False, True])
-def test_control_noise_for_another_sensitivity_epsilon_or_place_is_detected(name: str, unclipped: bool) -> None:
+def test_control_noise_of_wrong_sensitivity_epsilon_or_place_is_detected(name: str, unclipped: bool) -> None:
     eps, k = Epsilon.parse("1.5"), 61
     channel = MECHANISMS[name].design(Domain.parse(f"0:{k - 1}"), None, eps, "squared", {"unclipped": unclipped})
     assert isinstance(channel, NoiseChannel)
@@ -205,7 +205,7 @@ def test_the_exponential_mechanism_at_both_scales(epsilon: str) -> None:
         assert 0 <= eps.nano - tight.epsilon.nano <= eps.nano // 100_000 + 2
 
 
-def test_control_exponential_rows_normalised_alike_or_for_more_are_detected() -> None:
+def test_control_wrongly_normalised_exponential_rows_are_detected() -> None:
     eps, domain = Epsilon.parse("2"), Domain.parse("0:40")
     channel = MECHANISMS["exponential"].design(domain, None, eps, "squared", {"tight": True})
     assert isinstance(channel, ExponentialChannel)

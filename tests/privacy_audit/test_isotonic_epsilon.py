@@ -99,7 +99,7 @@ def most_told(fit: Callable[[Any, Any], Any], epsilon: Epsilon) -> Fraction | No
 
 @pytest.mark.parametrize("loss", ["squared", "absolute"])
 @pytest.mark.parametrize("epsilon", ["0.1", "8"])
-def test_where_cuts_go_by_all_x_a_map_tells_no_more_of_an_example_than_of_its_label(epsilon: str, loss: str) -> None:
+def test_a_map_cut_by_all_x_tells_no_more_of_an_example_than_of_its_label(epsilon: str, loss: str) -> None:
     """Whether an x has an example is kept within e^ε too; control: with cuts by the examples' own x a map says it."""
     allowed, places = Epsilon.parse(epsilon), np.array([1, 4, 7])
     pieces = design("pieces", BIT, 9, 3, allowed, loss, ShapeOptions(pieces=2, cells=3, values=2))

@@ -57,7 +57,7 @@ def frequencies() -> None:
 
 
 def prior_pays() -> None:
-    """As test_averaging.test_no_attempt_gets_more_than_was_charged_and_refusals_are_the_same_for_every_label: a label
+    """As test_averaging.test_no_attempt_gets_more_than_its_charge_and_refusals_ignore_labels: a label
     that moves from one cell to another changes the odds of all noisy counts by e^ε at most."""
     scales = []
 

@@ -69,9 +69,7 @@ def test_everything_but_what_epsilon_pays_for_is_the_same(
 
 
 @pytest.mark.extended
-def test_whether_a_listed_example_ever_had_a_label_shows_only_to_its_sender(
-    usual: Day, keys: Path, tmp_path: Path
-) -> None:
+def test_only_its_sender_sees_whether_a_listed_example_had_a_label(usual: Day, keys: Path, tmp_path: Path) -> None:
     """An upload's own answer counts its rows; everything else is as if the missing-label value had been sent."""
     found = differences(usual, lived(tmp_path, keys, 3.0, sent=False))
     assert found

@@ -177,7 +177,7 @@ def test_of_several_messages_the_one_that_tells_least_decides() -> None:
 
 
 @pytest.mark.parametrize("epsilons", [(1.0, 1.0), (0.3, 2.0)], ids=["alike", "weak and strong"])
-def test_two_outputs_of_an_example_tell_its_square_and_the_noisier_one_does_not_hurt(
+def test_two_outputs_of_an_example_tell_its_square_and_the_noisier_is_safe(
     epsilons: tuple[float, float],
 ) -> None:
     """One bit alone has no square. A nominal 95 % interval of two covers in a number of repetitions that is binomial,

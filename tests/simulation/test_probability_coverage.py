@@ -122,7 +122,7 @@ def test_intervals_of_half_the_width_are_seen() -> None:
         assert cover[name] < bound(count), (name, cover[name])
 
 
-def test_few_ones_under_much_noise_are_not_identified_however_often_one_asks() -> None:
+def test_few_ones_under_much_noise_are_never_identified() -> None:
     _, seen = counted(0.06, 0.5, 2000, 50)
     # 1.3 standard errors on average: four are as rare as one draw in 300
     assert seen["auc"] <= binom.isf(ERROR_RATE, 50, norm.sf(4 - 0.06 * math.sqrt(2000) / 1.9))

@@ -67,7 +67,7 @@ def test_maps_come_as_often_as_their_weights_say(name: str) -> None:
 
 
 @pytest.mark.parametrize(("poset", "count"), [(Poset.chain(3), 4), (DIAMOND, 3)])
-def test_functions_of_the_baseline_come_as_often_as_the_exponential_mechanism_says(poset: Poset, count: int) -> None:
+def test_functions_come_as_often_as_the_exponential_mechanism_says(poset: Poset, count: int) -> None:
     epsilon, grid = Epsilon.parse("3"), loss_grid(TEN, "squared", count)
     rate = float(rate_of(epsilon.fraction, grid.sensitivity(0, grid.size)))
     labels = grid.prepared(Y)

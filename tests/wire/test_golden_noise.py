@@ -109,9 +109,7 @@ GIANTS: list[tuple[str, dict[str, str]]] = [
 
 
 @pytest.mark.parametrize(("kind", "change"), GIANTS)
-def test_giant_tables_and_other_wrong_parameters_are_refused_before_they_cost(
-    kind: str, change: dict[str, str]
-) -> None:
+def test_giant_tables_and_wrong_parameters_are_refused_before_they_cost(kind: str, change: dict[str, str]) -> None:
     domain, form, _ = GOLDEN[kind]
     data = json.loads(form) | change
     with pytest.raises(MalformedManifest):

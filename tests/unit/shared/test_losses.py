@@ -76,7 +76,7 @@ def test_log_is_zero_at_the_label_and_accurate_near_it() -> None:
     assert LOG.pointwise(np.array([v]), np.array([y]))[0] == pytest.approx((v - y) ** 2 / (2 * 0.21), rel=1e-6)
 
 
-def test_log_predictions_that_are_no_probabilities_count_as_the_nearest_that_is_allowed() -> None:
+def test_log_predictions_count_as_the_nearest_allowed_probability() -> None:
     beyond, allowed = np.array([-5.0, 0.0, 1.0, 7.0]), np.array([LOG_FLOOR, LOG_FLOOR, 1 - LOG_FLOOR, 1 - LOG_FLOOR])
     shares = np.array([0.0, 0.4, 1.0])
     assert np.array_equal(LOG.matrix(beyond, shares), LOG.matrix(allowed, shares))

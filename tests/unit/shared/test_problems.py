@@ -112,7 +112,7 @@ def test_every_kind_says_what_it_is(kind: type[LabelDPError]) -> None:
     assert not kind.title.endswith(".")
 
 
-def test_a_kind_of_another_module_has_status_code_and_title_of_its_nearest_ancestor() -> None:
+def test_a_kind_of_another_module_answers_as_its_nearest_ancestor() -> None:
     class Odd(MissingLabels):
         pass
 

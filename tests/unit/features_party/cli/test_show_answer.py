@@ -67,7 +67,7 @@ def test_an_empty_rectangle_is_said_to_be_empty(
     assert says in out
 
 
-def test_options_read_as_they_are_given_and_features_are_left_to_the_document(
+def test_options_are_read_as_given_and_features_left_to_the_document(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     show_answer(ANSWER)

@@ -23,7 +23,7 @@ def test_boosters_of_one_kind_are_shown_as_one_member() -> None:
     )
 
 
-def test_a_date_has_the_share_of_its_parts_and_statistics_are_ranked_with_the_rest_counted() -> None:
+def test_a_date_has_the_share_of_its_parts_and_the_tail_is_counted() -> None:
     statistics = [{"name": f"a|b: coordinate {at}", "column": "a|b"} for at in range(SHOWN_STATISTICS + 3)]
     card: dict[str, Any] = {
         "features": [

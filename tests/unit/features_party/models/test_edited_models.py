@@ -111,7 +111,7 @@ def test_flipped_bytes(name: str) -> None:
     assert not [one for one in came if one.startswith("escaped")]
 
 
-def test_nodes_that_nothing_leads_to_are_left_behind_and_the_order_does_not_matter() -> None:
+def test_unreachable_nodes_are_left_behind_whatever_the_order() -> None:
     """The library renumbers nodes where it prunes: what is read is the tree, not its numbering."""
     model = learner("trees poisson")
     document = json.loads(json.dumps(document_of("trees poisson")))

@@ -80,7 +80,7 @@ def test_counts_of_the_other_category_beside_a_value_by_hand() -> None:
     )
 
 
-def test_a_category_is_large_from_65_values_on_and_only_three_and_four_numbers_are_described() -> None:
+def test_a_category_is_large_from_65_values_and_few_numbers_are_described() -> None:
     rng = np.random.default_rng(0)
     codes = {name: rng.integers(-1, FEWEST - 1, 300).tolist() for name in "abcd"}
     numbers = {f"n{at}": rng.normal(size=300).tolist() for at in range(6)}
@@ -184,7 +184,7 @@ def test_without_a_large_category_the_schema_stays_as_it_is() -> None:
     assert again is encoded
 
 
-def test_a_schema_with_statistics_encodes_as_in_training_and_comes_back_from_json() -> None:
+def test_a_schema_with_statistics_encodes_as_in_training_also_from_json() -> None:
     schema = FeatureSchema.learn(TABLE)
     extended, encoded = schema.with_statistics(schema.encode(TABLE), draws(TABLE.num_rows))
     assert len(extended.number_names) == encoded.numbers.shape[1] > len(extended.column_numbers) == 1

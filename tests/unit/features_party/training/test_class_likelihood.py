@@ -128,7 +128,7 @@ def test_rows_of_several_messages_count_for_what_their_channels_say() -> None:
     assert ratio > 10.0  # e³ against e^½
 
 
-def test_many_classes_have_fewer_and_shallower_trees_that_take_longer_steps() -> None:
+def test_many_classes_have_fewer_shallower_trees_with_longer_steps() -> None:
     def rule(k: int) -> dict[str, float]:
         labels = np.arange(40_000) % k
         found = ClassLikelihood.certain(labels.astype(float), Domain.parse(f"0:{k - 1}")).capacity()
@@ -141,7 +141,7 @@ def test_many_classes_have_fewer_and_shallower_trees_that_take_longer_steps() ->
     assert many["learning_rate"] > few["learning_rate"]
 
 
-def test_scores_are_straightened_and_without_signal_the_shares_are_predicted() -> None:
+def test_scores_are_straightened_and_without_signal_predict_the_shares() -> None:
     w = ClassWorld.of(40_000, 4, 8)
     told = w.through(k_ary(4, "2")).told
     assert isinstance(told, ClassLikelihood)

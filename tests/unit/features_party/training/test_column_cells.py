@@ -158,7 +158,7 @@ def test_times_with_a_zone_are_read_in_utc_and_never_as_others(cells: Any) -> No
             times(cells, "t", holds)
 
 
-def test_what_is_no_time_or_no_number_is_named_by_row_and_column_without_its_value() -> None:
+def test_an_invalid_cell_is_named_by_row_and_column_without_its_value() -> None:
     with pytest.raises(InvalidRows) as caught:
         times(pa.array(["2024-07-01", "NA", "secret", "2024-13-01"]), "t", "date")
     assert [(p.row, p.field) for p in caught.value.problems] == [(2, "t"), (3, "t")]

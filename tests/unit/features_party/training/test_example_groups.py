@@ -121,7 +121,7 @@ def world(seed: int, n: int) -> tuple[pa.Table, np.ndarray]:
 
 
 @pytest.mark.parametrize("model", ["linear", "trees", "ensemble"])
-def test_two_rows_of_an_example_are_one_and_their_predictions_come_back_for_both(model: str) -> None:
+def test_two_rows_of_an_example_are_one_and_predicted_for_both(model: str) -> None:
     table, truth = world(3, 900)
     rng, noise = np.random.default_rng(4), np.repeat([16.0, 1.0], 900)
     labels = np.tile(truth, 2) + rng.normal(0, np.sqrt(noise))

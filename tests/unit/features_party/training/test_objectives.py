@@ -86,7 +86,7 @@ def test_absolute_training_on_noisy_labels_finds_medians() -> None:
     assert error("absolute", hopeless)[1] == "squared"
 
 
-def test_poisson_training_on_one_bit_at_a_small_epsilon_learns_and_stays_finite() -> None:
+def test_poisson_training_on_one_bit_at_small_epsilon_learns_finitely() -> None:
     """Corrected labels are negative half the time and forty times as large as the mean."""
     rng, n = np.random.default_rng(5), 12_000
     x = rng.normal(size=n)

@@ -205,7 +205,7 @@ def test_a_slope_is_that_of_logistic_regression_on_the_logit() -> None:
 
 
 @pytest.mark.parametrize("least", [1e-6, 1e-3])
-def test_a_slope_is_reached_from_predictions_that_are_almost_all_at_the_cut(least: float) -> None:
+def test_a_slope_is_reached_if_almost_all_predictions_are_at_the_cut(least: float) -> None:
     """There Newton's first step is far too long."""
     y = np.tile([1.0, 0.0, 0.0, 0.0], 100)
     found = slope(np.where(np.arange(400) < 40, 2 * least, least), y, np.arange(400))
@@ -244,7 +244,7 @@ def test_a_group_of_one_example_has_an_interval_too() -> None:
     assert found.low < 0.5
 
 
-def test_only_labels_of_two_values_that_are_the_same_in_all_messages_have_them() -> None:
+def test_only_labels_of_the_same_two_values_in_all_messages_have_them() -> None:
     rng, n = np.random.default_rng(8), 400
     f, rows = rng.random(n), np.arange(n)
     bits, message = rng.integers(0, 2, n), rng.integers(0, 2, n)

@@ -56,7 +56,7 @@ def heaped(cells: np.ndarray, runs: int = 100) -> tuple[float, float]:
     return float(square), float(stated)
 
 
-def test_the_mean_of_labels_heaped_at_an_end_is_known_since_the_ends_have_cells_of_their_own() -> None:
+def test_the_mean_of_labels_heaped_at_an_end_is_known_by_the_end_cells() -> None:
     """A false alarm has a chance below 1 in 1000: over 100 runs the mean is 0.2 % with a standard error of 0.03 %."""
     square, stated = heaped(prior_cells(52, 10, False))
     assert square < 0.005

@@ -262,7 +262,7 @@ def test_a_duplicate_behind_an_excluded_one_is_named() -> None:
         FeatureSchema.learn(table, exclude=["a"])
 
 
-def test_the_time_of_an_encoding_grows_with_the_columns_not_with_their_square() -> None:
+def test_encoding_time_grows_with_the_columns_not_with_their_square() -> None:
     def seconds(columns: int) -> float:
         table = pa.table({f"f{at}": [0.0] for at in range(columns)})
         begun = time.process_time()
@@ -342,7 +342,7 @@ def test_capacity_grows_with_what_the_labels_say() -> None:
     assert choose_capacity(1000, 1.0, 1e9).signal_share == pytest.approx(np.sqrt(2 / 1000))
 
 
-def test_poisson_gradients_are_affine_in_the_label_and_bounded_where_they_must_be() -> None:
+def test_poisson_gradients_are_affine_in_the_label_and_bounded() -> None:
     score = PoissonScore.around(2.0, 0.0, 10.0)
     f = np.array([-100.0, 0.0, 100.0])
     low, _ = score.gradients(f, np.full(3, -50.0))
@@ -360,7 +360,7 @@ def test_smooth_absolute_is_the_sign_far_from_its_corner() -> None:
     assert np.all(hessian > 0)
 
 
-def test_messages_of_different_noise_are_worth_the_sum_of_what_each_is_worth() -> None:
+def test_messages_of_different_noise_are_worth_their_sum() -> None:
     """Three days at three ε: as many effective rows as the days have one by one, not those of their average noise."""
     rng = np.random.default_rng(5)
     n, signal = 30_000, 4.0

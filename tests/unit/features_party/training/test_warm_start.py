@@ -58,7 +58,7 @@ def names(model: TrainedModel) -> set[str]:
     return {member["name"] for member in model.body.members() if member["weight"] > 0.0}
 
 
-def test_a_warm_start_has_the_members_and_crossings_of_the_earlier_model_at_most(
+def test_a_warm_start_adds_no_members_or_crossings_to_the_earlier_model(
     yesterday: TrainedModel, today: TrainedModel
 ) -> None:
     found = warm(yesterday)

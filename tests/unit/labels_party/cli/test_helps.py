@@ -34,7 +34,7 @@ def test_the_kinds_are_listed_as_they_say() -> None:
 
 
 @pytest.mark.parametrize("party", PARTIES)
-def test_a_command_is_the_same_whether_it_is_made_at_once_or_when_it_is_asked_for(party: str) -> None:
+def test_a_command_is_the_same_whether_made_at_once_or_on_demand(party: str) -> None:
     at_once: Any = typer.main.get_command(PARTIES[party])
     later = commands_of(PARTIES[party])
     assert said(later, party) == said(at_once, party)

@@ -24,7 +24,7 @@ def test_names_have_one_to_200_characters(length: int, taken: bool) -> None:
         declared()
 
 
-def test_labels_outside_of_numbers_are_clipped_and_names_have_no_nearest_one() -> None:
+def test_numbers_outside_are_clipped_and_names_have_no_nearest_one() -> None:
     assert population("p", "sale", NUMBERS, "4").out_of_domain == "clip"
     assert population("p", "sale", NUMBERS, "4", out_of_domain="clip").out_of_domain == "clip"
     assert population("p", "shelf", NAMES, "4").out_of_domain == "refuse"

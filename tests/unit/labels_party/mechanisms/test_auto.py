@@ -115,7 +115,7 @@ def test_degenerate_priors_give_a_channel_of_the_epsilon(domain: str, prior: lis
     assert all(np.isfinite(j.figure) for j in choice.ranking)
 
 
-def test_a_plan_splits_epsilon_before_anything_is_drawn_and_options_are_refused() -> None:
+def test_a_plan_splits_epsilon_before_any_draw_and_refuses_options() -> None:
     shop = declared("shop", "revenue", SKEWED, E("10"))
     plan = make_plan(release_wish(E("1"), mechanism="auto"), shop, 50_000)
     assert plan.mechanism == "auto"

@@ -35,7 +35,7 @@ def error(name: str, epsilon: str, **options: str) -> float:
 
 
 @pytest.mark.parametrize("epsilon", ["0.05", "0.7", "2", "4"])
-def test_its_model_error_is_at_most_that_of_one_bit_and_at_large_epsilon_below_the_unbiased_program(
+def test_its_model_error_beats_one_bit_and_at_large_epsilon_the_program(
     epsilon: str,
 ) -> None:
     balanced = error("balanced", epsilon)

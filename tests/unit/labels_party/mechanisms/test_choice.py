@@ -58,7 +58,7 @@ def test_no_probability_moves_by_more_than_e_to_the_epsilon(
     assert within_epsilon(one, other, Fraction(epsilon), sizes)
 
 
-def test_the_worst_neighbours_use_nearly_all_of_epsilon_and_a_rate_too_large_is_seen() -> None:
+def test_the_worst_neighbours_use_nearly_all_epsilon_and_excess_is_seen() -> None:
     # one candidate falls by Δ while the many that make up the sum rise by Δ: both move as far as they can
     pair = column(8, *[0] * 1000), column(6, *[2] * 1000)
     sizes = [1] * 1001

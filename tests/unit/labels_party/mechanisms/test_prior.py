@@ -30,7 +30,7 @@ def test_auto_takes_a_fortieth_or_what_is_enough() -> None:
     assert large.epsilon.fraction**3 <= exact < Epsilon(large.epsilon.nano + 2).fraction ** 3
 
 
-def test_auto_takes_more_of_an_epsilon_that_teaches_little_but_the_mean_and_nothing_where_it_teaches_nothing() -> None:
+def test_auto_takes_more_of_an_epsilon_that_teaches_little_but_the_mean() -> None:
     found = [prior_epsilon("auto", k=401, n=n, epsilon=E("0.1")) for n in (8_000, 2_000, 1_000, 450, 1)]
     assert [plan.epsilon for plan in found] == [E("0.016"), E("0.033333333"), E("0.033333333"), E("0"), E("0")]
     # what is left is enough to measure a mean that no released label could show
@@ -147,9 +147,7 @@ def test_check_prior_renormalises_or_refuses() -> None:
 
 
 @pytest.mark.parametrize("method", ["project", "clip"])
-def test_a_prior_is_a_function_of_the_noisy_counts_alone_however_large_noise_is(
-    method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_prior_is_a_function_of_the_noisy_counts_at_any_noise(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neighbours with the same noisy counts: a count added as a float to noise beyond 2⁵³ would tell them apart."""
 
     def of(counts: list[int], noisy: int) -> bytes:

@@ -95,7 +95,7 @@ def test_figures_are_those_of_the_matrix() -> None:
     assert not channel.unbiased
 
 
-def test_the_sampler_turns_exactly_as_many_words_into_each_output_as_its_weight() -> None:
+def test_the_sampler_turns_as_many_words_into_an_output_as_its_weight() -> None:
     channel = top_labels()
     whole, rest = channel.uniform_weights
     starts = [j * whole + min(j, rest) for j in range(channel.d + 1)]

@@ -87,7 +87,7 @@ def test_bounds_of_much_epsilon_are_the_quantiles() -> None:
 
 
 @pytest.mark.parametrize(("text", "zero"), [("0:100000", 0), ("-50000:50000", 50000), ("9:100000", 0), ("-9:-3", 6)])
-def test_candidates_are_dense_near_zero_and_a_thirty_second_apart_elsewhere(text: str, zero: int) -> None:
+def test_candidates_are_dense_near_zero_and_elsewhere_1_32_apart(text: str, zero: int) -> None:
     grid = candidates(Domain.parse(text))
     k = Domain.parse(text).k
     assert (grid[0], grid[-1], zero in grid.tolist()) == (0, k - 1, True)

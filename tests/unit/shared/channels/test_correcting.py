@@ -122,7 +122,7 @@ def unit_slope(channel: Channel, prior: FloatArray, values: FloatArray) -> Float
     return np.asarray(prior @ channel.labels + (values - prior @ means) / slope, np.float64)
 
 
-def test_two_unbiased_outputs_are_kept_and_a_worse_correction_would_be_seen() -> None:
+def test_two_unbiased_outputs_are_kept_and_worse_corrections_are_seen() -> None:
     channel, prior = one_bit(epsilon=0.5), skewed(11)
     values, rho = best_outputs(channel, prior, 1000)
     assert rho is None
@@ -188,7 +188,7 @@ def test_large_labels_lose_no_digits() -> None:
     assert np.allclose(a, b, atol=1e-2 * np.ptp(a))
 
 
-def test_a_hundred_thousand_outputs_or_a_million_labels_take_about_a_second() -> None:
+def test_many_outputs_or_a_million_labels_take_about_a_second() -> None:
     fine = laplace_channel(Domain.parse("0:99999"), Epsilon.parse("4"))
     assert fine.m > 99_999
     prior, start = 0.9999 ** np.arange(fine.k), time.process_time()

@@ -154,7 +154,7 @@ class Sent:
         ("features", "train", (), {"feature_table": "ft_1", "messages": ["rel_1"], "model": "linear"}, 2),
     ],
 )
-def test_members_an_instance_and_needed_members_without_names_are_one_request(
+def test_members_an_instance_and_positional_members_are_one_request(
     party: str, name: str, before: tuple[str, ...], members: dict[str, Any], needed: int
 ) -> None:
     sent = Sent()
@@ -178,9 +178,7 @@ def test_members_an_instance_and_needed_members_without_names_are_one_request(
         ({"epsilon": "1", "unclipped": "yes"}, "The member 'unclipped' must be true or false."),
     ],
 )
-def test_what_breaks_a_rule_of_the_schema_is_refused_before_anything_is_sent(
-    members: dict[str, Any], said: str
-) -> None:
+def test_what_breaks_a_schema_rule_is_refused_before_anything_is_sent(members: dict[str, Any], said: str) -> None:
     sent = Sent()
     with pytest.raises(errors.InvalidRequest) as refusal:
         sent.labels.release("bat_1", **members)

@@ -71,9 +71,7 @@ def test_what_an_earlier_process_left_is_kept(flavour: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("left", [b"x" * 4000, b"x" * len(DATA), DATA[:3999] + b"x", DATA + b"more"])
-def test_what_an_earlier_process_left_and_is_not_of_this_file_is_fetched_anew(
-    flavour: str, left: bytes, tmp_path: Path
-) -> None:
+def test_a_partial_download_of_another_file_is_fetched_anew(flavour: str, left: bytes, tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(left)
     line = Line(flavour, answer)
     assert fetch(line, tmp_path / "f") == DATA

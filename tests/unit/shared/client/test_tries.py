@@ -149,7 +149,7 @@ def test_a_packed_answer_is_unpacked_but_of_a_stranger_it_is_refused(flavour: st
     assert stranger.seen[0].headers["accept-encoding"] == "identity"
 
 
-def test_of_a_stranger_only_what_an_answer_can_need_is_read_and_nothing_is_passed_on(flavour: str) -> None:
+def test_of_a_stranger_only_what_is_needed_is_read_and_nothing_passed_on(flavour: str) -> None:
     big = script(httpx.Response(200, content=b" " * (3 << 19) + b"{}"))
     assert Line(flavour, big).run(get("things")) == {}
     with pytest.raises(errors.Unavailable, match="larger than the 1572864 bytes"):

@@ -256,7 +256,7 @@ def test_several_parts_add_up() -> None:
         read(changed(put("files", value=parts[:2])))
 
 
-def test_a_channel_of_exactly_its_epsilon_is_accepted_and_one_nano_less_is_not() -> None:
+def test_a_channel_of_exactly_its_epsilon_passes_and_one_nano_less_fails() -> None:
     channel = one_bit_channel(DOMAIN, Epsilon.parse("0.7"))
     exact = channel.epsilon
     assert exact <= Epsilon.parse("0.7")

@@ -211,7 +211,7 @@ def test_a_file_that_is_no_ed25519_key_is_refused(name: str, tmp_path: Path) -> 
         VerifyingKey.load(path)
 
 
-def test_a_private_key_is_not_taken_for_a_public_one_and_missing_files_are_named(tmp_path: Path) -> None:
+def test_a_private_key_is_no_public_one_and_missing_files_are_named(tmp_path: Path) -> None:
     KEY.save(tmp_path / "a.key", tmp_path / "a.pub")
     with pytest.raises(InvalidFile):
         VerifyingKey.load(tmp_path / "a.key")

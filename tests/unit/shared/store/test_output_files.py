@@ -28,7 +28,7 @@ def test_a_new_file_appears_complete_under_its_name(tmp_path: Path) -> None:
     assert names(tmp_path) == ["table.csv"]
 
 
-def test_an_existing_file_is_refused_before_the_work_and_named_with_the_option(tmp_path: Path) -> None:
+def test_an_existing_file_is_refused_before_work_and_names_the_option(tmp_path: Path) -> None:
     out = tmp_path / "table.csv"
     out.write_text("before")
     with pytest.raises(InvalidInput, match=r"table\.csv' exists already\. Give --force") as refused:

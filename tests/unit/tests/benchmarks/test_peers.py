@@ -40,7 +40,7 @@ def test_stage_one_of_lp_mst_is_randomized_response() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 2.0, 4.0])
-def test_a_stage_keeps_its_epsilon_and_is_right_most_often_of_all_numbers_of_labels(epsilon: float) -> None:
+def test_a_stage_keeps_its_epsilon_and_is_right_most_often(epsilon: float) -> None:
     priors = np.random.default_rng(2).dirichlet(np.full(6, 0.5), size=50)
     for prior, channel, kept in zip(
         priors, lp_mst.channels(priors, epsilon), lp_mst.kept(priors, epsilon), strict=True
@@ -81,7 +81,7 @@ def test_labels_are_drawn_from_their_own_channels() -> None:
     assert farthest(planted) > 0.0112
 
 
-def test_each_label_is_randomized_once_and_with_what_the_last_stage_predicted() -> None:
+def test_each_label_is_randomized_once_by_the_last_stages_prediction() -> None:
     n, k, rng = 3000, 3, np.random.default_rng(1)
     labels, seen = rng.integers(0, k, n), []
     sure = np.full((n, k), 1e-6)
@@ -284,7 +284,7 @@ def _results(settings: Settings) -> Iterator[tuple[Cell, Result]]:
             yield cell, {"mse": 150.0 if cell.capacity == 4.0 else 200.0}
 
 
-def test_the_table_takes_the_best_of_a_peer_and_marks_the_best_of_one_message() -> None:
+def test_the_table_takes_a_peers_best_and_marks_the_best_of_one_message() -> None:
     settings = Settings(data=("bike",), seeds=2, epsilons=("1", INFINITE))
     found = dict(_results(settings))
     table, who = table_peers.tables(Results(found, settings))

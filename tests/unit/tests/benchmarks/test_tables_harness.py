@@ -243,7 +243,7 @@ def test_unknown_data_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no data 'biek'" in capsys.readouterr().err
 
 
-def test_log_loss_closed_is_taken_seed_by_seed_from_the_best_without_privacy() -> None:
+def test_log_loss_closed_is_per_seed_from_the_best_without_privacy() -> None:
     settings = Settings(seeds=2, epsilons=("1", INFINITE))
     losses = {INFINITE: (0.12, 0.10), "1": (0.13, 0.13)}
     constants = (0.22, 0.20)

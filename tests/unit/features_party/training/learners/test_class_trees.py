@@ -38,7 +38,7 @@ def test_a_model_learns_classes_through_randomized_response(model: str) -> None:
     assert hits > 0.9 * float(np.mean(LATER.truth.argmax(axis=1) == LATER.labels))
 
 
-def test_control_outputs_taken_for_those_of_another_channel_lose_calibration() -> None:
+def test_control_outputs_of_another_channel_lose_calibration() -> None:
     """Where flips are taken for rare the model is too little sure of its classes, by far."""
     honest, wrong = (learned("trees", "2", believed).predict(LATER.features) for believed in ("", "5"))
     assert LATER.excess(wrong) > 2.0 * LATER.excess(honest)

@@ -33,15 +33,13 @@ USUAL = np.full(ROWS, 2.0)
 
 @pytest.mark.parametrize("other", [25, 50, 150])
 @pytest.mark.parametrize(("gain", "clear"), [(0.009, False), (0.011, True), (-0.011, False), (0.0, False)])
-def test_the_rules_number_stands_unless_the_gain_exceeds_its_standard_error(
-    other: int, gain: float, clear: bool
-) -> None:
+def test_the_rules_number_stays_unless_the_gain_exceeds_its_error(other: int, gain: float, clear: bool) -> None:
     out = {("trees", 100): USUAL, ("trees", other): behind(gain)}
     assert best_rounds(out, NOTHING, NOTHING, ONES, 100) == {"trees": other if clear else 100}
     assert best_rounds(dict(reversed(out.items())), NOTHING, NOTHING, ONES, 100) == {"trees": other if clear else 100}
 
 
-def test_of_several_that_are_clear_the_least_error_is_taken_and_a_larger_unclear_one_is_not() -> None:
+def test_the_least_of_the_clear_errors_is_taken_and_no_unclear_one() -> None:
     rare = np.where(np.arange(ROWS) % 1000 == 0, -200.0, 200 / 999)
     wild = np.sqrt(4.0 - 0.05 - rare)  # a gain of 0.05, and a standard error of 0.06
     assert best_rounds({("trees", 100): USUAL, ("trees", 25): wild}, NOTHING, NOTHING, ONES, 100) == {"trees": 100}
@@ -67,7 +65,7 @@ def test_members_have_numbers_of_their_own_and_those_without_trees_have_0() -> N
     assert best_rounds({("trees", 1): USUAL}, NOTHING, NOTHING, ONES, 0) == {"trees": 1}
 
 
-def test_rows_count_by_their_weights_and_missing_predictions_as_the_constant() -> None:
+def test_rows_count_by_weight_and_missing_predictions_as_the_constant() -> None:
     better, worse = np.where(np.arange(ROWS) < 100, 1.0, 2.1), USUAL
     out = {("trees", 100): worse, ("trees", 50): better}
     assert best_rounds(out, NOTHING, NOTHING, ONES, 100) == {"trees": 100}
@@ -99,7 +97,7 @@ def test_a_member_that_hardly_moves_leaves_the_others_their_weight() -> None:
 
 
 @pytest.mark.parametrize("wanted", [0.3, 0.7])
-def test_weights_of_a_sum_below_1_are_the_least_squares_shrunk_by_their_chance(wanted: float) -> None:
+def test_weights_of_a_sum_below_1_are_least_squares_shrunk_by_chance(wanted: float) -> None:
     rng = np.random.default_rng(1)
     first = rng.normal(size=ROWS)
     labels = wanted * first + rng.normal(size=ROWS)

@@ -60,7 +60,7 @@ def test_stages_rise_and_are_at_least_one_tree() -> None:
     assert stages_of(1) == [1, 2, 3, 4]
 
 
-def test_clean_labels_take_more_trees_than_the_rule_and_noisy_ones_stop_there() -> None:
+def test_clean_labels_take_more_trees_and_noisy_ones_stop_at_the_rule() -> None:
     clean, trees, _ = grown(0.0)
     assert trees.count == 160 == max(clean.predictions)
     errors = {count: float(np.mean((p - clean.held.labels) ** 2)) for count, p in clean.predictions.items()}
@@ -131,7 +131,7 @@ def told(
     return worthwhile(parts, needs or {}, MEAN, LABELS, ALIKE, noise)
 
 
-def test_members_that_say_the_same_or_nothing_are_left_out_and_others_are_not() -> None:
+def test_only_members_that_say_the_same_or_nothing_are_left_out() -> None:
     assert kept({"a": [GOOD], "b": [NOISE]}) == {"a"}
     assert kept({"a": [GOOD], "b": [OTHER]}) == {"a", "b"}
     assert len(kept({"a": [GOOD], "b": [GOOD + 1e-3 * NOISE]})) == 1

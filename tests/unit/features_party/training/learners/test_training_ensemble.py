@@ -81,7 +81,7 @@ def test_products_of_effects_are_learned_through_the_log_link() -> None:
     assert log.predictions.max() <= 40.0 + 1e-9
 
 
-def test_what_is_predicted_for_the_training_rows_is_what_the_model_predicts() -> None:
+def test_predictions_for_the_training_rows_are_those_of_the_model() -> None:
     table = pa.table({"x": X, "flag": [str(v) for v in FLAG]})
     schema = FeatureSchema.learn(table)
     encoded = schema.encode(table)

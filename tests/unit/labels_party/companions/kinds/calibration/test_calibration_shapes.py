@@ -62,7 +62,7 @@ def read(ids: list[str], *scores: list[Any]) -> Scores:
 
 
 @pytest.mark.parametrize("shape", list(SHAPES))
-def test_the_charged_epsilon_and_the_met_labels_go_to_the_fit_and_nothing_else(
+def test_only_the_charged_epsilon_and_the_labels_go_to_the_fit(
     shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[Terms, list[Any], list[int]]] = []

@@ -42,7 +42,7 @@ def test_without_noise_it_is_the_isotonic_regression_of_the_means_of_cells() -> 
     assert plan.fit(x, y, silent).apply(x[::3]) == pytest.approx(isotonic_regression(means).x, abs=10 / UNITS)
 
 
-def test_cells_weigh_by_their_examples_and_an_empty_one_is_one_example_of_the_middle() -> None:
+def test_cells_weigh_by_examples_and_an_empty_one_is_one_of_the_middle() -> None:
     x, y = np.array([0, 0, 0, 1, 3, 3]), np.array([8, 8, 8, 0, 10, 10])
     plan = BinnedMeans(TENS, (Cells.even(4, 4),), 6, ONE)
     assert plan.fit(x, y, silent).apply(np.arange(4)) == pytest.approx([29 / 5] * 3 + [10.0], abs=10 / UNITS)

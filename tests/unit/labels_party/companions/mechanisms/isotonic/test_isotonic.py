@@ -301,7 +301,7 @@ def test_losses_that_do_not_suit_the_domain_are_refused() -> None:
 
 @pytest.mark.parametrize("loss", [*LOSSES[:2], "poisson"])
 @pytest.mark.parametrize("size", [2, 3, 7, 32])
-def test_no_label_moves_a_difference_of_losses_by_more_than_the_sensitivity(loss: Any, size: int) -> None:
+def test_no_label_moves_a_loss_difference_by_more_than_the_sensitivity(loss: Any, size: int) -> None:
     for domain in (DOMAINS[0], Domain.parse("0:6"), DOMAINS[3]):
         grid = loss_grid(domain, loss, size)
         labels = grid.prepared(np.arange(domain.k))
@@ -347,7 +347,7 @@ def test_unequal_shares_make_the_bound_smaller(monkeypatch: pytest.MonkeyPatch) 
         excess_bound(grid, 1000, Epsilon(0))
 
 
-def test_the_default_depth_grows_with_epsilon_n_and_ends_where_labels_are_told_apart() -> None:
+def test_the_default_depth_grows_with_epsilon_n_up_to_distinct_labels() -> None:
     domain = DOMAINS[2]
     depths = [default_levels(domain, n, n + 1, ONE) for n in (1, 100, 10_000, 1_000_000, 1 << 40)]
     assert depths == sorted(depths)

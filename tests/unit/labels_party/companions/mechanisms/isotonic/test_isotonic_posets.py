@@ -127,7 +127,7 @@ def test_bad_orders_are_refused(text: str, make: Any) -> None:
 
 @pytest.mark.parametrize("poset", ORDERS)
 @pytest.mark.parametrize("values", [2, 3, 4])
-def test_every_monotone_function_is_reached_once_and_every_score_is_a_least_loss(poset: Poset, values: int) -> None:
+def test_every_monotone_function_is_reached_once_at_its_least_loss(poset: Poset, values: int) -> None:
     rng = np.random.default_rng(3)
     elements, y = rng.integers(0, poset.size, 9), rng.integers(0, 11, 9)
     grid = loss_grid(TEN, "squared", values)

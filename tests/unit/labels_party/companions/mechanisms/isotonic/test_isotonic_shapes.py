@@ -122,7 +122,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("shape", "knots", "values", "steps", "constant"), CASES)
-def test_every_function_of_the_shape_is_reached_no_other_one_and_every_score_is_a_least_loss(
+def test_exactly_the_functions_of_the_shape_are_reached_at_least_loss(
     shape: str, knots: int, values: int, steps: int, constant: int
 ) -> None:
     losses = losses_of(knots, values, steps, 7)
@@ -248,7 +248,7 @@ def test_much_epsilon_gives_the_best_fit_of_the_grid() -> None:
     assert np.abs(line.apply(x) - (x // 7)).max() < 1.2
 
 
-def test_two_more_values_than_a_lipschitz_map_may_rise_by_are_refused_or_taken() -> None:
+def test_two_values_beyond_a_lipschitz_rise_are_refused_or_taken() -> None:
     x, y = np.arange(9), np.arange(9)
     tight = constrained(
         x, y, TEN, 9, Epsilon.parse("1000000"), shape="lipschitz", options=ShapeOptions(lipschitz="0.5")

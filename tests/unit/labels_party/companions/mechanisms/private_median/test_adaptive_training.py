@@ -83,7 +83,7 @@ def test_it_learns(rule: str) -> None:
     assert np.abs(train(x, y, plan) - true).max() < 0.15
 
 
-def test_examples_in_uniform_order_cost_like_one_minibatch_and_chosen_ones_by_the_cheapest_bound() -> None:
+def test_uniform_order_costs_one_minibatch_and_chosen_the_cheapest_bound() -> None:
     settings_ = {"n": 100_000, "features": 3, "steps": 200, "minibatch": 100, "epsilon": F(1, 10)}
     noise, slack = SliceNoise(100), F(1, 10**6)
     assert TrainingPlan(**settings_, rule="uniform").cost.epsilon <= F(1, 10)

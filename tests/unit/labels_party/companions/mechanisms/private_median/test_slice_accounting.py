@@ -75,7 +75,7 @@ def test_control_the_same_bound_without_noise_is_broken(k: int, epsilon: str, me
     assert most == pytest.approx(k * float(F(epsilon)))
 
 
-def test_composition_adds_what_looks_at_the_data_and_takes_the_larger_of_what_does_not() -> None:
+def test_composition_adds_looks_at_data_and_takes_the_larger_of_others() -> None:
     a, b, c = Step(F(1), F(1, 8)), Step(F(2), F(1, 16), shuffled=True), Step(F(3), shuffled=True)
     free = Step(F(0))
     assert in_order([a, a]) == Cost(F(2), F(1, 4))
@@ -118,7 +118,7 @@ def test_uniform_slices_are_parallel_by_enumeration_of_all_orders(k: int) -> Non
     st.sampled_from([F(1, 10**4), F(1, 10**6), F(1, 10**9)]),
     st.booleans(),
 )
-def test_a_bound_never_spends_more_delta_than_it_may_and_is_below_composition(
+def test_a_bound_never_exceeds_its_delta_and_is_below_composition(
     k: int, epsilon: Fraction, mean: int, delta: Fraction, halved: bool
 ) -> None:
     step = Step(epsilon, added=epsilon / 2 if halved else None)

@@ -44,7 +44,7 @@ def test_many_sides_get_more_by_noisy_slices_and_few_do_not() -> None:
     assert many.taken < alone.taken
 
 
-def test_a_rectangle_that_n_does_not_suffice_for_is_refused_with_the_number_that_would_do() -> None:
+def test_a_rectangle_of_too_few_examples_is_refused_with_enough_named() -> None:
     with pytest.raises(InvalidInput, match=r"takes 1,000 examples for its 4 sides .* there are 999"):
         RectanglePlan.within(Cost(F(1)), n=999, axes=2, bits=16, base=1 << 16)
     assert RectanglePlan.within(Cost(F(1)), n=1000, axes=2, bits=16, base=1 << 16).slice == 250

@@ -92,7 +92,7 @@ def test_sizes_of_the_papers_theorems() -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, max_size=30))
-def test_a_sum_of_predictions_moves_by_one_range_at_most_whatever_a_model_says(predictions: list[float]) -> None:
+def test_a_sum_of_predictions_moves_by_at_most_one_range(predictions: list[float]) -> None:
     found = average.clipped_sum(np.array(predictions))
     assert 0 <= found <= len(predictions) * GRID
     for extreme in (-math.inf, math.inf, math.nan, 0.3):
