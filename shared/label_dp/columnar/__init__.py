@@ -1,1 +1,2 @@
-"""Parquet files of others: what they claim is checked before a decoder believes it, and rows come in bounded memory."""
+"""Untrusted Parquet files: their claims are checked before a decoder believes them, and rows are read in bounded
+memory."""

@@ -1,8 +1,8 @@
-"""One budget of memory for what all calls of a process decode.
+"""Memory budget of all decoding in a process.
 
-A few kilobytes may become hundreds of megabytes, and many calls of a few kilobytes together any number of them.
-Whoever decodes says before how much it may become (`needs`), by what the bytes claim of themselves. Within a call of a
-service that much is taken from its budget until the call ends; a command on files has no budget.
+A few kilobytes may become hundreds of megabytes, and many small calls together any number of them. So each decoder
+first declares its largest result (`needs`), from the bytes' own claims. Within a service's call this is taken from the
+budget until the call ends; a command on files has no budget.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from contextvars import ContextVar
 
 from label_dp.errors import Busy
 
-FREE = 1 << 22  # bytes of a call that are not counted; times the number of calls, that is little
+FREE = 1 << 22  # bytes of a call that are not counted; negligible even for all calls
 PATIENCE = 20.0  # seconds
 
 _current: ContextVar[Share | None] = ContextVar("share", default=None)
 
 
 def needs(size: int, *, wait: bool = True) -> None:
-    """Take `size` bytes, if this is done for a call of a service. Raises Busy where they do not become free in time, or
-    are not free now where it should not `wait`."""
+    """Take `size` bytes within a service's call. Raises Busy if they do not become free in time, or at once without
+    `wait`."""
     share = _current.get()
     if share is not None:
         share.need(size, wait=wait)
 
 
 class DecodeBudget:
-    """`most` bytes. A single call that needs more has all of it, alone."""
+    """Budget of `most` bytes. A single call that needs more gets all of it, alone."""
 
     def __init__(self, most: int, patience: float = PATIENCE) -> None:
         self.most, self.patience, self.taken = most, patience, 0
         self._changed = threading.Condition()
-        self._waiting: deque[object] = deque()  # in the order in which they came
+        self._waiting: deque[object] = deque()  # in order of arrival
 
     @contextmanager
     def share(self) -> Iterator[Share]:
-        """What one call takes, until it ends; also of threads that work for it."""
+        """Yield the share of one call, also for threads that work for it; freed at the end."""
         share = Share(self)
         token = _current.set(share)
         try:
@@ -50,16 +50,16 @@ class DecodeBudget:
             share.close()
 
     def take(self, size: int, *, wait: bool = True) -> None:
-        """Raises Busy."""
+        """Take bytes of the budget. Raises Busy."""
         me, end = object(), time.monotonic() + (self.patience if wait else 0)
         with self._changed:
             self._waiting.append(me)
             try:
                 while self._waiting[0] is not me or self.taken + size > self.most:
-                    left = end - time.monotonic()
-                    if left <= 0:
+                    remaining = end - time.monotonic()
+                    if remaining <= 0:
                         raise Busy("Other calls fill the memory that this service decodes in; try again in a moment.")
-                    self._changed.wait(left)
+                    self._changed.wait(remaining)
                 self.taken += size
             finally:
                 self._waiting.remove(me)
@@ -72,15 +72,15 @@ class DecodeBudget:
 
 
 class Share:
-    """What one call holds of a budget."""
+    """Bytes of the budget that one call has taken."""
 
     def __init__(self, budget: DecodeBudget) -> None:
         self.budget, self.held, self._closed = budget, 0, False
         self._lock = threading.Lock()
 
     def need(self, size: int, *, wait: bool = True) -> None:
-        """Hold `size` bytes. A call waits once, while it holds nothing: two that hold and wait would wait for ever.
-        Raises Busy."""
+        """Take bytes up to `size` in total. Raises Busy. A call waits only while it has taken nothing: two that have
+        some and wait would wait for ever."""
         with self._lock:
             more = min(size, self.budget.most) - self.held
             if size > FREE and more > 0 and not self._closed:

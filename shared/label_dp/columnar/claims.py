@@ -1,8 +1,7 @@
 """Claims of a Parquet file about itself, read before Arrow reads it: its columns, row groups and pages.
 
-Any writer's files are read. What a page may become is worked out from its header, its dictionary and its lengths, so
-that rows can be decoded in pieces that fit; a claim that is larger than that, or untrue, is refused while it is a
-number.
+Files of any writer are read. The decoded size of a page is bounded by its header, its dictionary and its lengths, so
+that rows can be decoded in pieces that fit; a larger or untrue claim is refused before anything is allocated.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from label_dp.columnar.lengths import check_delta, longest_in_dictionary, longes
 from label_dp.columnar.parquet_pages import FOOTER, MAGIC, ROW_GROUP, TAIL, ColumnChunk, chunk_of
 from label_dp.columnar.thrift import ANY, I64, TRUE, Cursor, Fields, FineParts, LyingFile, number
 
-MOST_FOOTER, FOOTER_RATIO = 1 << 24, 32  # bytes, and what one becomes
+MOST_FOOTER, FOOTER_RATIO = 1 << 24, 32  # bytes, and bytes of memory for each
 MOST_COLUMNS, MOST_NESTING = 10_000, 32
 HEADERS = (1 << 12, 1 << 24)  # bytes of a page header: most are short, statistics may be long
-PAGES, PAGES_PER_BYTE = 1 << 16, 1 / 256  # a page takes 20 µs to look at, and honest ones have some kilobytes
-MOST_PAGE = 1 << 26  # bytes of a page that is looked into
-SMALL = 1 << 22  # bytes that a column may become without a look at its dictionary
-ENTRIES, ENTRIES_PER_BYTE = 1 << 20, 2  # values of dictionaries and lengths that are looked at, likewise
+PAGES, PAGES_PER_BYTE = 1 << 16, 1 / 256  # a page takes 20 µs to check, and honest ones have some kilobytes
+MOST_PAGE = 1 << 26  # bytes of a page that is decompressed for the check
+SMALL = 1 << 22  # decoded bytes of a column below which its dictionary is not checked
+ENTRIES, ENTRIES_PER_BYTE = 1 << 20, 2  # values of dictionaries and lengths that are checked, likewise
 DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_2 = 0, 2, 3
-VALUES = {DATA_PAGE: 5, DICTIONARY_PAGE: 7, DATA_PAGE_2: 8}  # the field of a header that has its values
+VALUES = {DATA_PAGE: 5, DICTIONARY_PAGE: 7, DATA_PAGE_2: 8}  # field of a header with its number of values
 PLAIN, PLAIN_DICTIONARY, DELTA_NUMBERS, DELTA_LENGTH, DELTA_BYTES, RLE_DICTIONARY = 0, 2, 5, 6, 7, 8
 BYTE_ARRAY, FIXED = 6, 7
 WIDTHS = {0: 1, 1: 16, 2: 16, 3: 16, 4: 16, 5: 16}  # bytes of a value once decoded, at most: a decimal
@@ -35,9 +34,9 @@ OFFSET = 8  # bytes that a value of any length takes besides itself
 
 @dataclass(frozen=True)
 class Leaf:
-    """A column of values. `width` bytes of one, zero where it is of any length; how deep levels go."""
+    """Column of values: bytes of a decoded value (`width`, 0 for any length) and its levels."""
 
-    top: int  # its place among the columns of a table
+    top: int  # index among the columns of a table
     width: int
     definition: int
     repetition: int
@@ -45,8 +44,8 @@ class Leaf:
 
 @dataclass(frozen=True)
 class PageClaim:
-    """`plain` bytes decompressed; `each` bytes of a value decoded, at most; zero where all have `plain` together.
-    `usual` is about what a value takes, where that is known to be less."""
+    """Page: `plain` bytes decompressed; `each` bytes of a decoded value at most, 0 if all values together have `plain`;
+    `usual` bytes of a typical value."""
 
     values: int
     plain: int
@@ -56,25 +55,25 @@ class PageClaim:
 
 @dataclass
 class Pages:
-    """One column of a row group. `fixed` bytes are needed whatever is read; `nested` if values are not rows."""
+    """Pages of one column of a row group. `fixed` bytes are always needed; `nested` if values are not rows."""
 
     nested: bool
     fixed: int = 0
     found: list[PageClaim] = field(default_factory=list)
 
     def usual(self) -> int:
-        """About what all of it becomes."""
+        """Return the typical decoded bytes of all rows."""
         return sum(page.values * page.usual + (0 if page.each else page.plain) for page in self.found)
 
     def most(self) -> int:
-        """The most bytes that all of it becomes."""
+        """Return the largest decoded bytes of all rows."""
         return self.fixed + self._decoded()
 
     def _decoded(self) -> int:
         return sum(page.values * (page.each or OFFSET) + (0 if page.each else page.plain) for page in self.found)
 
     def cost(self, rows: int) -> int:
-        """The most bytes that decoding any `rows` rows in a row takes, their pages included."""
+        """Return the largest bytes for decoding any `rows` consecutive rows, their pages included."""
         largest = max((page.plain for page in self.found), default=0)
         if self.nested:
             return self.fixed + largest + self._decoded()
@@ -82,29 +81,29 @@ class Pages:
         return self.fixed + largest + rows * each + self._widest(rows)
 
     def _widest(self, rows: int) -> int:
-        """The most bytes of pages of plain texts that any `rows` rows in a row touch."""
+        """Return the largest bytes of plain text pages that any `rows` consecutive rows touch."""
         begins = [0, *accumulate(page.values for page in self.found)]
         sizes = [0 if page.each else page.plain for page in self.found]
-        most = held = first = 0
+        most = window = first = 0
         for last, size in enumerate(sizes):
-            held += size
+            window += size
             while first < last and begins[last] - begins[first + 1] + 2 > rows:
-                held -= sizes[first]
+                window -= sizes[first]
                 first += 1
-            most = max(most, held)
+            most = max(most, window)
         return most
 
 
 @dataclass(frozen=True)
 class RowGroupClaim:
-    """One row group: its rows, and its columns by leaf."""
+    """Row group: its rows, and its columns by leaf."""
 
     rows: int
     chunks: list[ColumnChunk]
 
 
 class Claims:
-    """The footer of a file, checked. Raises LyingFile where it contradicts itself or the file."""
+    """Checked footer of a file. Raises LyingFile if it contradicts itself or the file."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
@@ -125,11 +124,11 @@ class Claims:
         elements: list[Fields] = []
         self.groups: list[RowGroupClaim] = []
         footer = Cursor(file.read(length), loose=True)
-        found = footer.fields(
+        fields = footer.fields(
             FOOTER, each={2: lambda c: elements.append(c.fields(ANY, 1)), 4: lambda c: self.groups.append(_group(c))}
         )
         self.leaves = list(_leaves(elements))
-        self.rows = number(found, 3, I64)
+        self.rows = number(fields, 3, I64)
         if self.rows < 0 or self.rows != sum(group.rows for group in self.groups):
             raise LyingFile
         self.most_pages = PAGES + self.size * PAGES_PER_BYTE
@@ -138,7 +137,7 @@ class Claims:
         self._check_places()
 
     def _check_places(self) -> None:
-        """No two chunks share bytes: else few bytes could be decoded over and over."""
+        """Refuse chunks that share bytes: else few bytes could be decoded over and over."""
         places: list[tuple[int, int]] = []
         for group in self.groups:
             if len(group.chunks) != len(self.leaves):
@@ -156,17 +155,15 @@ class Claims:
         if any(stop > start for (_, stop), (start, _) in pairwise(places)):
             raise LyingFile
 
-    def pages(self, group: RowGroupClaim, wanted: Callable[[int], bool]) -> list[Pages]:
-        """The columns of `group` whose place in a table is `wanted`; reads page headers, dictionaries and lengths.
-
-        Raises LyingFile.
-        """
+    def pages(self, group: RowGroupClaim, selects: Callable[[int], bool]) -> list[Pages]:
+        """Read page headers, dictionaries and lengths of the columns of `group` whose index `selects` accepts. Raises
+        LyingFile."""
         pairs = zip(group.chunks, self.leaves, strict=True)
-        return [self._walk(chunk, leaf) for chunk, leaf in pairs if wanted(leaf.top)]
+        return [self._walk(chunk, leaf) for chunk, leaf in pairs if selects(leaf.top)]
 
     def _walk(self, chunk: ColumnChunk, leaf: Leaf) -> Pages:
-        at, seen, longest, usual, pages = chunk.start, 0, 0, leaf.width // 2, Pages(leaf.repetition > 0)
-        while at < chunk.stop and seen < chunk.values:
+        at, count, longest, usual, pages = chunk.start, 0, 0, leaf.width // 2, Pages(leaf.repetition > 0)
+        while at < chunk.stop and count < chunk.values:
             self._pages += 1
             cursor, header = self._header(at, chunk.stop)
             kind, plain, packed = number(header, 1), number(header, 2), number(header, 3)
@@ -190,27 +187,27 @@ class Claims:
                 usual = usual or plain // max(1, values)
                 longest = OFFSET + page.longest_in_dictionary(chunk.values) if not leaf.width else 0
                 continue
-            seen += values
+            count += values
             each = page.each(number(inner, 4 if kind == DATA_PAGE_2 else 2), longest)
             pages.found.append(PageClaim(values, plain, each, min(each, usual) if each else 0))
-        if seen != chunk.values:
+        if count != chunk.values:
             raise LyingFile
         return pages
 
-    def most(self, wanted: Callable[[int], bool]) -> int:
-        """The most bytes that all rows of columns become whose place in a table is `wanted`. Raises LyingFile."""
-        found = sum(pages.most() for group in self.groups for pages in self.pages(group, wanted))
-        self._pages = self._entries = 0  # what is decoded then is looked at again
-        return found
+    def most(self, selects: Callable[[int], bool]) -> int:
+        """Return the largest decoded bytes of all rows of columns whose index `selects` accepts. Raises LyingFile."""
+        total = sum(pages.most() for group in self.groups for pages in self.pages(group, selects))
+        self._pages = self._entries = 0  # decoding counts its checks anew
+        return total
 
     def look(self, entries: int) -> None:
-        """Count values that must be looked at one by one. Raises LyingFile for more than a file of this size has."""
+        """Count values that are checked one by one. Raises LyingFile above the limit of a file of this size."""
         self._entries += entries
         if self._entries > ENTRIES + self.size * ENTRIES_PER_BYTE:
             raise LyingFile
 
     def _header(self, at: int, stop: int) -> tuple[Cursor, Fields]:
-        """The page header there, and a cursor behind it."""
+        """Read a page header; returns the cursor behind it as well."""
         for size in HEADERS:
             self.file.seek(at)
             cursor = Cursor(self.file.read(min(size, stop - at)), loose=True)
@@ -223,15 +220,15 @@ class Claims:
 
 def _group(cursor: Cursor) -> RowGroupClaim:
     chunks: list[ColumnChunk] = []
-    found = cursor.fields(ROW_GROUP, 1, each={1: lambda c: chunks.append(chunk_of(c))})
-    rows = number(found, 3, I64)
+    fields = cursor.fields(ROW_GROUP, 1, each={1: lambda c: chunks.append(chunk_of(c))})
+    rows = number(fields, 3, I64)
     if rows < 0:
         raise LyingFile
     return RowGroupClaim(rows, chunks)
 
 
 def _leaves(elements: Sequence[Fields]) -> Iterator[Leaf]:
-    """The columns of values of a schema, which is a tree written before its branches. Raises LyingFile."""
+    """Yield the columns of values of a schema, a tree in pre-order. Raises LyingFile."""
     if not elements or len(elements) > MOST_COLUMNS:
         raise LyingFile(f"it has no columns, or more than {MOST_COLUMNS}")
     open_levels: list[list[int]] = []  # children left, definition, repetition
@@ -266,7 +263,7 @@ def _leaves(elements: Sequence[Fields]) -> Iterator[Leaf]:
 
 @dataclass(frozen=True)
 class _PageBody:
-    """What follows a page header: read only where its header does not say how long a value may be."""
+    """Body of a page, read only if its header does not bound the length of a value."""
 
     claims: Claims
     start: int
@@ -279,7 +276,7 @@ class _PageBody:
     leaf: Leaf
 
     def longest_in_dictionary(self, rows: int) -> int:
-        """The longest text, or a bound of it that is as good."""
+        """Return the length of the longest text, or a sufficient bound."""
         bound = max(0, self.plain - 4 * (self.values - 1))
         if rows * bound <= SMALL:
             return bound
@@ -287,25 +284,25 @@ class _PageBody:
         return longest_in_dictionary(self._content(), self.values)
 
     def each(self, encoding: int, longest: int) -> int:
-        """Bytes of a decoded value, at most; zero where all values together have those of the page."""
-        found = 0
+        """Return the largest bytes of a decoded value; 0 if all values together have those of the page."""
+        longest_delta = 0
         if encoding == DELTA_NUMBERS:
             check_delta(self._content(), self.values)
-        if encoding in (DELTA_LENGTH, DELTA_BYTES):  # a decoder makes room for as many lengths as they say they are
+        if encoding in (DELTA_LENGTH, DELTA_BYTES):  # a decoder allocates as many lengths as the page claims
             self.claims.look(self.values)
-            found = longest_of_delta(self._content(), self.values, prefixes=encoding == DELTA_BYTES)
+            longest_delta = longest_of_delta(self._content(), self.values, prefixes=encoding == DELTA_BYTES)
         if self.leaf.width:
             return self.leaf.width
         if encoding in (PLAIN_DICTIONARY, RLE_DICTIONARY):
             return longest or OFFSET
         if encoding == DELTA_BYTES:
-            return OFFSET + found
+            return OFFSET + longest_delta
         if encoding not in (PLAIN, DELTA_LENGTH):
             raise LyingFile
         return 0
 
     def _content(self) -> bytes:
-        """The decompressed page without its levels."""
+        """Return the decompressed page without its levels."""
         if self.plain > MOST_PAGE:
             raise LyingFile
         self.claims.file.seek(self.start)

@@ -1,7 +1,7 @@
-"""Cells of a CSV file as text, exactly as they stand, and the types that change none of them.
+"""Cells of a CSV file as unchanged text, and the types that preserve all of them.
 
-A cell without quotes that is empty is missing; `NA`, `null` and the like are text. What text means is for whoever knows
-the kind of its column, such as the schema of a model.
+An empty cell without quotes is missing; `NA`, `null` and the like are text. Their meaning depends on the kind of the
+column, for example in the schema of a model.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# a missing value among numbers, booleans and times; a text among texts
+# missing values among numbers, booleans and times; text among text
 MISSING_WORDS = (
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "N/A", "NA", "NULL",
     "NaN", "None", "n/a", "nan", "null",
@@ -20,7 +20,7 @@ MISSING_WORDS = (
 
 
 def as_text(names: Sequence[str]) -> Any:
-    """Options of Arrow's CSV reader by which all of these columns are text as it stands."""
+    """Return options of Arrow's CSV reader by which all of these columns are unchanged text."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -33,19 +33,19 @@ def as_text(names: Sequence[str]) -> Any:
 
 
 def exact_types(tables: Iterable[pa.Table], names: Sequence[str]) -> dict[str, pa.DataType]:
-    """For each of these text columns the first type whose values print as every one of its cells: whole numbers,
-    numbers (3.0 too), booleans, dates; else text, as for 00037, 1.10, 1E1 or a column without a cell."""
-    left: dict[str, list[pa.DataType]] = {}
+    """Choose for each text column the first type whose values print as every one of its cells. Whole numbers, numbers
+    (3.0 too), booleans, dates; else text, as for 00037, 1.10, 1E1 or a column without a cell."""
+    candidates: dict[str, list[pa.DataType]] = {}
     for table in tables:
         for name in names:
             cells = table[name].drop_null()
             if len(cells):
-                left[name] = [kind for kind in left.get(name, _types()) if _prints_alike(cells, kind)]
-    return {name: next(iter(left.get(name, ())), _types()[-1]) for name in names}
+                candidates[name] = [kind for kind in candidates.get(name, _types()) if _prints_alike(cells, kind)]
+    return {name: next(iter(candidates.get(name, ())), _types()[-1]) for name in names}
 
 
 def exact_type(cells: pa.ChunkedArray) -> pa.DataType:
-    """The same of one column."""
+    """Choose the type of one column, as `exact_types`."""
     import pyarrow as pa
 
     return exact_types([pa.table({"cells": cells})], ["cells"])["cells"]
@@ -71,7 +71,7 @@ def _prints_alike(cells: pa.ChunkedArray, kind: pa.DataType) -> bool:
 
 
 def with_types(table: pa.Table, types: dict[str, pa.DataType]) -> pa.Table:
-    """The table with its text columns `types` as these."""
+    """Cast the text columns in `types` to these."""
     for name, kind in types.items():
         at = table.column_names.index(name)
         table = table.set_column(at, name, table.column(at).cast(kind))

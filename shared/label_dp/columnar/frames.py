@@ -1,4 +1,4 @@
-"""Tables as users have them (Arrow, pandas, polars) as Arrow, in chunks."""
+"""Conversion of users' tables (Arrow, pandas, polars) to Arrow, in chunks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 Frame: TypeAlias = Any  # an Arrow table or record batch, a pandas or polars frame
 Frames: TypeAlias = Any  # a frame, an Arrow reader, or an iterable of frames
 
-# pandas writes an index without a name beside the columns, and it says nothing of later rows
+# pandas writes an unnamed index beside the columns, useless for later rows
 PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 WANTED = "A table is an Arrow table, record batch or reader, a pandas or polars frame, or an iterable of these."
 
 
 def as_table(frame: Frame) -> pa.Table:
-    """One frame as an Arrow table, with texts and bytes instead of views. Raises InvalidTable for anything else, and
-    for a column that no table holds."""
+    """Convert one frame to an Arrow table, with texts and bytes instead of views. Raises InvalidTable for other objects
+    and for unsupported columns."""
 
     table = _as_table(frame)
     return table.cast(plain) if (plain := plain_schema(table.schema)) != table.schema else table
@@ -82,7 +82,7 @@ def _why_not(cells: Any) -> str:
 
 
 def chunked(frames: Frames, rows: int) -> Iterator[pa.Table]:
-    """Arrow tables of at most `rows` rows each; what is given as a stream is never held as a whole."""
+    """Yield Arrow tables of at most `rows` rows each; a stream is never in memory as a whole."""
     import pyarrow as pa
 
     if isinstance(frames, pa.RecordBatchReader) or (
@@ -97,7 +97,7 @@ def chunked(frames: Frames, rows: int) -> Iterator[pa.Table]:
 
 
 def length(frames: Frames) -> int | None:
-    """Number of rows where it is known without reading."""
+    """Return the number of rows if it is known without reading."""
     return len(frames) if _is_one(frames) else None
 
 
@@ -111,7 +111,7 @@ def _is_one(frames: Any) -> bool:
 
 
 def arrow_stream(table: pa.Table) -> bytes:
-    """The Arrow IPC stream of a table."""
+    """Serialise a table as an Arrow IPC stream."""
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()

@@ -1,10 +1,9 @@
 """Sizes that a Parquet file states of itself, checked before a decoder allocates them.
 
-A signature does not make a file honest. A page header may claim two gigabytes, and a decoder allocates what it claims
-before it decompresses; a dictionary or a difference encoding may make gigabytes of a few bytes whatever the footer
-says; and some lies in a footer end the process of who asks pyarrow for the metadata of a column. So the footer and
-every page header are read here first, strictly: nothing out of order, repeated or of another type, so that no two
-readers can understand them differently.
+A signature does not make a file honest. A page header may claim two gigabytes, and a decoder allocates them before it
+decompresses; a dictionary or delta encoding may expand few bytes to gigabytes whatever the footer claims; and some
+false footers crash pyarrow when it reads a column's metadata. So the footer and every page header are read here first,
+strictly: nothing out of order, repeated or of another type, so that no two readers can understand them differently.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ MAGIC = b"PAR1"
 TAIL = 8  # length of the footer, magic
 FOOTER_SLACK, ROWS_PER_FOOTER_BYTE, MOST_FOOTER = 1 << 18, 1 << 5, 1 << 24  # 4 KiB for a row group of 2¹⁷ rows
 MOST_HEADER = 1 << 13  # bytes of a page header: lengths, and the least and largest value
-MOST_PAGE = 1 << 24  # bytes of a page once decompressed; a writer begins a new one after about 2²⁰
+MOST_PAGE = 1 << 24  # bytes of a decompressed page; a writer begins a new one after about 2²⁰
 PAGE_SLACK = 1 << 12  # levels and the like
 DATA_PAGE, DICTIONARY_PAGE = 0, 2
 PLAIN, PLAIN_DICTIONARY, RLE, RLE_DICTIONARY = 0, 2, 3, 8
-# What the elements of each list are, and where lists are inside: decoders do not look at the type that a list states.
+# Types of list elements, and nested lists: decoders ignore the type that a list states.
 HISTOGRAMS: Shape = {2: (I64, ANY), 3: (I64, ANY)}
 COLUMN: Shape = {2: (I32, ANY), 3: (BINARY, ANY), 8: (STRUCT, ANY), 13: (STRUCT, ANY), 16: (STRUCT, HISTOGRAMS)}
 CHUNK: Shape = {3: (STRUCT, COLUMN)}
@@ -35,7 +34,7 @@ FOOTER: Shape = {2: (STRUCT, ANY), 4: (STRUCT, ROW_GROUP), 5: (STRUCT, ANY), 7: 
 
 @dataclass(frozen=True)
 class Width:
-    """The most bytes that a value of a column takes; whether it may be in a dictionary, which long values may not."""
+    """Largest bytes of a column's value; `dictionary`: it may be in one, which long values may not."""
 
     bytes: int
     dictionary: bool = True
@@ -43,7 +42,7 @@ class Width:
 
 @dataclass(frozen=True)
 class ColumnChunk:
-    """The pages of one column in one row group: where they begin and end in the file, and their values."""
+    """Pages of one column in one row group: their span in the file, and their number of values."""
 
     start: int
     stop: int
@@ -52,8 +51,8 @@ class ColumnChunk:
 
 
 def check_sizes(path: Path, widths: Sequence[Width], rows: int) -> None:
-    """Refuse a file that does not hold exactly `rows` rows of columns as wide as `widths`, in pages that a decoder will
-    meet just there, none larger than its values can be.
+    """Refuse a file unless it has exactly `rows` rows of columns as wide as `widths`, in contiguous pages no larger
+    than their values can be.
 
     Reads the footer and page headers only: some microseconds per MiB of rows. Raises LyingFile, OSError.
     """
@@ -87,26 +86,26 @@ def check_sizes(path: Path, widths: Sequence[Width], rows: int) -> None:
 
 def _footer(cursor: Cursor, columns: int, rows: int) -> list[list[ColumnChunk]]:
     groups: list[list[ColumnChunk]] = []
-    found = cursor.fields(FOOTER, each={4: lambda c: groups.append(_row_group(c, columns))})
+    fields = cursor.fields(FOOTER, each={4: lambda c: groups.append(_row_group(c, columns))})
     # version, schema, rows, row groups, metadata, writer, orders; beyond them lies encryption
-    if cursor.at != len(cursor.data) or max(found, default=8) > 7 or found.get(2) != (LIST, columns + 1):
+    if cursor.at != len(cursor.data) or max(fields, default=8) > 7 or fields.get(2) != (LIST, columns + 1):
         raise LyingFile
-    if number(found, 3, I64) != rows or sum(group[0].values for group in groups) != rows:
+    if number(fields, 3, I64) != rows or sum(group[0].values for group in groups) != rows:
         raise LyingFile
     return groups
 
 
 def _row_group(cursor: Cursor, columns: int) -> list[ColumnChunk]:
     chunks: list[ColumnChunk] = []
-    found = cursor.fields(ROW_GROUP, 1, each={1: lambda c: chunks.append(chunk_of(c))})
-    rows = number(found, 3, I64)
+    fields = cursor.fields(ROW_GROUP, 1, each={1: lambda c: chunks.append(chunk_of(c))})
+    rows = number(fields, 3, I64)
     if len(chunks) != columns or rows < 0 or any(chunk.values != rows for chunk in chunks):
         raise LyingFile
     return chunks
 
 
 def chunk_of(cursor: Cursor) -> ColumnChunk:
-    """Where the pages of a column lie, by its part of the footer. Raises LyingFile."""
+    """Read the span of a column's pages from its part of the footer. Raises LyingFile."""
     cursor.inside.clear()
     if 1 in cursor.fields(CHUNK, 2, inside=(3,)):  # pages in another file
         raise LyingFile
@@ -118,30 +117,30 @@ def chunk_of(cursor: Cursor) -> ColumnChunk:
 
 
 def _walk(file: BinaryIO, chunk: ColumnChunk, width: Width) -> None:
-    at, seen, first = chunk.start, 0, True
+    at, count, first = chunk.start, 0, True
     while at < chunk.stop:
         file.seek(at)
         cursor = Cursor(file.read(min(MOST_HEADER, chunk.stop - at)))
         kind, plain, packed, values, encoding = _page(cursor)
         at += cursor.at + packed
         if kind == DICTIONARY_PAGE:
-            # room for its values is made before they are read, and none takes less than 4 bytes
+            # a decoder allocates its values before it reads them, and each takes at least 4 bytes
             if not first or not width.dictionary or encoding not in (PLAIN, PLAIN_DICTIONARY) or values > plain // 4:
                 raise LyingFile
         else:
-            seen += values
+            count += values
             indexed = encoding in (PLAIN_DICTIONARY, RLE_DICTIONARY) and width.dictionary
             if encoding != PLAIN and not indexed:
                 raise LyingFile
-        if at > chunk.stop or seen > chunk.values or plain > min(MOST_PAGE, values * width.bytes + PAGE_SLACK):
+        if at > chunk.stop or count > chunk.values or plain > min(MOST_PAGE, values * width.bytes + PAGE_SLACK):
             raise LyingFile
         first = False
-    if seen != chunk.values:
+    if count != chunk.values:
         raise LyingFile
 
 
 def _page(cursor: Cursor) -> tuple[int, int, int, int, int]:
-    """(kind, bytes decompressed, bytes in the file, values, encoding) of a page."""
+    """Return (kind, bytes decompressed, bytes in the file, values, encoding) of a page."""
     header = cursor.fields(ANY, inside=(5, 7))
     kind = number(header, 1)
     inner = cursor.inside.get(5 if kind == DATA_PAGE else 7)

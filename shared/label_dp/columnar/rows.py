@@ -1,4 +1,4 @@
-"""Rows of a Parquet file of somebody else's, decoded in pieces whose memory is known before they are made."""
+"""Rows of an untrusted Parquet file, decoded in pieces whose memory is bounded beforehand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-AT_ONCE = 1 << 26  # bytes that are aimed at for one piece, its pages included
+AT_ONCE = 1 << 26  # target bytes of one piece, its pages included
 MOST_ROWS = 1 << 16
 COMBINED = 1 << 22  # bytes of small pieces that are joined to one
 READ_BUFFER = 1 << 20  # bytes of a column read at once, instead of a whole row group
@@ -23,18 +23,19 @@ FLOOR, RATIO = 1 << 27, 128
 
 
 def table_bytes(size: int, most: int | None = None) -> int:
-    """What a file of `size` bytes may become as a table in memory: 128 MiB, and 128 times its size, up to `most`."""
-    found = FLOOR + RATIO * size
-    return found if most is None else min(found, most)
+    """Return the largest accepted table in memory for a file of `size` bytes: 128 MiB plus 128 times its size, up to
+    `most`."""
+    allowance = FLOOR + RATIO * size
+    return allowance if most is None else min(allowance, most)
 
 
 class Expands(ValueError):
-    """What the file becomes is too large. Its text is a part of a sentence, without a point."""
+    """Raised if a file decodes to too much. Its text is part of a sentence, without a full stop."""
 
 
 @dataclass(frozen=True)
 class ParquetRows:
-    """An open file whose claims were checked. `once`: the most bytes that one piece, with its pages, may take."""
+    """Open file with checked claims. `once`: the largest bytes of one piece with its pages."""
 
     claims: Claims
     file: pq.ParquetFile
@@ -44,56 +45,56 @@ class ParquetRows:
     @classmethod
     @contextmanager
     def open(cls, source: Path | BinaryIO, *, once: int | None = None) -> Iterator[ParquetRows]:
-        """Raises LyingFile, pa.ArrowException, OSError."""
+        """Open a file and check its claims. Raises LyingFile, pa.ArrowException, OSError."""
         import pyarrow.parquet as pq
 
         with source.open("rb") if isinstance(source, Path) else nullcontext(source) as file:
             claims = Claims(file)
             file.seek(0)
-            with pq.ParquetFile(source, buffer_size=READ_BUFFER, pre_buffer=False) as found:
-                schema = plain_schema(found.schema_arrow)
+            with pq.ParquetFile(source, buffer_size=READ_BUFFER, pre_buffer=False) as parquet:
+                schema = plain_schema(parquet.schema_arrow)
                 if claims.leaves and claims.leaves[-1].top + 1 != len(schema.names):
                     raise LyingFile
-                yield cls(claims, found, schema, table_bytes(claims.size) if once is None else once)
+                yield cls(claims, parquet, schema, table_bytes(claims.size) if once is None else once)
 
     def decoded(self, columns: Sequence[str] | None = None) -> int:
-        """About how many bytes the rows of `columns` become. Raises LyingFile."""
+        """Return the typical decoded bytes of `columns`. Raises LyingFile."""
         return sum(pages.usual() for group in self.claims.groups for pages in self._pages(group, columns))
 
     def most(self, columns: Sequence[str] | None = None) -> int:
-        """The most bytes that the rows of `columns` become. Raises LyingFile."""
+        """Return the largest decoded bytes of `columns`. Raises LyingFile."""
         return self.claims.most(self._wanted(columns))
 
     def batches(self, columns: Sequence[str] | None = None, *, most_rows: int = MOST_ROWS) -> Iterator[pa.RecordBatch]:
-        """The rows in file order, as few at a time as `once` asks for. Raises LyingFile, Expands (a single row needs
-        more), pa.ArrowException, OSError."""
-        wanted = None if columns is None else list(columns)
+        """Yield the rows in file order, in pieces that fit `once`. Raises LyingFile, Expands (a single row needs more),
+        pa.ArrowException, OSError."""
+        names = None if columns is None else list(columns)
         for number, group in enumerate(self.claims.groups):
             if group.rows:
                 rows = self._rows_at_once(self._pages(group, columns), most_rows)
                 yield from self.file.iter_batches(
-                    batch_size=rows, row_groups=[number], columns=wanted, use_threads=False
+                    batch_size=rows, row_groups=[number], columns=names, use_threads=False
                 )
 
     def tables(
         self, columns: Sequence[str] | None = None, *, most: int | None = None, most_rows: int = MOST_ROWS
     ) -> Iterator[pa.Table]:
-        """As `batches`, with small ones joined. Raises Expands also where all rows, with every text of a dictionary
-        written out, are more than `most` bytes."""
+        """Yield as `batches`, with small pieces combined. Raises Expands also if all rows, with dictionaries written
+        out, exceed `most` bytes."""
 
         waiting: list[pa.RecordBatch] = []
-        decoded = held = 0
+        decoded = pending = 0
         for batch in self.batches(columns, most_rows=most_rows):
-            batch.validate(full=True)  # Parquet readers take any bytes for text
+            batch.validate(full=True)  # Parquet readers accept any bytes as text
             size = sum(plain_bytes(column) for column in batch.columns)
             batch = batch.cast(plain_schema(batch.schema))
-            decoded, held = decoded + size, held + size
+            decoded, pending = decoded + size, pending + size
             if most is not None and decoded > most:
                 raise Expands(f"it decodes to more than {most} bytes")
             waiting.append(batch)
-            if held >= COMBINED:
+            if pending >= COMBINED:
                 yield _joined(waiting)
-                waiting, held = [], 0
+                waiting, pending = [], 0
         if waiting:
             yield _joined(waiting)
 
@@ -104,17 +105,17 @@ class ParquetRows:
         most: int | None = None,
         each: Callable[[pa.Table], pa.Table] = lambda table: table,
     ) -> pa.Table:
-        """All rows, of which only what `each` makes of a piece is kept. Raises as `tables`."""
+        """Read all rows, keeping only the result of `each` for every piece. Raises as `tables`."""
         import pyarrow as pa
 
-        found = [each(piece) for piece in self.tables(columns, most=most)]
+        pieces = [each(piece) for piece in self.tables(columns, most=most)]
         schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
-        return pa.concat_tables(found) if found else each(schema.empty_table())
+        return pa.concat_tables(pieces) if pieces else each(schema.empty_table())
 
     def _wanted(self, columns: Sequence[str] | None) -> Callable[[int], bool]:
         names = self.schema.names
 
-        def wanted(place: int) -> bool:  # Arrow takes a name for a path, so one that has a point may mean several
+        def wanted(place: int) -> bool:  # Arrow reads a name as a path, so a dotted one may select several
             name = names[place] + "."
             return columns is None or any(name.startswith(c + ".") or (c + ".").startswith(name) for c in columns)
 
@@ -123,19 +124,19 @@ class ParquetRows:
     def _pages(self, group: RowGroupClaim, columns: Sequence[str] | None) -> list[Pages]:
         return self.claims.pages(group, self._wanted(columns))
 
-    def _rows_at_once(self, found: list[Pages], most_rows: int) -> int:
-        """As many as stay below AT_ONCE; where a row takes half of that or more, as stay below twice what it takes."""
-        least = sum(pages.cost(1) for pages in found)
+    def _rows_at_once(self, columns: list[Pages], most_rows: int) -> int:
+        """Return the most rows below AT_ONCE, or below twice the cost of a row if that is larger."""
+        least = sum(pages.cost(1) for pages in columns)
         if least > self.once:
             raise Expands(f"decoding a single row takes more than {self.once} bytes")
         aim, rows = min(self.once, max(AT_ONCE, 2 * least)), most_rows
-        while rows > 1 and sum(pages.cost(rows) for pages in found) > aim:
+        while rows > 1 and sum(pages.cost(rows) for pages in columns) > aim:
             rows //= 2
         return rows
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The same with texts and bytes instead of views of them, of which Arrow takes no rows."""
+    """Replace views by texts and bytes in a schema: Arrow cannot take rows of views."""
     import pyarrow as pa
 
     return pa.schema([field.with_type(_plain(field.type)) for field in schema], schema.metadata)
@@ -157,7 +158,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def plain_bytes(column: Any) -> int:
-    """How large a column is with every text of a dictionary, or of views, written out."""
+    """Return the bytes of a column with the texts of dictionaries and views written out."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -173,7 +174,7 @@ def plain_bytes(column: Any) -> int:
 
 
 def _lengths(values: Any) -> Any:
-    """Bytes of each value, as int64."""
+    """Return the bytes of each value, as int64."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""Reading users' tables (Parquet and CSV) and example ids in their one spelling."""
+"""Reading users' tables (Parquet and CSV), and example ids in canonical form."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_ID_BYTES = 512
 PARQUET_MAGIC = b"PAR1"
 COPIES = 2  # of a table, while it is read and checked
 CSV_BLOCK, CSV_VALUE = 1 << 20, 9
-MOST_HEADER = 1 << 20  # bytes of a CSV file's first line that are looked at
+MOST_HEADER = 1 << 20  # bytes of a CSV file's first line that are checked
 
 
 def read_table(
@@ -35,63 +35,64 @@ def read_table(
     most_bytes: int | None = None,
     each: Callable[[pa.Table], pa.Table] = lambda table: table,
 ) -> pa.Table:
-    """A Parquet or CSV file as an Arrow table; told apart by content. `text_columns` of a CSV stay text (None: all do,
-    and only a cell without quotes that is empty is missing); other columns get the type of all their cells, where words
-    such as NA are missing values among numbers, but text among text. `each` makes of a piece of the rows what is kept
-    of it.
+    """Read a Parquet or CSV file, told apart by content, as an Arrow table.
+
+    `text_columns` of a CSV stay text (None: all do, and only an empty cell without quotes is missing); other columns
+    get the type of all their cells, and words such as NA are missing values among numbers, but text among text. `each`
+    reduces every piece of rows as it is read.
 
     `names_are_public` False keeps the columns' names out of error texts: in a file without a header they are its first
-    row. A Parquet file may decode to 128 MiB and 128 times its size, at most `most_bytes`; a CSV file may have as many.
-    Raises InvalidFile (unreadable, truncated, empty), InvalidTable (a column is missing, or there are more than
+    row. A Parquet file may decode to 128 MiB plus 128 times its size, at most `most_bytes`; a CSV file may have as many
+    bytes. Raises InvalidFile (unreadable, truncated, empty), InvalidTable (a column is missing, or there are more than
     MOST_COLUMNS) and TooLarge.
     """
     import pyarrow as pa
 
-    shown = name or (str(source) if isinstance(source, Path) else "the upload")
+    label = name or (str(source) if isinstance(source, Path) else "the upload")
     refuse_pipe(source)
     try:
         handle = source.open("rb") if isinstance(source, Path) else source
     except OSError as error:
-        raise InvalidFile(f"'{shown}' cannot be read ({error.strerror}).") from None
+        raise InvalidFile(f"'{label}' cannot be read ({error.strerror}).") from None
     try:
         magic = handle.read(4)
         handle.seek(0)
         if not magic:
-            raise InvalidFile(f"'{shown}' is empty; expected a Parquet or CSV file with a header.")
-        refuse_other_files(magic, shown)
+            raise InvalidFile(f"'{label}' is empty; expected a Parquet or CSV file with a header.")
+        refuse_other_files(magic, label)
         if magic == PARQUET_MAGIC:
-            return _read_parquet(source, columns, shown, names_are_public, most_bytes, each)
+            return _read_parquet(source, columns, label, names_are_public, most_bytes, each)
         if most_bytes is not None and handle.seek(0, 2) > most_bytes:
-            raise TooLarge(f"'{shown}' has more than {most_bytes} bytes; send it in smaller parts.")
-        refuse_wide(handle, shown)
+            raise TooLarge(f"'{label}' has more than {most_bytes} bytes; send it in smaller parts.")
+        refuse_wide(handle, label)
         needs(COPIES * _csv_bytes(handle))
-        return each(_read_csv(handle, text_columns, columns, shown, names_are_public))
+        return each(_read_csv(handle, text_columns, columns, label, names_are_public))
     except (pa.ArrowException, UnicodeDecodeError) as error:  # the latter for column names
-        raise unreadable(handle, error, shown) from None
+        raise unreadable(handle, error, label) from None
     finally:
         if isinstance(source, Path):
             handle.close()
 
 
 def refuse_pipe(source: Path | BinaryIO) -> None:
-    """Readers go back and forth in a file, and opening a pipe may wait for ever. Raises InvalidFile."""
+    """Raise InvalidFile for a pipe or device: readers seek, and opening a pipe may wait for ever."""
     try:
         mode = source.stat().st_mode if isinstance(source, Path) else stat.S_IFREG
     except OSError:
-        return  # opening it says why
+        return  # opening it reports the fault
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise InvalidFile(f"'{source}' is a pipe or a device, which cannot be read twice; save it as a file first.")
 
 
-def damaged(shown: str, error: Exception) -> InvalidFile:
-    """What to say of a Parquet file that was not read to its end."""
+def damaged(label: str, error: Exception) -> InvalidFile:
+    """Return the error for a Parquet file that could not be read to its end."""
     if isinstance(error, FineParts):
-        return InvalidFile(f"'{shown}' cannot be read: {error}.")
-    return InvalidFile(f"'{shown}' is a truncated or damaged Parquet file.")
+        return InvalidFile(f"'{label}' cannot be read: {error}.")
+    return InvalidFile(f"'{label}' is a truncated or damaged Parquet file.")
 
 
 def _csv_bytes(handle: BinaryIO) -> int:
-    """The most bytes that a CSV file becomes: a value takes its text, or eight bytes and its place among others."""
+    """Return the largest bytes of a decoded CSV file: a value takes its text, or eight bytes and an offset."""
     handle.seek(0)
     size = values = 0
     while block := handle.read(CSV_BLOCK):
@@ -101,28 +102,27 @@ def _csv_bytes(handle: BinaryIO) -> int:
     return size + CSV_VALUE * values
 
 
-def refuse_wide(handle: BinaryIO, shown: str) -> None:
-    """Look at the header of a CSV file: each column takes a kilobyte, however short it is. Raises InvalidTable."""
+def refuse_wide(handle: BinaryIO, label: str) -> None:
+    """Check the header of a CSV file: each column takes a kilobyte, however short it is. Raises InvalidTable."""
     handle.seek(0)
     header = handle.read(MOST_HEADER).partition(b"\n")[0]
     handle.seek(0)
     if header.count(b",") >= MOST_COLUMNS:
-        raise InvalidTable(f"'{shown}' has more than {MOST_COLUMNS:,} columns.")
+        raise InvalidTable(f"'{label}' has more than {MOST_COLUMNS:,} columns.")
 
 
 def unreadable(source: Path | BinaryIO, error: Exception, name: str = "") -> InvalidFile:
-    """What to say of a file that Arrow could not read, by line and rule where it is text.
-
-    Arrow quotes cell values in its texts, so they are not passed on.
-    """
-    shown = name or str(source)
-    invalid_file = diagnose(source, shown) if not is_parquet(source) else None
+    """Return the error for a file that Arrow could not read, by line and rule if it is text. Arrow quotes cell values
+    in its texts, so they are not passed on."""
+    label = name or str(source)
+    invalid_file = diagnose(source, label) if not is_parquet(source) else None
     return invalid_file or InvalidFile(
-        f"'{shown}' is not a complete Parquet file or a well-formed CSV file with a header."
+        f"'{label}' is not a complete Parquet file or a well-formed CSV file with a header."
     )
 
 
 def is_parquet(source: Path | BinaryIO) -> bool:
+    """Return whether a file begins as Parquet."""
     try:
         if isinstance(source, Path):
             with source.open("rb") as file:
@@ -134,7 +134,7 @@ def is_parquet(source: Path | BinaryIO) -> bool:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The bytes of a small file. Raises InvalidFile."""
+    """Read a small file. Raises InvalidFile."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -144,7 +144,7 @@ def read_bytes(path: Path) -> bytes:
 def _read_parquet(
     source: Path | BinaryIO,
     columns: Sequence[str] | None,
-    shown: str,
+    label: str,
     public: bool,
     most_bytes: int | None,
     each: Callable[[pa.Table], pa.Table],
@@ -152,18 +152,18 @@ def _read_parquet(
     try:
         with ParquetRows.open(source) as rows:
             if columns is not None:
-                require_columns(rows.schema.names, columns, shown, public)
+                require_columns(rows.schema.names, columns, label, public)
             most = table_bytes(rows.claims.size, most_bytes)
             needs(COPIES * min(rows.most(columns), most))
             return rows.table(columns, most=most, each=each)
     except Expands as error:
-        raise TooLarge(f"'{shown}' is too large: {error}. Send it in smaller parts.") from None
+        raise TooLarge(f"'{label}' is too large: {error}. Send it in smaller parts.") from None
     except (LyingFile, OSError) as error:
-        raise damaged(shown, error) from None
+        raise damaged(label, error) from None
 
 
 def _read_csv(
-    handle: BinaryIO, text_columns: Sequence[str] | None, columns: Sequence[str] | None, shown: str, public: bool
+    handle: BinaryIO, text_columns: Sequence[str] | None, columns: Sequence[str] | None, label: str, public: bool
 ) -> pa.Table:
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
@@ -180,23 +180,26 @@ def _read_csv(
         )
     table = arrow_csv.read_csv(handle, parse_options=options, convert_options=convert)
     if any(pa.types.is_binary(kind) for kind in table.schema.types):
-        raise UnicodeDecodeError("utf-8", b"", 0, 1, "a column that is no text")  # Arrow takes any bytes for bytes
-    names = table.column_names  # decoded here, where a header that is no text is refused
+        raise UnicodeDecodeError("utf-8", b"", 0, 1, "a column that is no text")  # Arrow reads any bytes as bytes
+    names = table.column_names  # decoding refuses a header that is no text
     if columns is not None:
-        require_columns(names, columns, shown, public)
+        require_columns(names, columns, label, public)
         table = table.select(list(columns))
     return table
 
 
 def require_columns(
-    present: Sequence[str], wanted: Sequence[str], shown: str, public: bool = True, *, csv: bool = True
+    present: Sequence[str], required: Sequence[str], label: str, public: bool = True, *, csv: bool = True
 ) -> None:
-    """Raises InvalidTable naming the missing column and, where names are public, the ones there are: also where one of
-    the wanted ones is there, since no first row of values has it. `csv`: whether a first line should name them."""
-    public = public or any(column in present for column in wanted)
-    for column in wanted:
+    """Raise InvalidTable naming the missing column and, if names are public, the columns present.
+
+    They also count as public if one of the required columns is present, since then the first row is a header. `csv`:
+    whether a first line should name them.
+    """
+    public = public or any(column in present for column in required)
+    for column in required:
         if list(present).count(column) != 1:
-            separated = other_separator(present[0], shown) if csv and len(present) == 1 else None
+            separated = other_separator(present[0], label) if csv and len(present) == 1 else None
             if separated is not None:
                 raise InvalidTable(separated)
             named = "Its columns are: " + (", ".join(f"'{c}'" for c in list(present)[:30]) or "none") + "."
@@ -204,14 +207,12 @@ def require_columns(
             unnamed = f"{count}; a CSV file's first line must name them." if csv else f"{count}."
             there = named if public else unnamed
             how = "no" if column not in present else "more than one"
-            raise InvalidTable(f"'{shown}' has {how} column '{column}'. {there}")
+            raise InvalidTable(f"'{label}' has {how} column '{column}'. {there}")
 
 
 def canonical_ids(column: Any, field: str, what: str = "id") -> pa.Array:
-    """Example ids as a string array: text as it is, whole numbers in canonical decimal. `what`: id or unit.
-
-    Raises InvalidRows naming row and rule for null, empty or overlong ids; InvalidTable for other types.
-    """
+    """Convert example ids to a string array: text unchanged, whole numbers in canonical decimal. `what`: id or unit.
+    Raises InvalidRows naming row and rule for null, empty or overlong ids; InvalidTable for other types."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -246,7 +247,7 @@ def canonical_ids(column: Any, field: str, what: str = "id") -> pa.Array:
 
 
 def duplicate_rows(ids: pa.Array) -> list[int]:
-    """Rows (0-based) whose id occurs in an earlier row."""
+    """List the rows (0-based) whose id occurs in an earlier row."""
     import numpy as np
 
     if len(ids.unique()) == len(ids):
@@ -259,7 +260,7 @@ def duplicate_rows(ids: pa.Array) -> list[int]:
 
 
 def refuse_duplicates(ids: pa.Array, field: str) -> None:
-    """Raises InvalidRows if an id occurs twice in one table."""
+    """Raise InvalidRows if an id occurs twice in one table."""
     rows = duplicate_rows(ids)
     if rows:
         raise InvalidRows([RowProblem(row, field, "this id occurred in an earlier row") for row in rows], len(rows))

@@ -1,7 +1,7 @@
-"""Thrift's compact protocol, as Parquet's footers and page headers use it, read without trust.
+"""Thrift's compact protocol, as in Parquet's footers and page headers, read without trust.
 
-Strict, so that no two readers can understand the same bytes differently: fields rise, none is repeated, and lists hold
-what they must. Nothing is allocated but what is asked for.
+Strict, so that no two readers can understand the same bytes differently: fields rise, none is repeated, and lists have
+the expected type. Only requested fields are allocated.
 """
 
 from __future__ import annotations
@@ -16,27 +16,25 @@ ANY: Shape = {}
 
 
 class LyingFile(ValueError):
-    """The file claims more than its signed manifest allows, or is no Parquet file as this project writes them.
-
-    Its text is a part of a sentence, without a point.
-    """
+    """Raised if a file claims more than its signed manifest allows, or is not as this project writes Parquet. Its text
+    is part of a sentence, without a full stop."""
 
     def __init__(self, text: str = "it is damaged, or of another kind than this project writes") -> None:
         super().__init__(text)
 
 
 class FineParts(LyingFile):
-    """A file that may be sound, in more parts than are looked at."""
+    """Raised for a file, perhaps sound, in more parts than are checked."""
 
     def __init__(self) -> None:
         super().__init__("it has more row groups or pages than a file of its size; write it with fewer, larger ones")
 
 
 def number(fields: Fields, field: int, kind: int = I32) -> int:
-    """A number that must be there, of this type and in its range. Raises LyingFile."""
-    found, value = fields.get(field, (0, None))
+    """Return a required number of this type and in its range. Raises LyingFile."""
+    stated_kind, value = fields.get(field, (0, None))
     most = 1 << (31 if kind == I32 else 63)
-    if found != kind or value is None or not -most <= value < most:  # a decoder would cut off what is above
+    if stated_kind != kind or value is None or not -most <= value < most:  # a decoder would truncate larger ones
         raise LyingFile
     return value
 
@@ -46,7 +44,7 @@ NOTHING: Mapping[int, Each] = {}
 
 
 class Cursor:
-    """`at` is the next byte. `loose` lets lists be that their shape does not know, as other writers may have them."""
+    """Cursor over bytes; `at` is the next one. `loose` allows lists unknown to the shape, as of other writers."""
 
     def __init__(self, data: bytes, *, loose: bool = False) -> None:
         self.data, self.at, self.loose = data, 0, loose
@@ -55,9 +53,9 @@ class Cursor:
     def fields(
         self, shape: Shape, depth: int = 0, inside: tuple[int, ...] = (), each: Mapping[int, Each] = NOTHING
     ) -> Fields:
-        """{field: (type, number, or length of a list)} of a struct; structs named `inside` are kept there too, and
-        those in the list that `each` names are read by its function."""
-        found: Fields = {}
+        """Read a struct as {field: (type, number, or length of a list)}. Structs named `inside` are stored there too;
+        elements of lists in `each` are read by its function."""
+        result: Fields = {}
         last = 0
         while head := self._byte():
             field = last + (head >> 4) if head >> 4 else self._zigzag()
@@ -70,12 +68,12 @@ class Cursor:
                 within = self.fields(shape.get(field, (STRUCT, ANY))[1], depth + 1)
                 if field in inside:
                     self.inside[field] = within
-                found[field] = (kind, None)
+                result[field] = (kind, None)
             elif kind == LIST:
-                found[field] = (kind, self._list(shape.get(field), depth, each.get(field)))
+                result[field] = (kind, self._list(shape.get(field), depth, each.get(field)))
             else:
-                found[field] = (kind, self._scalar(kind))
-        return found
+                result[field] = (kind, self._scalar(kind))
+        return result
 
     def _list(self, elements: tuple[int, Shape] | None, depth: int, read: Each | None) -> int:
         head = self._byte()
@@ -99,7 +97,7 @@ class Cursor:
         if kind in (BYTE, DOUBLE, BINARY):
             self._skip({BYTE: 1, DOUBLE: 8}.get(kind) or self._varint())
         elif kind not in (TRUE, FALSE):
-            raise LyingFile  # sets, maps and what is not known
+            raise LyingFile  # sets, maps and unknown types
         return None
 
     def _byte(self) -> int:

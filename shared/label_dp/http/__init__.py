@@ -1,1 +1,1 @@
-"""A REST service: what happens to a request before and behind its route, limits, pages of lists, docs, metrics."""
+"""REST service: processing of requests before and after their route, limits, pages of lists, docs, metrics."""

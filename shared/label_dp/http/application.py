@@ -1,7 +1,7 @@
-"""A REST service: the HTTP habits of both parties in the order in which a request meets them, its docs and its health.
+"""REST application of both parties: middleware in the order in which a request meets it, docs and health.
 
-Log line and id; a bug's last resort; bounded headers, the call that is meant, the caller's key and role; bounded
-bodies; HEAD and OPTIONS; then the routes, which read JSON strictly, and whose refusals are problem bodies.
+Log line and id; handler of bugs; bounded headers, the call, the caller's key and role; bounded bodies; HEAD and
+OPTIONS; then the routes, which read JSON strictly and refuse with problem bodies.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from label_dp.logs import event
 
 
 class _HeadAnswered(Exception):
-    """Ends a call once its headers are out; private to this module."""
+    """Raised in this module to end a call once its headers are sent."""
 
 
 class Methods:
-    """Answers HEAD as GET without the body, and OPTIONS with the methods of a path."""
+    """Middleware that answers HEAD as GET without the body, and OPTIONS with the methods of a path."""
 
     def __init__(self, app: App, api: FastAPI) -> None:
         self.app, self.api = app, api
@@ -64,43 +64,42 @@ class Methods:
             await self.app(scope, receive, send)
 
     async def _head(self, scope: Scope, receive: Receive, send: Send) -> None:
-        done = False
+        answered = False
 
         async def headers_only(message: Message) -> None:
-            nonlocal done
+            nonlocal answered
             if message["type"] == "http.response.start":
                 await send(message)
             elif message["type"] == "http.response.body":
-                done = True
+                answered = True
                 await send({"type": "http.response.body", "body": b""})
                 raise _HeadAnswered  # a large file need not be read, an event stream would not end
 
-        inner = {**scope, "method": "GET", "extensions": {}}  # of a body that is not sent, no other way to send it
+        inner = {**scope, "method": "GET", "extensions": {}}  # without zero-copy: the body is not sent
         try:
             await self.app(inner, receive, headers_only)
         except Exception:  # also as part of a group
-            if not done:
+            if not answered:
                 raise
         finally:
             if "route" in inner:
-                scope["route"] = inner["route"]  # the log and the metrics name it
+                scope["route"] = inner["route"]  # for the log and the metrics
 
 
 def _fields(dependant: Any) -> list[tuple[str, Any]]:
-    """(name, annotation) of each parameter of a query; those of a model of it one by one."""
-    found = []
+    """List (name, annotation) of each query parameter; a model's members count one by one."""
+    fields = []
     for field in dependant.query_params:
         annotation = field.field_info.annotation
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            found += [(member.alias or name, member.annotation) for name, member in annotation.model_fields.items()]
+            fields += [(member.alias or name, member.annotation) for name, member in annotation.model_fields.items()]
         else:
-            found.append((field.alias, annotation))
-    return found + [field for inner in dependant.dependencies for field in _fields(inner)]
+            fields.append((field.alias, annotation))
+    return fields + [field for inner in dependant.dependencies for field in _fields(inner)]
 
 
 async def known_request(request: Request) -> None:
-    """A dependency of every route below /v1: refuses query parameters that the route does not know or that came twice.
-
+    """Refuse query parameters that the route does not know or that come twice; a dependency of every route below /v1.
     Raises InvalidRequest."""
     route = request.scope.get("route")
     dependant = getattr(route, "dependant", None)
@@ -109,16 +108,16 @@ async def known_request(request: Request) -> None:
     _check_query(request.query_params, _fields(dependant))
 
 
-def _check_query(given: QueryParams, fields: list[tuple[str, Any]]) -> None:
+def _check_query(query: QueryParams, fields: list[tuple[str, Any]]) -> None:
     many = {name: get_origin(annotation) in (list, tuple, set) for name, annotation in fields}
-    for name in dict.fromkeys(given.keys()):
+    for name in dict.fromkeys(query.keys()):
         if name not in many:
-            shown = name if len(name) <= 60 else name[:60] + "…"
-            known = f"the known ones are {', '.join(many)}" if many else "this call has none"
+            label = name if len(name) <= 60 else name[:60] + "…"
+            hint = f"the known ones are {', '.join(many)}" if many else "this call has none"
             raise InvalidRequest(
-                f"The query parameter '{shown}' is not known; {known}.", [{"where": "query", "rule": "is not known"}]
+                f"The query parameter '{label}' is not known; {hint}.", [{"where": "query", "rule": "is not known"}]
             )
-        if not many[name] and len(given.getlist(name)) > 1:
+        if not many[name] and len(query.getlist(name)) > 1:
             raise InvalidRequest(
                 f"The query parameter '{name}' was given more than once; give it once.",
                 [{"where": f"query.{name}", "rule": "was given more than once"}],
@@ -129,7 +128,7 @@ ASSETS = "docs-assets"
 
 
 def install_docs(app: FastAPI) -> None:
-    """Serve `/docs`, its script and its style. Make `app` without `docs_url` and `redoc_url`: those load from a CDN."""
+    """Serve `/docs` with its script and style. Make `app` without `docs_url` and `redoc_url`: those load from a CDN."""
     app.mount(f"/{ASSETS}", StaticFiles(packages=[("fastapi_swagger", "resources")]), name="docs assets")
 
     @app.get("/docs", include_in_schema=False)
@@ -146,7 +145,7 @@ def install_docs(app: FastAPI) -> None:
 
 
 log = logging.getLogger("label_dp")
-VERSION = version("label-dp-service")  # looked up once: it reads a file
+VERSION = version("label-dp-service")  # read once from a file
 
 
 class Health(BaseModel):
@@ -168,13 +167,13 @@ def application(
     others: tuple[Collector, ...] = (),
     admitted: tuple[Middleware, ...] = (),
 ) -> FastAPI:
-    """The REST service over `services`. `start` and `stop` go with it; it is ready while the first of its
-    `workers` is alive, and otherwise says `dead`. Metrics show the figures that `look` reads, and `others`. `admitted`
-    meet requests whose caller is known.
+    """Build the REST service over `services`. `start` and `stop` run with it; it is ready while the first of its
+    `workers` lives, and otherwise reports `dead`. Metrics show the figures of `look` and `others`. `admitted`
+    middleware meets requests whose caller is known.
 
-    Routes with the dependency UPLOAD take bodies up to `max_body_bytes` of the settings' bounds, those with LARGE up to
-    LARGE_BODY, all others SMALL_BODY at most. Routes in `silent` have no line in the log and are not counted
-    (invariant charge-for-labels).
+    Routes with the dependency UPLOAD accept bodies up to `max_body_bytes` of the settings' bounds, those with LARGE up
+    to LARGE_BODY, all others up to SMALL_BODY. Routes in `silent` are neither logged nor counted (invariant
+    charge-for-labels).
     """
 
     @asynccontextmanager
@@ -198,7 +197,7 @@ def application(
     app.router.redirect_slashes = False
     app.router.route_class = JsonRoute
     app.router.dependencies.append(Depends(known_request))
-    # the last one added is met first
+    # the middleware added last runs first
     app.add_middleware(Methods, api=app)
     app.state.decoding = DecodeBudget(services.settings.decoding_memory_mb << 20)
     app.add_middleware(Bodies, bounds=services.settings.bounds, decoding=app.state.decoding)
@@ -208,8 +207,8 @@ def application(
     app.add_middleware(LastResort)
     app.add_middleware(RequestLog, silent=silent)
     install_docs(app)
-    observed = ServiceMetrics(services.settings, VERSION, services.database, look, workers)
-    install_metrics(app, here=not services.settings.metrics_port, silent=silent, others=(observed, *others))
+    collector = ServiceMetrics(services.settings, VERSION, services.database, look, workers)
+    install_metrics(app, here=not services.settings.metrics_port, silent=silent, others=(collector, *others))
     for router in routers:
         app.include_router(router)
 

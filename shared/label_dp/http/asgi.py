@@ -1,4 +1,4 @@
-"""Names of the server interface (ASGI), and which methods a path answers."""
+"""Types of the server interface (ASGI), and the methods that a path answers."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
 def headers_of(scope: Scope) -> dict[bytes, bytes]:
-    """The last of each header, by lower-case name."""
+    """Map lower-case header names to their last values."""
     return dict(scope["headers"])
 
 
 def method_of(scope: Scope) -> str:
-    """The method, one of a bounded number of names."""
-    known = (*METHODS, "HEAD", "OPTIONS")
-    return str(scope["method"]) if scope["method"] in known else "other"
+    """Return the method, or "other": the number of names is bounded."""
+    names = (*METHODS, "HEAD", "OPTIONS")
+    return str(scope["method"]) if scope["method"] in names else "other"
 
 
 def allowed_methods(app: FastAPI, scope: Scope) -> list[str]:
-    """The methods that some route answers at the path of `scope`; HEAD goes with GET, OPTIONS with any."""
-    found = [
+    """List the methods that some route answers at the path of `scope`; HEAD comes with GET, OPTIONS with any."""
+    methods = [
         method
         for method in METHODS
         if any(
@@ -38,6 +38,6 @@ def allowed_methods(app: FastAPI, scope: Scope) -> list[str]:
             for route in app.router.routes
         )
     ]
-    if "GET" in found:
-        found.insert(1, "HEAD")
-    return [*found, "OPTIONS"] if found else []
+    if "GET" in methods:
+        methods.insert(1, "HEAD")
+    return [*methods, "OPTIONS"] if methods else []

@@ -1,6 +1,6 @@
-"""`GET /v1/audit/events` and `/v1/audit/export`, the same at both parties: filters, pages, the link to the next one."""
+"""`GET /v1/audit/events` and `/v1/audit/export` of both parties: filters, pages and their links."""
 
-# annotations are read at once here: the roles in them differ by party
+# annotations are evaluated at definition here: their roles differ by party
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -42,10 +42,8 @@ After = Annotated[int, Query(ge=0, lt=1 << 63, description="Sequence number to s
 def add_audit_calls(
     router: JsonRouter, *roles: str, own_key: Callable[[Any], SigningKey], exact: str | None = None
 ) -> None:
-    """The two calls for keys with one of `roles`, over `app.state.services`; `own_key` of these signs an export.
-
-    `exact`: the role of the store's owner, who sees the second of each event. Others see days.
-    """
+    """Add the two calls for keys with one of `roles`, over `app.state.services`; `own_key` of these signs an export.
+    `exact`: the role of the store's owner, who sees the second of each event. Others see days."""
     seconds = f" A key with role {exact} sees the second of each (`at`), others its day." if exact else ""
 
     @router.get("/audit/events", tags=["audit"], responses=LINK_DOCS, description=EVENTS_DOCS + seconds)

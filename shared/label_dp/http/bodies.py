@@ -1,4 +1,4 @@
-"""Request bodies: bounded in bytes, in time, in number and all together, and uncompressed."""
+"""Request bodies: uncompressed, and bounded in bytes, time, number and total memory."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from label_dp.http.calls import LARGE_BODY
 from label_dp.http.refusals import refusal
 
 JSON_TYPE = re.compile(r"application/(?:[a-z0-9.+-]+\+)?json")
-FREE_BYTES = 1 << 16  # of each body; times the number of connections, that is little
+FREE_BYTES = 1 << 16  # of each body; negligible even for all connections
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a service takes: bytes of an upload, seconds without a byte of it, uploads at once, and its slowest rate."""
+    """Limits of a service: bytes of an upload, seconds without a byte of it, uploads at once, and the slowest rate."""
 
     max_body_bytes: int
     idle_seconds: float = 30.0
     uploads_at_once: int = 32
-    grace_seconds: float = 60.0  # of waiting for bytes, before the rate counts
+    grace_seconds: float = 60.0  # of waiting for bytes before the rate counts
     bytes_per_second: float = 1024.0
     held_bytes: int = 1 << 27  # of all bodies that must be in memory whole
 
 
 class Bodies:
-    """Refuses bodies over the limit (at once by Content-Length, otherwise as soon as the count is passed), compressed
-    ones, ones that stop coming, more uploads at once than the service takes, and more bytes than it can hold.
+    """Middleware that refuses bodies: too large (by Content-Length at once, else when the count passes), compressed,
+    stalled, too many uploads at once, or too many bytes in memory.
 
-    A call says itself how much it takes (`Call.most`). A path that no call has is answered without its body.
+    A call declares its limit (`Call.most`). An unknown path is answered without its body.
     """
 
     def __init__(self, app: App, bounds: Bounds, decoding: DecodeBudget) -> None:
@@ -52,7 +52,7 @@ class Bodies:
         kind = headers.get(b"content-type", b"application/json").decode("latin-1").partition(";")[0].strip().lower()
         whole = not upload or bool(JSON_TYPE.fullmatch(kind))  # other kinds are read in pieces
         error: LabelDPError | None = None
-        # a small one whose length is said takes no thread of its own, and little memory
+        # a small body of declared length takes no thread of its own, and little memory
         slot = upload and not is_small(headers.get(b"content-length", b"").decode("latin-1"))
         if not declared.isdigit() or len(declared) > 18 or int(declared) > most:
             error = self._too_large(most)
@@ -73,18 +73,18 @@ class Bodies:
             self.running -= slot
 
     async def _bounded(self, scope: Scope, receive: Receive, send: Send, most: int, whole: bool) -> None:
-        seen, waited, ended, mine = 0, 0.0, False, 0
+        size, waited, ended, weight = 0, 0.0, False, 0
         broken: LabelDPError | None = None
         answered = False
 
         async def counted() -> Message:
-            nonlocal seen, waited, ended, broken, mine
+            nonlocal size, waited, ended, broken, weight
             if broken is not None:
                 raise broken
-            if ended:  # only a disconnect can follow, and may be waited for as long as the answer takes
+            if ended:  # only a disconnect can follow, at any time before the answer
                 return await receive()
             start = time.monotonic()
-            allowed = self.bounds.grace_seconds + seen / self.bounds.bytes_per_second - waited
+            allowed = self.bounds.grace_seconds + size / self.bounds.bytes_per_second - waited
             try:
                 async with asyncio.timeout(max(0.0, min(self.bounds.idle_seconds, allowed))):  # no task, as `wait_for`
                     message = await receive()
@@ -92,21 +92,21 @@ class Bodies:
                 broken = RequestTimeout("The rest of the body did not come in time; send the request again.")
                 raise broken from None
             waited += time.monotonic() - start
-            seen += len(message.get("body", b""))
+            size += len(message.get("body", b""))
             ended = not message.get("more_body", False)
-            if seen > most:
+            if size > most:
                 broken = self._too_large(most)
                 raise broken
-            more = _weight(seen) - mine if whole else 0
+            more = _weight(size) - weight if whole else 0
             if self.held + more > self.bounds.held_bytes:
                 broken = _full()
                 raise broken
-            mine, self.held = mine + more, self.held + more
+            weight, self.held = weight + more, self.held + more
             return message
 
         async def ours(message: Message) -> None:
             nonlocal answered
-            if answered or broken is None:  # else the framework answers our refusal with one of its own
+            if answered or broken is None:  # else the framework would replace our refusal by its own
                 answered = True
                 await send(message)
 
@@ -116,7 +116,7 @@ class Bodies:
             if answered or error is not broken:
                 raise
         finally:
-            self.held -= mine
+            self.held -= weight
         if broken is not None and not answered:
             await refusal(broken)(scope, receive, send)
 
@@ -126,12 +126,12 @@ class Bodies:
 
 
 def _weight(size: int) -> int:
-    """The bytes of a body that count against what is held at once: a small one is always taken."""
+    """Return the bytes that count against the total in memory: a small body is always accepted."""
     return max(0, min(size, LARGE_BODY) - FREE_BYTES)
 
 
 def is_small(declared: str | None) -> bool:
-    """Whether a Content-Length says so."""
+    """Return whether a Content-Length is that of a small body."""
     number = declared or ""
     return number.isascii() and number.isdigit() and len(number) < 18 and int(number) <= FREE_BYTES
 

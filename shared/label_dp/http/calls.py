@@ -1,4 +1,4 @@
-"""Roles and limits of every route, found before a byte of a body is read."""
+"""Roles and limits of every route, known before a byte of a body is read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from label_dp.errors import NotFound
 from label_dp.http.asgi import METHODS, Scope
 from label_dp.store.apikeys import Principal
 
-SMALL_BODY = 1 << 20  # bytes of a body, where a route says nothing else
+SMALL_BODY = 1 << 20  # bytes of a body, by default
 LARGE_BODY = 1 << 25
 ANY = -1  # number of slashes
 
@@ -23,19 +23,19 @@ bearer = HTTPBearer(auto_error=False, description="An API key made with the `api
 
 @dataclass(frozen=True)
 class Takes:
-    """A dependency that says how many bytes a route's body may have; None: an upload, as the settings say."""
+    """Dependency that limits the bytes of a route's body; None: an upload, limited by the settings."""
 
     most: int | None
 
     async def __call__(self) -> None:
-        """Nothing: whoever bounds bodies looks at `most`."""
+        """Do nothing: `Bodies` reads `most`."""
 
 
 UPLOAD, LARGE = Depends(Takes(None)), Depends(Takes(LARGE_BODY))
 
 
 class Require:
-    """A dependency: the caller, whose key has one of `roles`."""
+    """Dependency that returns the caller, whose key has one of `roles`."""
 
     def __init__(self, roles: tuple[str, ...]) -> None:
         self.roles = frozenset(roles)
@@ -50,14 +50,14 @@ class Require:
 
 
 def refuse_other_roles(caller: Principal, roles: frozenset[str]) -> None:
-    """Raises the same NotFound as for an unknown object."""
+    """Raise the same NotFound as for an unknown object if the caller has another role."""
     if caller.role not in roles:
         raise NotFound("There is no such thing for this API key. Check the path and the role of the key.")
 
 
 @dataclass(frozen=True)
 class Call:
-    """One method of a path. `roles` None: no key is asked for. `most` bytes of body; None: an upload."""
+    """Method of a path. `roles` None: public. `most` bytes of body; None: an upload."""
 
     method: str
     path: str
@@ -76,32 +76,32 @@ class Calls:
         return (call for group in self._all().values() for call in group)
 
     def find(self, scope: Scope) -> Call | None:
-        """The call that `scope` asks for (HEAD as GET); None for an unknown path, or another method of a known one."""
+        """Return the call that `scope` requests (HEAD as GET); None for an unknown path or method."""
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        asked = {**scope, "method": method, "path_params": {}}
+        request_scope = {**scope, "method": method, "path_params": {}}
         for slashes in (scope["path"].count("/"), ANY):
             for call in self._all().get((method, slashes), ()):
-                if call.route.matches(asked)[0] is Match.FULL:
+                if call.route.matches(request_scope)[0] is Match.FULL:
                     return call
         return None
 
     def _all(self) -> dict[tuple[str, int], list[Call]]:
-        """Calls by method and the number of slashes of their path; those of mounted folders under ANY number."""
+        """Return calls by method and number of slashes in their path; those of mounted folders under ANY."""
         if not self._known:
             contexts: Any = getattr(routing, "iter_route_contexts", iter)  # older versions keep one flat list
-            known: dict[tuple[str, int], list[Call]] = {}
+            calls: dict[tuple[str, int], list[Call]] = {}
             for route in contexts(self.app.router.routes):
                 flat = getattr(route, "methods", None) is not None
                 for call in _calls(route):
-                    known.setdefault((call.method, route.path.count("/") if flat else ANY), []).append(call)
-            self._known = known
+                    calls.setdefault((call.method, route.path.count("/") if flat else ANY), []).append(call)
+            self._known = calls
         return self._known
 
 
 def _calls(route: Any) -> Iterator[Call]:
-    said = list(_dependencies(getattr(route, "dependant", None)))
-    roles = next((d.roles for d in said if isinstance(d, Require)), None)
-    takes = next((d for d in said if isinstance(d, Takes)), Takes(SMALL_BODY))
+    dependencies = list(_dependencies(getattr(route, "dependant", None)))
+    roles = next((d.roles for d in dependencies if isinstance(d, Require)), None)
+    takes = next((d for d in dependencies if isinstance(d, Takes)), Takes(SMALL_BODY))
     for method in METHODS:
         if method in (getattr(route, "methods", None) or ("GET",)):
             yield Call(method, route.path, roles, takes.most, route)

@@ -1,5 +1,5 @@
-"""Connections that cannot be held by doing nothing: deadlines for headers, for what is left of a refused body, for
-reading our answer. Uvicorn itself waits for ever in all three. And files that the kernel sends (`zerocopysend`)."""
+"""Connections with deadlines for headers, for the rest of a refused body and for reading our answer; uvicorn itself has
+none. Files are sent by the kernel (`zerocopysend`)."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from label_dp.problems import PROBLEM_JSON, http_problem
 
 MOST_CONNECTIONS = 500  # below the usual limit of 1024 open files
 HEADER_SECONDS = 15.0
-REST_SECONDS = 5.0  # of a body that was answered before it had come: time to read our answer, but no more
+REST_SECONDS = 5.0  # for the rest of a body answered early: the caller may still read our answer
 REST_BYTES = 1 << 22  # of the same
 STALL_SECONDS = 60.0
 FILE_BYTES = 1 << 19  # of a file that must be taken within that time
-_ZEROS = bytes(FILE_BYTES)  # stands for them where they are counted
+_ZEROS = bytes(FILE_BYTES)  # placeholder that h11 counts
 
 
 class Connection(H11Protocol):
-    """An HTTP/1.1 connection of uvicorn with deadlines. One more than the service takes ends the one that has waited
-    longest for headers: whoever only holds connections keeps nobody out."""
+    """HTTP/1.1 connection of uvicorn with deadlines. One connection too many ends the one that waits longest for
+    headers, so that idle connections keep nobody out."""
 
     header_seconds, rest_seconds, stall_seconds = HEADER_SECONDS, REST_SECONDS, STALL_SECONDS
     most_connections = MOST_CONNECTIONS
@@ -39,8 +39,8 @@ class Connection(H11Protocol):
         super().__init__(*args, **kwargs)
         self._headers_due: asyncio.TimerHandle | None = None
         self._reader_due: asyncio.TimerHandle | None = None
-        self.waits_since = math.inf  # of the loop's clock: for headers
-        self._rest: int | None = None  # bytes that may still come of a body that was answered
+        self.waits_since = math.inf  # time of the loop's clock since it waits for headers
+        self._rest: int | None = None  # bytes that may still arrive of a body answered early
         self.app: App = self._with_files(self.app)
 
     def connection_made(self, transport: Any) -> None:
@@ -89,7 +89,7 @@ class Connection(H11Protocol):
         super().resume_writing()
 
     def _with_files(self, app: App) -> App:
-        """The application, told that this connection sends files."""
+        """Wrap the application so that this connection can send files."""
 
         async def told(scope: Scope, receive: Receive, send: Send) -> None:
             cycle: Any = self.cycle
@@ -106,7 +106,7 @@ class Connection(H11Protocol):
         return told
 
     async def _send_file(self, cycle: Any, message: Message) -> None:
-        """A body: `count` bytes of `file` from `offset`. The connection ends where they are not taken."""
+        """Send `count` bytes of `file` from `offset` as the body; abort the connection if they are not read in time."""
         file, at = message["file"], message["offset"]
         stop = at + message["count"]
         while at < stop and not (cycle.disconnected or self.transport.is_closing()):
@@ -114,11 +114,11 @@ class Connection(H11Protocol):
             if hasattr(os, "posix_fadvise"):  # the next piece is read from the disk while this one goes out
                 os.posix_fadvise(file.fileno(), at + part, 2 * FILE_BYTES, os.POSIX_FADV_WILLNEED)
             cycle.conn.send_with_data_passthrough(h11.Data(data=_ZEROS[:part]))  # counted there
-            sent = 0
-            with contextlib.suppress(OSError, RuntimeError):  # it closed meanwhile
+            count = 0
+            with contextlib.suppress(OSError, RuntimeError):  # the connection closed meanwhile
                 async with asyncio.timeout(self.stall_seconds):
-                    sent = await self.loop.sendfile(self.transport, file, at, part)
-            if sent != part:
+                    count = await self.loop.sendfile(self.transport, file, at, part)
+            if count != part:
                 self.transport.abort()
                 await asyncio.sleep(0)  # until the cycle knows
                 return
@@ -126,7 +126,7 @@ class Connection(H11Protocol):
         await cycle.send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def send_400_response(self, msg: str) -> None:
-        """Of a request that is no HTTP, or whose headers are too large."""
+        """Refuse a request that is no HTTP, or whose headers are too large."""
         hint = getattr(sys.exc_info()[1], "error_status_hint", 400)
         if hint == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
             self._refuse(431, "headers-too-large", "Headers too large", "Send fewer or shorter headers.")

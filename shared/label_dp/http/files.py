@@ -1,4 +1,4 @@
-"""Files that are served: whole or a range of them, by the kernel where the connection can have it so."""
+"""Files served whole or by range, sent by the kernel if the connection supports it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RANGE = re.compile(r"bytes=(\d{1,18})-(\d{0,18})", re.ASCII)
 
 @dataclass(frozen=True)
 class _Span:
-    """`start` up to `stop` of the `size` bytes of a file; `whole` where no range was asked for."""
+    """Bytes `start` to `stop` of a file of `size` bytes; `whole` without a range."""
 
     start: int
     stop: int
@@ -28,11 +28,8 @@ class _Span:
 
 
 class ServedFile(FileResponse):
-    """A file with Range, If-Range and If-Match; its `ETag` is among the headers that it is made with.
-
-    Raises PreconditionFailed where the caller asks for another version of it, RangeNotSatisfiable in place of the
-    framework's plain text.
-    """
+    """Response with Range, If-Range and If-Match; the caller passes `ETag` among the headers. Raises PreconditionFailed
+    if the caller wants another version, RangeNotSatisfiable instead of the framework's plain text."""
 
     chunk_size = 1 << 18
 
@@ -44,12 +41,12 @@ class ServedFile(FileResponse):
         else:
             await self._by_the_kernel(span, send)
 
-    def _refuse_other(self, wanted: str) -> None:
-        if wanted != "*" and self.headers["etag"] not in [tag.strip() for tag in wanted.split(",")]:
+    def _refuse_other(self, if_match: str) -> None:
+        if if_match != "*" and self.headers["etag"] not in [tag.strip() for tag in if_match.split(",")]:
             raise PreconditionFailed("The file is not the version that If-Match names; fetch it from its beginning.")
 
     def _span(self, scope: Scope) -> _Span | None:
-        """What is asked for; None where it is more than one range, or none of this file: the framework knows those."""
+        """Return the requested bytes; None for several ranges or one outside the file, which the framework handles."""
         self.stat_result = Path(self.path).stat()
         self.set_stat_headers(self.stat_result)
         size, headers = self.stat_result.st_size, headers_of(scope)

@@ -1,4 +1,4 @@
-"""Filters of `label_dp.schemas.filters` as what a call or a page takes in its query."""
+"""Filters of `label_dp.schemas.filters` as query parameters of calls and pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Filter)
 
 
 def in_query(schema: type[F]) -> Callable[..., F]:
-    """A dependency that takes the members of `schema` as parameters of the query."""
+    """Build a dependency that reads the members of `schema` from the query."""
     return _dependency(
         lambda values: schema(**values),
         {
@@ -27,14 +27,15 @@ def in_query(schema: type[F]) -> Callable[..., F]:
 
 
 def in_form(schema: type[F]) -> Callable[..., F]:
-    """The same of a form, whose blank fields leave nothing out. Raises InvalidRequest."""
+    """Build a dependency that reads the members of `schema` from a form; blank fields count as absent. Raises
+    InvalidRequest."""
     members = dict.fromkeys(schema.model_fields, Annotated[str, Query(max_length=200)])
     return _dependency(lambda values: as_model({n: v for n, v in values.items() if v}, schema), members, "")
 
 
-def _dependency(made: Callable[[dict[str, Any]], F], members: dict[str, Any], default: str | None) -> Callable[..., F]:
+def _dependency(build: Callable[[dict[str, Any]], F], members: dict[str, Any], default: str | None) -> Callable[..., F]:
     def dependency(**values: Any) -> F:
-        return made(values)
+        return build(values)
 
     dependency.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # what the framework reads
         [

@@ -1,4 +1,4 @@
-"""The front of a service: a request's id, its line in the log, its headers and its caller, before any route."""
+"""Front of a service: a request's id, its log line, its headers and its caller, before any route."""
 
 from __future__ import annotations
 
@@ -36,16 +36,15 @@ PROBES = ("/healthz", "/readyz", "/metrics")
 
 
 class RequestLog:
-    """Gives each request an id (the caller's `X-Request-ID` where it is one) and one line in `label_dp.access`.
-
-    Routes in `silent` have no line: how many there were, how they ended and how long they took depends on labels.
-    """
+    """Middleware that gives each request an id (a valid `X-Request-ID` of the caller, else a new one) and one line in
+    `label_dp.access`. Routes in `silent` have no line: their number, outcomes and durations depend on labels."""
 
     def __init__(self, app: App, silent: frozenset[str]) -> None:
         self.app, self.silent, self._ids = app, silent, list[str]()
 
     def _id(self) -> str:
-        """16 digits of randomness, which the system gives for many requests at a time: asking it takes its time."""
+        """Return 16 random hex digits, drawn from the system for many requests at a time, since each system call takes
+        time."""
         try:
             return self._ids.pop()
         except IndexError:
@@ -57,44 +56,44 @@ class RequestLog:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        given = headers_of(scope).get(b"x-request-id", b"").decode("latin-1")
-        known = given if GIVEN_ID.fullmatch(given) else self._id()
-        request_id.set(known)
+        header = headers_of(scope).get(b"x-request-id", b"").decode("latin-1")
+        identifier = header if GIVEN_ID.fullmatch(header) else self._id()
+        request_id.set(identifier)
         method, start, status = method_of(scope), time.monotonic(), 0
 
         async def noted(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(raw=message["headers"])["X-Request-ID"] = known
+                MutableHeaders(raw=message["headers"])["X-Request-ID"] = identifier
             await send(message)
 
         try:
             await self.app(scope, receive, noted)
         finally:
-            self._line(scope, known, method, status, time.monotonic() - start)
+            self._line(scope, identifier, method, status, time.monotonic() - start)
 
-    def _line(self, scope: Scope, known: str, method: str, status: int, seconds: float) -> None:
+    def _line(self, scope: Scope, identifier: str, method: str, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", None)
         if route in self.silent or (route in PROBES and status < HTTPStatus.BAD_REQUEST):
             return
         caller = scope.get("state", {}).get("caller")
-        # an unknown path is not logged: it may be anything; the template says which call it was
+        # the template names the call; an unknown path is not logged, as it may be anything
         fields: dict[str, Any] = {
             "method": method,
             "route": route or "unknown",
             "status": status or "aborted",
             "milliseconds": coarse_milliseconds(seconds),
             "key": caller.key_id if caller is not None else "-",
-            "request_id": known,
+            "request_id": identifier,
         }
         text = "{method} {route} {status} {milliseconds}ms key={key} request={request_id}".format(**fields)
         access.info(text, extra=event("request", **fields))
 
 
 class Failures:
-    """Callers without a valid key, by bearer token or at the sign-in: counted, and logged by key where it is known,
-    otherwise by address, once a minute each, with their number."""
+    """Log of callers without a valid key, by bearer token or at the sign-in: counted, and logged once a minute per key,
+    or per address if the key is unknown."""
 
     def __init__(self) -> None:
         self.seen = Sparse()
@@ -105,13 +104,13 @@ class Failures:
             self.counter.labels(reason).inc()
 
     def note_rate(self, key_id: str) -> None:
-        """A key that calls more often than it may."""
+        """Record a key that calls more often than it may."""
         self._count("too many calls")
         count = self.seen.due(f"too many calls {key_id}")
         if count:
             fields = {"reason": "too many calls", "key": key_id, "failures": count}
-            said = event("key-too-often", **fields)
-            access.warning("key %s calls too often, %d times since the last such line", key_id, count, extra=said)
+            extra = event("key-too-often", **fields)
+            access.warning("key %s calls too often, %d times since the last such line", key_id, count, extra=extra)
 
     def note(self, error: Unauthenticated, scope: Scope) -> None:
         self._count(error.reason)
@@ -127,10 +126,10 @@ class Failures:
 
 
 class Front:
-    """Bounds the headers, forgets one trailing slash, finds which call is meant, and below /v1 answers callers without
-    a valid key, or of another role than the call is for, at once.
+    """Middleware that bounds headers, drops one trailing slash, finds the call, and below /v1 refuses callers without a
+    valid key or with another role.
 
-    None of them has a byte of its body read or decoded, and neither have unknown paths and methods.
+    It reads no byte of a refused call's body, nor of one for an unknown path or method.
     """
 
     def __init__(self, app: App, apikeys: ApiKeys, calls: Calls, failures: Failures, rates: Rates) -> None:
@@ -170,22 +169,23 @@ class Front:
 
 
 def address_of(scope: Scope) -> str:
-    """The caller's address; of version 6 the network of 64 bits, all of which one caller may have. What a proxy said
-    and is no address is not repeated."""
+    """Return the caller's address, for IPv6 the network of 64 bits, which one caller may own; "unknown" if a proxy sent
+    no address."""
     try:
-        found = ip_address((scope.get("client") or ("",))[0])
+        address = ip_address((scope.get("client") or ("",))[0])
     except ValueError:
         return "unknown"
-    return str(ip_network((found, 64), strict=False)) if found.version == IPV6 else str(found)
+    return str(ip_network((address, 64), strict=False)) if address.version == IPV6 else str(address)
 
 
 def bearer_of(scope: Scope) -> str | None:
+    """Return the bearer token of a request; None without one."""
     scheme, _, secret = headers_of(scope).get(b"authorization", b"").decode("latin-1").partition(" ")
     return secret.strip() if scheme.lower() == "bearer" else None
 
 
 class LastResort:
-    """A bug ends here, with its kind in the log and nothing else: texts and tracebacks may hold labels."""
+    """Middleware that logs only the kind of a bug: texts and tracebacks may hold labels."""
 
     def __init__(self, app: App) -> None:
         self.app = app

@@ -1,4 +1,4 @@
-"""Work that waits at the same time is done together: one call in a thread for all of it."""
+"""Batching of concurrent work: one call in a thread for all waiting items."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import anyio.to_thread
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-MOST, MOST_WEIGHT = 64, 1 << 22  # items of one call, and what they weigh together
+MOST, MOST_WEIGHT = 64, 1 << 22  # items of one call, and their total weight
 
 
 class Gathered(Generic[Item, Result]):
-    """`work(key, items)` gives a result or an error for each item. While it runs, further items of that key wait for
-    the next call; one that comes alone does not wait. Each event loop has calls of its own. `weight`, such as bytes of
-    an item, bounds a call of several."""
+    """Batches of calls: `work(key, items)` returns a result or an error for each item. While it runs, further items of
+    that key wait for the next call; a single one does not wait. Each event loop has its own calls. `weight`, such as
+    bytes of an item, bounds a call of several."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Gathered(Generic[Item, Result]):
         self._running: set[asyncio.Task[None]] = set()
 
     async def do(self, key: Hashable, item: Item, limiter: anyio.CapacityLimiter | None = None) -> Result:
-        """The result of `item`. Raises its error, and what `work` raises."""
+        """Return the result of `item`. Raises its error, and the errors of `work`."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
         place = (loop, key)
@@ -50,11 +50,11 @@ class Gathered(Generic[Item, Result]):
             now, self._waiting[place] = waiting[:count], waiting[count:]
             try:
                 work = partial(self.work, place[1], [item for item, _ in now])
-                found = await anyio.to_thread.run_sync(work, limiter=limiter)
+                results = await anyio.to_thread.run_sync(work, limiter=limiter)
             except Exception as error:
-                found = [error] * len(now)
-            for (_, future), result in zip(now, found, strict=True):
-                if future.done():  # whoever waited went away
+                results = [error] * len(now)
+            for (_, future), result in zip(now, results, strict=True):
+                if future.done():  # the waiting task was cancelled
                     continue
                 if isinstance(result, Exception):
                     future.set_exception(result)

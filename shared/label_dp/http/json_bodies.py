@@ -29,7 +29,7 @@ DECODERS = Threads("decoders of JSON", 4)  # other calls keep their threads
 
 
 class _Decoded(Request):
-    """A request whose JSON is known already: the framework finds `value` where it would decode."""
+    """Request with a decoded JSON body: the framework reads `value` instead of decoding again."""
 
     value: Any = None
 
@@ -41,8 +41,8 @@ Answer = Callable[[Request], Coroutine[Any, Any, Mapping[str, Any]]]
 
 
 def quickly(answer: Answer) -> Callable[[Endpoint], Endpoint]:
-    """For a route that is called thousands of times a second: requests without a query are answered by `answer`,
-    without the framework's reading of parameters, which takes more time than a small call itself."""
+    """Mark a route of very frequent calls: `answer` answers requests without a query, skipping the framework's reading
+    of parameters, which takes longer than a small call."""
 
     def marked(endpoint: Endpoint) -> Endpoint:
         endpoint.quick_answer = answer  # type: ignore[attr-defined]  # read by the route that is made of it
@@ -52,8 +52,8 @@ def quickly(answer: Answer) -> Callable[[Endpoint], Endpoint]:
 
 
 class JsonRoute(APIRoute):
-    """A route whose JSON body is read strictly, and whose summary is the first sentence of what it says of itself.
-    Raises InvalidRequest, UnsupportedMediaType."""
+    """Route that reads its JSON body strictly; its summary is the first sentence of its description. Raises
+    InvalidRequest, UnsupportedMediaType."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         _build(Ask)
@@ -70,20 +70,20 @@ class JsonRoute(APIRoute):
         if field is None:
             return handle
         annotation: Any = field.field_info.annotation
-        adapter: TypeAdapter[Any] = TypeAdapter(annotation | None)  # what is missing the framework says
+        adapter: TypeAdapter[Any] = TypeAdapter(annotation | None)  # the framework reports a missing body
 
         async def decoded(request: Request) -> Response:
-            given = _Decoded(request.scope, request.receive)
+            decoded_request = _Decoded(request.scope, request.receive)
             try:
-                body = await given.body()
+                body = await decoded_request.body()
             except ClientDisconnect:
-                return Response(status_code=400)  # to nobody
+                return Response(status_code=400)  # nobody reads it
             if body:
                 kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
                 if not JSON_TYPE.fullmatch(kind):
                     raise UnsupportedMediaType(NOT_JSON)
-                given.value = await DECODERS.run(partial(read_value, body, adapter, annotation))
-            return await handle(given)
+                decoded_request.value = await DECODERS.run(partial(read_value, body, adapter, annotation))
+            return await handle(decoded_request)
 
         return decoded
 
@@ -98,7 +98,7 @@ def _either(quick: Answer, handle: Handler) -> Handler:
 
 
 class JsonRouter(APIRouter):
-    """A router of such routes."""
+    """Router of `JsonRoute`s."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(route_class=JsonRoute, **options)
@@ -110,7 +110,7 @@ def _first_sentence(text: str) -> str | None:
 
 
 def _build(schema: type[Ask]) -> None:
-    """Commands leave schemas unbuilt until one is used; a service uses them all."""
+    """Build all schemas: commands leave them unbuilt until one is used, a service uses all."""
     schema.model_config["defer_build"] = False  # else the framework's adapters put it off once more, and warn
     schema.model_rebuild()
     for inner in schema.__subclasses__():
@@ -118,11 +118,11 @@ def _build(schema: type[Ask]) -> None:
 
 
 async def read_body(request: Request, model: type[Model]) -> Model:
-    """The JSON body of a route that takes other kinds of body too. Raises InvalidRequest, TooLarge."""
+    """Read the JSON body of a route that also accepts other types. Raises InvalidRequest, TooLarge."""
     body = bytearray()
     async for piece in request.stream():
         body += piece
         if len(body) > SMALL_BODY:
             raise TooLarge(f"A JSON body of this call has at most {SMALL_BODY} bytes.")
-    found: Model = await DECODERS.run(partial(read_value, bytes(body), TypeAdapter(model), model))
-    return found
+    value: Model = await DECODERS.run(partial(read_value, bytes(body), TypeAdapter(model), model))
+    return value

@@ -1,4 +1,4 @@
-"""Python's own output while a service runs, uncaught errors and warnings: as lines of the log, without text."""
+"""Python's own output while a service runs, uncaught errors and warnings: logged without their text."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ log = logging.getLogger("label_dp.process")
 
 @contextmanager
 def quiet_python() -> Iterator[None]:
-    """Until the end of the block. Texts of errors and of warnings may quote values, which may be labels."""
+    """Redirect Python's own output to the log until the end of the block: texts of errors and warnings may quote
+    labels."""
     before = (sys.excepthook, threading.excepthook, sys.unraisablehook, warnings.showwarning)
-    told, logging.raiseExceptions = logging.raiseExceptions, False  # a line that fails is lost, not quoted
+    raising, logging.raiseExceptions = logging.raiseExceptions, False  # a line that fails is lost, not quoted
     sys.excepthook = lambda _kind, error, _traceback: log_internal(log, "the process", error)
     threading.excepthook = _of_thread
     sys.unraisablehook = _unraisable
@@ -28,17 +29,17 @@ def quiet_python() -> Iterator[None]:
         yield
     finally:
         sys.excepthook, threading.excepthook, sys.unraisablehook, warnings.showwarning = before
-        logging.raiseExceptions = told
+        logging.raiseExceptions = raising
 
 
-def _of_thread(told: threading.ExceptHookArgs) -> None:
-    if told.exc_value is not None and told.exc_type is not SystemExit:
-        log_internal(log, f"thread {told.thread.name if told.thread else '?'}", told.exc_value)
+def _of_thread(args: threading.ExceptHookArgs) -> None:
+    if args.exc_value is not None and args.exc_type is not SystemExit:
+        log_internal(log, f"thread {args.thread.name if args.thread else '?'}", args.exc_value)
 
 
-def _unraisable(told: Any) -> None:
-    if told.exc_value is not None:
-        log_internal(log, "the process, on the way out of an object", told.exc_value)
+def _unraisable(args: Any) -> None:
+    if args.exc_value is not None:
+        log_internal(log, "the process, on the way out of an object", args.exc_value)
 
 
 def _warned(

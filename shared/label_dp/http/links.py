@@ -1,4 +1,4 @@
-"""Pages of a listing over REST: `limit`, `order` and `cursor` in, the rows and a `Link: <…>; rel="next"` header out."""
+"""Pages of a listing over REST: `limit`, `order` and `cursor` in, rows and a `Link: <…>; rel="next"` header out."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ PagedEitherWay = Annotated[Page, Depends(_either)]
 
 
 def with_link(listing: Listing, request: Request, response: Response, begin: str = "cursor") -> list[dict[str, Any]]:
-    """The rows, after saying that the next ones are this call with `begin`; relative, so that it holds behind a proxy's
-    own path."""
+    """Return the rows and set the `Link` to the next page, with `begin` as its cursor; it is relative, so that it holds
+    behind a proxy's own path."""
     if listing.cursor is not None:
         response.headers["Link"] = f'<?{urlencode({**request.query_params, begin: listing.cursor})}>; rel="next"'
     return listing.rows

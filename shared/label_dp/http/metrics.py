@@ -1,5 +1,4 @@
-"""Prometheus metrics: requests by route and status, and nothing that depends on a label (invariant
-charge-for-labels)."""
+"""Prometheus metrics: requests by route and status; none depends on a label (invariant charge-for-labels)."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class CountRequests:
-    """Counts requests by route template, method and status, but none of the routes in `silent`."""
+    """Middleware that counts requests by route template, method and status, except for routes in `silent`."""
 
     def __init__(self, app: App, requests: Counter, silent: frozenset[str]) -> None:
         self.app, self.requests, self.silent = app, requests, silent
@@ -33,7 +32,7 @@ class CountRequests:
             await send(message)
 
         await self.app(scope, receive, noted)
-        # the template, never the path: ids do not belong into metrics, and unknown paths would be unbounded
+        # the template, not the path: metrics hold no ids, and unknown paths are unbounded
         route = getattr(scope.get("route"), "path", "unknown")
         if status and route not in self.silent:
             self.requests.labels(route, method, str(status)).inc()
@@ -42,13 +41,8 @@ class CountRequests:
 def install_metrics(
     app: FastAPI, *, here: bool, silent: frozenset[str] = frozenset(), others: tuple[Collector, ...] = ()
 ) -> None:
-    """Count requests into `app.state.metrics`, beside `others`; serve `/metrics` where it has no port of its
-    own (`here`).
-
-    Durations of requests are not exported: they could depend on labels.
-
-    Routes in `silent` are not counted: how many there were, and how they ended, depends on labels.
-    """
+    """Count requests into `app.state.metrics`, beside `others`; serve `/metrics` if `here`, that is without a port of
+    its own. Durations are not exported, and routes in `silent` not counted: they could depend on labels."""
     from prometheus_client import (
         CONTENT_TYPE_LATEST,
         CollectorRegistry,
@@ -57,7 +51,7 @@ def install_metrics(
         generate_latest,
     )
 
-    disable_created_metrics()  # type: ignore[no-untyped-call]  # moments of first calls are of no use to anybody
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # times of first calls are useless
 
     registry = CollectorRegistry()
     requests = Counter(

@@ -1,7 +1,7 @@
-"""Figures of a scrape besides requests: the build, the workers, the disk, and figures of the store.
+"""Figures of a scrape besides requests: build, workers, disk, store.
 
-Who scrapes has no key, so that nothing here may tell of labels (invariant charge-for-labels). Ages are whole steps of
-five minutes, free space is whole percents, and the store is read once a minute: none of them times a draw or a seal.
+A scrape needs no key, so nothing here may depend on labels (invariant charge-for-labels). Ages are whole steps of five
+minutes, free space is whole percents, and the store is read once a minute: none of them times a draw or a seal.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ Look = Callable[["Connection"], Iterable[Metric]]
 
 
 def coarse_age(seconds: float) -> int:
-    """Rounded down to whole steps of five minutes."""
+    """Round seconds down to whole steps of five minutes."""
     return int(max(0.0, seconds)) // AGE_STEP * AGE_STEP
 
 
 def waited(moment: str | None, now: datetime) -> int:
-    """The coarse age of a time of the store; 0 where there is none."""
+    """Return the coarse age of a stored time; 0 for None."""
     if moment is None:
         return 0
     return coarse_age((now - datetime.strptime(moment, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)).total_seconds())
 
 
 def gauge(name: str, says: str, labels: tuple[str, ...], values: Iterable[tuple[tuple[str, ...], float]]) -> Metric:
-    """One gauge with a value for each tuple of its labels."""
+    """Make a gauge with a value for each tuple of labels."""
     family = GaugeMetricFamily(name, says, labels=labels)
     for of, value in values:
         family.add_metric(of, value)
@@ -54,7 +54,7 @@ def gauge(name: str, says: str, labels: tuple[str, ...], values: Iterable[tuple[
 
 
 class ServiceMetrics(Collector):
-    """Figures of one service. `look` reads those of its store; they hold for `fresh` seconds."""
+    """Collector of one service's figures. `look` reads those of its store; they are cached for `fresh` seconds."""
 
     def __init__(
         self,
@@ -72,13 +72,13 @@ class ServiceMetrics(Collector):
         self._until = float("-inf")
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: the registry would read the store to learn our names."""
+        """Return nothing: otherwise the registry would read the store to learn names."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        said = {"party": self.settings.party, "version": self.version, "revision": self.settings.revision}
-        said["python"] = platform.python_version()
-        yield InfoMetricFamily("label_dp_build", "Which build answers.", value=said)
+        build = {"party": self.settings.party, "version": self.version, "revision": self.settings.revision}
+        build["python"] = platform.python_version()
+        yield InfoMetricFamily("label_dp_build", "Which build answers.", value=build)
         names = [((worker.name,), worker) for worker in self.workers]
         alive = ((of, float(worker.alive())) for of, worker in names)
         yield gauge("label_dp_worker_alive", "Whether a worker's thread runs.", ("worker",), alive)
@@ -99,10 +99,10 @@ class ServiceMetrics(Collector):
 
     def _look(self) -> list[Metric]:
         try:
-            found = self.database.read("metrics.look", lambda c: list(self.look(c)))
-        except LabelDPError:  # the figures are missing then, and the rest is told all the same
-            found, up = [], 0.0
+            figures = self.database.read("metrics.look", lambda c: list(self.look(c)))
+        except LabelDPError:  # the store's figures are missing, all others remain
+            figures, up = [], 0.0
         else:
             up = 1.0
         says = "Whether the database answered when it was last asked, once a minute."
-        return [gauge("label_dp_database_up", says, (), [((), up)]), *found]
+        return [gauge("label_dp_database_up", says, (), [((), up)]), *figures]

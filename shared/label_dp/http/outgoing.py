@@ -1,7 +1,5 @@
-"""Calls that a service makes of other parties while a caller of its own waits: few at once, and none without an end.
-
-Each holds a thread of those that answer callers. So they never hold all of them, and none outlives the service.
-"""
+"""Calls to other parties while a caller waits: few at once, each with a deadline. Each takes a thread from those that
+answer callers. The limits keep threads free, and no call outlives the service."""
 
 from __future__ import annotations
 
@@ -15,11 +13,11 @@ from label_dp.errors import Busy
 
 AT_ONCE = 16  # of 40 threads
 OF_ONE = 8  # of one party, so that a slow one leaves room for others
-SECONDS = 300.0  # of a call with all its requests, but for what its bytes add
+SECONDS = 300.0  # of a call with all its requests, without the allowance for its bytes
 
 
 class Outgoing:
-    """`stopping` says whether the service ends; whoever serves it knows."""
+    """Limits of calls to other parties. `stopping` returns True once the service ends; the server sets it."""
 
     def __init__(self, seconds: float = SECONDS) -> None:
         self.seconds = seconds
@@ -29,7 +27,7 @@ class Outgoing:
 
     @contextmanager
     def call(self, party: str) -> Iterator[Budget]:
-        """The time that a call of `party`, a URL, may take with all its requests. Raises Busy where as many run."""
+        """Yield the time that a call of `party`, a URL, may take with all its requests. Raises Busy at the limit."""
         with self._lock:
             if self._running.total() >= AT_ONCE or self._running[party] >= OF_ONE:
                 raise Busy(

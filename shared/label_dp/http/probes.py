@@ -1,8 +1,5 @@
-"""`/healthz` and `/readyz` on a port of their own, from threads of their own.
-
-Whoever fills the service's connections or its calls does not have it killed as dead. Both still ask the event loop,
-without which nothing else is served.
-"""
+"""`/healthz` and `/readyz` on a port and threads of their own, so that an overloaded service is not killed as dead.
+Both still ask the event loop, without which nothing else is served."""
 
 from __future__ import annotations
 
@@ -16,15 +13,16 @@ from typing import cast
 
 from label_dp.errors import LabelDPError
 
-SECONDS = 4.0  # of an answer of the loop, and of a probe's own request
+SECONDS = 4.0  # for the loop to answer, and for a probe's own request
 
 
 def family_of(host: str) -> socket.AddressFamily:
+    """Return the address family of a host."""
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 class Probes:
-    """`ready` raises LabelDPError where the service is not. `loop`: of the service, once it runs."""
+    """Probes of a service. `ready` raises LabelDPError if it is not ready. `loop`: its event loop, once it runs."""
 
     seconds = SECONDS
 
@@ -32,7 +30,7 @@ class Probes:
         self.ready, self.loop = ready, cast("asyncio.AbstractEventLoop | None", None)
 
     def alive(self) -> bool:
-        """Whether the event loop turns."""
+        """Return whether the event loop runs."""
         if self.loop is None:
             return False
         turned = threading.Event()
@@ -43,7 +41,7 @@ class Probes:
         return turned.wait(self.seconds)
 
     def answer(self, path: str) -> int:
-        """The status of a probe."""
+        """Return the status of a probe."""
         if path not in ("/healthz", "/readyz"):
             return 404
         if not self.alive():
@@ -56,10 +54,12 @@ class Probes:
         return 200
 
     def serve(self, host: str, port: int) -> ThreadingHTTPServer:
-        """Listen from a thread that ends with the process. Raises OSError, OverflowError."""
+        """Listen on a thread that ends with the process. Raises OSError, OverflowError."""
         answer = self.answer
 
         class Handler(BaseHTTPRequestHandler):
+            """Handler of probes."""
+
             timeout = SECONDS
 
             def do_GET(self) -> None:
@@ -68,9 +68,11 @@ class Probes:
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
-                """Nothing: a probe comes every few seconds."""
+                """Log nothing: a probe comes every few seconds."""
 
         class Server(ThreadingHTTPServer):
+            """Server of probes on either family."""
+
             address_family = family_of(host)
             daemon_threads = True
 

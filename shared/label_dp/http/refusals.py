@@ -1,4 +1,4 @@
-"""Every refusal over HTTP is a problem body with the request's id; the web framework's own become sentences."""
+"""Refusals over HTTP: problem bodies with the request's id; the framework's own errors become sentences."""
 
 from __future__ import annotations
 
@@ -22,34 +22,38 @@ RETRY_SECONDS = 2
 
 
 class ProblemResponse(JSONResponse):
+    """Response with a problem body."""
+
     media_type = PROBLEM_JSON
 
     def render(self, content: Any) -> bytes:
-        known = request_id.get()
-        if known:
-            content = content | {"instance": f"urn:label-dp:request:{known}", "request_id": known}
+        identifier = request_id.get()
+        if identifier:
+            content = content | {"instance": f"urn:label-dp:request:{identifier}", "request_id": identifier}
         # a caller's half surrogate pair, quoted back in an id, has no UTF-8 form
         return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 def respond(status: int, body: dict[str, Any], headers: dict[str, str] | None = None) -> ProblemResponse:
-    """A problem as a response, with the headers that its status asks for."""
-    found = dict(headers or {})
+    """Make a problem response with the headers of its status."""
+    all_headers = dict(headers or {})
     if status == HTTPStatus.UNAUTHORIZED:
-        found["WWW-Authenticate"] = "Bearer"
+        all_headers["WWW-Authenticate"] = "Bearer"
     if status == HTTPStatus.SERVICE_UNAVAILABLE or body.get("code") == IdempotencyInFlight.code:
-        found["Retry-After"] = str(RETRY_SECONDS)
+        all_headers["Retry-After"] = str(RETRY_SECONDS)
     if status == HTTPStatus.REQUEST_TIMEOUT:
-        found["Connection"] = "close"  # the rest of the body may come at any time
-    return ProblemResponse(body, status_code=status, headers=found)
+        all_headers["Connection"] = "close"  # the rest of the body may still arrive
+    return ProblemResponse(body, status_code=status, headers=all_headers)
 
 
 def refusal(error: LabelDPError) -> ProblemResponse:
+    """Make the response of an error."""
     wait = {"Retry-After": str(error.seconds)} if isinstance(error, TooManyCalls) else None
     return respond(*problem(error), wait)
 
 
 def install_handlers(app: FastAPI) -> None:
+    """Install handlers that answer errors with problem bodies."""
     app.add_exception_handler(LabelDPError, _on_typed)
     app.add_exception_handler(RequestValidationError, _on_validation)
     app.add_exception_handler(HTTPException, _on_http)
@@ -89,6 +93,6 @@ async def _on_http(request: Request, error: Exception) -> Response:
 
 
 def _is_browser(request: Request) -> bool:
-    """Whether a page is wanted, by a service that has pages."""
+    """Return whether the caller wants a page, and the service has pages."""
     wants = request.method == "GET" and "text/html" in request.headers.get("accept", "")
     return wants and not request.url.path.startswith("/v1/") and hasattr(request.app.state, "site")

@@ -1,4 +1,4 @@
-"""Documentation of routes of both services: their refusals, as OpenAPI, and the roles that may call them."""
+"""Documentation of routes: their refusals in OpenAPI, and the roles that may call them."""
 
 from __future__ import annotations
 
@@ -32,18 +32,19 @@ _REFUSALS = {
 
 
 def problem_responses(*statuses: int) -> Responses:
-    """OpenAPI of the refusals of a route, each a problem body."""
-    found: Responses = {}
+    """Describe the refusals of a route in OpenAPI, each a problem body."""
+    responses: Responses = {}
     for status in statuses:
         code, text = _REFUSALS[status]
         example = http_problem(status, code, text, "What was wrong, where, and what to do.")
-        found[status] = {"description": text, "content": {PROBLEM_JSON: {"example": example}}}
-    return found
+        responses[status] = {"description": text, "content": {PROBLEM_JSON: {"example": example}}}
+    return responses
 
 
 PROBLEM_RESPONSES = problem_responses(401, 404, 422, 429)
 
 
 def require(*roles: str) -> Any:
-    """A dependency: the caller, if its key has one of `roles`; otherwise the same 404 as for an unknown object."""
+    """Return a dependency: the caller, if its key has one of `roles`; otherwise the same 404 as for an unknown
+    object."""
     return Depends(Require(roles))

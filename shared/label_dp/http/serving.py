@@ -1,4 +1,4 @@
-"""Listening: the address is shown once it is bound, and a busy port is bad input, not a crash."""
+"""Listening: the address is printed once it is bound; a busy port is bad input, not a crash."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 KEEP_ALIVE_SECONDS = 30
 MOST_HEADER_BYTES = 1 << 15
-# to make its OpenAPI document takes half a second, once: after the start, and in a thread, so that nobody waits for it
+# building the OpenAPI document takes half a second, once: in a thread after the start, so that nobody waits for it
 DESCRIBED_SECONDS = 2.0
 
 
 def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettings) -> None:
-    """Serve until a signal ends it. Raises InvalidInput where the address cannot be bound; port 0 picks a free one.
+    """Serve until a signal ends it; port 0 picks a free one. Raises InvalidInput if the address cannot be bound.
 
-    After SIGTERM or SIGINT nothing new is accepted, requests may end within `settings.shutdown_seconds`, then the
+    After SIGTERM or SIGINT no request is accepted, running ones may end within `settings.shutdown_seconds`, then the
     application stops its worker.
     """
     import uvicorn
@@ -34,7 +34,7 @@ def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettin
     from label_dp.logs import announce, configure_logging
 
     configure_logging(settings.log_format)
-    os.umask(0o077)  # whatever a service writes is its own
+    os.umask(0o077)  # files are private to the service's user
     family = family_of(host)
     try:
         listener = socket.create_server((host, port), family=family, backlog=2048)
@@ -47,19 +47,19 @@ def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettin
     # accepted connections inherit it; asyncio sets it itself only on sockets that name their protocol, and without it
     # an answer waits 40 ms for the acknowledgement of its headers
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    shown = f"[{host}]" if family == socket.AF_INET6 else host
-    url = f"http://{shown}:{listener.getsockname()[1]}"
+    shown_host = f"[{host}]" if family == socket.AF_INET6 else host
+    url = f"http://{shown_host}:{listener.getsockname()[1]}"
     announce(settings.log_format, "listening", f"{name}: pages for people at {url}/, every call at {url}/docs", url=url)
     config = uvicorn.Config(
         app,
         http=Connection,
-        loop="asyncio",  # another one may be installed, and its `sendfile` not do what ours expects
+        loop="asyncio",  # another installed loop may have another `sendfile`
         ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
         limit_concurrency=MOST_CONNECTIONS,
-        proxy_headers=bool(settings.proxy_list),  # what others say of themselves is written nowhere
+        proxy_headers=bool(settings.proxy_list),  # headers of other senders are ignored
         forwarded_allow_ips=list(settings.proxy_list),
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=settings.shutdown_seconds,
@@ -75,7 +75,8 @@ def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettin
 
 
 def _serve_beside(app: FastAPI, host: str, settings: ServiceSettings, name: str) -> None:
-    """`/metrics` and probes on ports of their own, from threads that end with the process. Raises InvalidInput."""
+    """Serve `/metrics` and probes on ports of their own, from threads that end with the process. Raises
+    InvalidInput."""
     from prometheus_client import start_http_server
 
     def metrics(port: int) -> None:

@@ -23,29 +23,29 @@ if TYPE_CHECKING:
     from label_dp.http.bodies import Bounds
 
 USUAL_MEMORY_MB, LEAST_MEMORY_MB, LEAST_DECODING_MB = 1024, 64, 320
-# what Kubernetes tells every container of a service in its name space, unless `enableServiceLinks` is off
+# variables that Kubernetes sets for every service of a name space, unless `enableServiceLinks` is off
 LINK = re.compile(r"(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)")
 LINKED = re.compile(r"(?:tcp|udp|sctp)://.*", re.DOTALL)
 
 
 def settings_of(party: str) -> SettingsConfigDict:
-    """How the settings of `party` (such as "labels-party") are read: from variables with its prefix, once."""
+    """Return the configuration of `party`'s settings (such as "labels-party"): variables with its prefix, immutable."""
     return SettingsConfigDict(env_prefix=f"{party.upper().replace('-', '_')}_", extra="forbid", frozen=True)
 
 
 def state_folder(party: str) -> Path:
-    """The usual home of `party`: in the user's state folder."""
+    """Return the usual home of `party`, in the user's state folder."""
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(state) / party
 
 
 def usual_memory_mb() -> int:
-    """A gibibyte, or a quarter of what this process may use where that is less."""
+    """Return a gibibyte, or a quarter of this process's memory if that is less."""
     return max(min(USUAL_MEMORY_MB, memory_bytes() >> 22), LEAST_MEMORY_MB)
 
 
 def usual_decoding_mb() -> int:
-    """As `usual_memory_mb`, and never less than one upload may take."""
+    """Return `usual_memory_mb`, at least the memory of one upload."""
     return max(usual_memory_mb(), LEAST_DECODING_MB)
 
 
@@ -107,7 +107,7 @@ class ServiceSettings(BaseSettings):
     @field_validator("*", mode="before")
     @classmethod
     def _no_file(cls, value: Any, info: ValidationInfo) -> Any:
-        """Nothing in place of a file is no file: else it would be the folder where the service started."""
+        """Read a blank path as no file: otherwise it would be the current folder."""
         optional = {Path, type(None)} <= set(get_args(cls.model_fields[str(info.field_name)].annotation))
         return None if optional and isinstance(value, str) and not value.strip() else value
 
@@ -130,7 +130,7 @@ class ServiceSettings(BaseSettings):
     @field_validator("*", mode="before")
     @classmethod
     def _plain_numbers(cls, value: Any, info: ValidationInfo) -> Any:
-        """Numbers by the one grammar of `label_dp.numbers`; pydantic's own takes blanks and underscores."""
+        """Read numbers by the grammar of `label_dp.numbers`; pydantic's own accepts blanks and underscores."""
         annotation = cls.model_fields[str(info.field_name)].annotation
         kinds = {annotation, *get_args(annotation)} & {int, float}
         if isinstance(value, str) and kinds:
@@ -143,33 +143,31 @@ class ServiceSettings(BaseSettings):
     @field_validator("*", mode="before")
     @classmethod
     def _without_line_end(cls, value: Any, info: ValidationInfo) -> Any:
-        """A secret without the end of the line that it was printed on."""
+        """Strip the line end of a secret."""
         return value.strip() if isinstance(value, str) and cls._is_secret(str(info.field_name)) else value
 
     @classmethod
     def load(cls) -> Self:
-        """From the environment; a secret also from the file that its setting with _FILE names.
-
-        Raises InvalidSettings naming the variable, never its value (URLs hold passwords).
-        """
+        """Load settings from the environment; secrets also from the files that settings with _FILE name. Raises
+        InvalidSettings naming the variable, never its value (URLs hold passwords)."""
         prefix = str(cls.model_config["env_prefix"])
         secrets = {prefix + name.upper() + "_FILE": name for name in cls.model_fields if cls._is_secret(name)}
-        known = {prefix + name.upper() for name in cls.model_fields} | set(secrets)
+        names = {prefix + name.upper() for name in cls.model_fields} | set(secrets)
         named = {name.upper(): value for name, value in os.environ.items() if name.upper().startswith(prefix)}
         links = _links(prefix, named)
-        unknown = sorted(set(named) - known - links)
+        unknown = sorted(set(named) - names - links)
         if unknown:
-            alike = get_close_matches(unknown[0], known, 1)
-            hint = f"Did you mean {alike[0]}?" if alike else f"The known ones are {', '.join(sorted(known))}."
+            alike = get_close_matches(unknown[0], names, 1)
+            hint = f"Did you mean {alike[0]}?" if alike else f"The known ones are {', '.join(sorted(names))}."
             spelt = next(name for name in os.environ if name.upper() == unknown[0])
             raise InvalidSettings(f"Unknown setting {spelt}. {hint}")
-        # what is given here goes before the environment
-        given: dict[str, Any] = {
+        # values given here override the environment
+        values: dict[str, Any] = {
             name: cls.model_fields[name].get_default() for name in cls.model_fields if prefix + name.upper() in links
         }
-        given |= {name: _in_file(file, named) for file, name in secrets.items() if file in named}
+        values |= {name: _in_file(file, named) for file, name in secrets.items() if file in named}
         try:
-            return cls(**given)
+            return cls(**values)
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
             name = prefix + str(first["loc"][0]).upper()
@@ -198,12 +196,12 @@ class ServiceSettings(BaseSettings):
 
 
 def listed(value: str) -> tuple[str, ...]:
-    """What a setting separates by commas."""
+    """Split a comma-separated setting."""
     return tuple(part.strip() for part in value.split(",") if part.strip())
 
 
 def _links(prefix: str, named: dict[str, str]) -> set[str]:
-    """Variables of our prefix that Kubernetes set for a service of our name: they are no settings of ours."""
+    """Return the variables of our prefix that Kubernetes set for a service of our name; they are not our settings."""
     if not any(name.endswith("_SERVICE_HOST") for name in named):
         return set()
     # PREFIX_PORT is ours too, unless its value is an address such as tcp://10.0.0.1:8001
@@ -212,7 +210,7 @@ def _links(prefix: str, named: dict[str, str]) -> set[str]:
 
 
 def _in_file(setting: str, named: dict[str, str]) -> str:
-    """The secret in the file that `setting` names, without the line's end. Raises InvalidSettings."""
+    """Read the secret in the file that `setting` names, without the line's end. Raises InvalidSettings."""
     plain = setting.removesuffix("_FILE")
     if plain in named:
         raise InvalidSettings(f"Both {plain} and {setting} are set; set one of them.")

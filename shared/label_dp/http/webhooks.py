@@ -22,21 +22,22 @@ PREFIX = "whsec_"
 
 
 def sign_webhook(secret: str, notice: str, timestamp: int, body: bytes) -> dict[str, str]:
-    """The three headers of one try. `secret` is `whsec_…`, `body` UTF-8. Raises InvalidInput for another secret."""
+    """Return the three headers of one attempt. `secret` is `whsec_…`, `body` UTF-8. Raises InvalidInput for another
+    secret."""
     signature = _webhook(secret).sign(notice, datetime.fromtimestamp(timestamp, UTC), body.decode())
     return {"webhook-id": notice, "webhook-timestamp": str(timestamp), "webhook-signature": signature}
 
 
 def verify_webhook(secret: str, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
-    """The notice, once its signature and age were checked; `body` is the body exactly as it came.
+    """Verify a notice's signature and age and return it; `body` is the body exactly as received.
 
-    Raises SignatureInvalid, also for one signed more than five minutes away from this machine's time, and InvalidInput
-    for a secret that is no `whsec_…`.
+    Raises SignatureInvalid, also if it was signed more than five minutes away from this machine's time, and
+    InvalidInput for a secret that is no `whsec_…`.
     """
     webhook = _webhook(secret)
     try:
         data = webhook.verify(body, dict(headers))
-    except (WebhookVerificationError, ValueError):  # a ValueError: what should be base64, UTF-8 or JSON is not
+    except (WebhookVerificationError, ValueError):  # ValueError: malformed base64, UTF-8 or JSON
         raise SignatureInvalid(
             "The notice is not accepted: its headers are missing, its signature does not verify with this secret, or "
             "it was signed more than five minutes away from this machine's time."

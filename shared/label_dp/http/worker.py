@@ -1,4 +1,4 @@
-"""The one background thread of a service: rounds of work, a wake-up call, growing pauses while something fails."""
+"""Background thread of a service: rounds of work, a wake-up call, growing pauses while something fails."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ MAX_PAUSE = 60.0
 
 
 class Worker(ABC):
-    """Does a `round` at the start, after each `wake`, and every `poll_seconds`; after a failed one it waits longer.
-
-    A failure is logged by its code or its type, never by its text or locals: those may hold labels.
-    """
+    """Thread that does a `round` at the start, after each `wake`, and every `poll_seconds`; after a failed one it waits
+    longer. A failure is logged by its code or its type, never by its text or locals: those may hold labels."""
 
     logs_codes = True  # of refusals; False where a refusal's code may depend on labels
 
@@ -32,11 +30,11 @@ class Worker(ABC):
 
     @abstractmethod
     def round(self) -> bool:
-        """Do what is due; returns whether more waits, so that no pause follows."""
+        """Do the due work; returns whether more waits, so that no pause follows."""
 
     @contextlib.contextmanager
     def session(self) -> Iterator[None]:
-        """What the thread holds while it does rounds; called on the thread itself."""
+        """Hold a resource while the thread does rounds; runs on the thread itself."""
         yield
 
     def start(self) -> None:
@@ -53,11 +51,11 @@ class Worker(ABC):
         return self._thread is not None and self._thread.is_alive()
 
     def moves(self) -> None:
-        """A sign of life, at the beginning and the end of each round."""
+        """Record a sign of life, at the beginning and the end of each round."""
         self._moved = time.monotonic()
 
     def silent_seconds(self) -> float:
-        """Since the last sign of life."""
+        """Return the seconds since the last sign of life."""
         return time.monotonic() - self._moved
 
     def stop(self, timeout: float | None = None) -> None:
@@ -74,10 +72,10 @@ class Worker(ABC):
                 self.moves()
                 try:
                     more, pause = self.round(), self.poll_seconds
-                except LabelDPError as error:  # such as a database that is away
+                except LabelDPError as error:  # such as an unreachable database
                     if self.logs_codes:
-                        said = event("worker-waits", worker=self.name, code=error.code)
-                        log.warning("%s: waits (%s)", self.name, error.code, extra=said)
+                        extra = event("worker-waits", worker=self.name, code=error.code)
+                        log.warning("%s: waits (%s)", self.name, error.code, extra=extra)
                     more, pause = False, min(MAX_PAUSE, pause * 2)
                 except Exception as error:
                     log_internal(log, self.name, error, worker=self.name)
