@@ -1,4 +1,4 @@
-"""The codes of errors, as Markdown: a row each, made of the classes that declare them.
+"""Codes of errors as Markdown, a row each, from the classes that declare them.
 
 .venv/bin/python -m deploy.error_codes > deploy/guides/errors.md
 """
@@ -32,7 +32,7 @@ prints the detail and ends with the exit code: 2 for what was given wrongly, 1 f
 
 
 def page() -> str:
-    """`deploy/guides/errors.md`."""
+    """Render `deploy/guides/errors.md`."""
     rows = {
         kind.code: (str(status_of_kind(kind)), str(kind.exit_code), kind.title)
         for kind in kinds()
@@ -45,6 +45,7 @@ def page() -> str:
 
 
 def kinds(base: type[LabelDPError] = LabelDPError) -> Iterator[type[LabelDPError]]:
+    """Yield an error class and all below it of this project."""
     yield base
     for kind in base.__subclasses__():
         if kind.__module__.partition(".")[0] in ROOMS:

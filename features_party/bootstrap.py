@@ -44,6 +44,8 @@ CLAIM_SECONDS = 1800.0  # longer than any upload or pull takes
 
 @dataclass(frozen=True)
 class Services:
+    """Services of the features party."""
+
     settings: Settings
     home: Home
     database: Database

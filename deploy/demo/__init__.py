@@ -1,0 +1,1 @@
+"""Demo of both services on made-up clicks."""

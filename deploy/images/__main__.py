@@ -67,6 +67,7 @@ def play(rig: Rig, steps: Sequence[Callable[[Rig], str]], tell: Callable[[str], 
 
 
 def main() -> None:
+    """Play the steps and print their table."""
     given = parser().parse_args()
     where = (
         stand_ins(ROOT, given.stand_ins.absolute())

@@ -56,6 +56,7 @@ def watched(rig: Rig) -> Iterator[dict[str, float]]:
 
 
 def told(amounts: dict[str, float], unit: str, places: int) -> str:
+    """Format the amounts of every service."""
     return ", ".join(f"{name} {amounts[name]:.{places}f} {unit}" for name in (*PARTIES, *DATABASES))
 
 

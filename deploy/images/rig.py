@@ -28,6 +28,8 @@ print(json.dumps([release for each in populations for release in get("/v1/popula
 
 @dataclass
 class Rig:
+    """State of a run: its engine, its size and its folder."""
+
     engine: ContainerEngine
     clicks: int
     folder: Path

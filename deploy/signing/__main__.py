@@ -48,6 +48,7 @@ def keygen(path: Path) -> str:
 
 
 def here(with_images: bool) -> dict[str, str]:
+    """Hash the sources of this version, and its images if `with_images`."""
     return sources() | (images(ContainerEngine(ROOT)) if with_images else {})
 
 
@@ -79,6 +80,7 @@ def verify(key: VerifyingKey, folder: Path, with_images: bool) -> str:
 
 
 def main() -> None:
+    """Run the command."""
     given = parser().parse_args()
     try:
         if given.word == "keygen":

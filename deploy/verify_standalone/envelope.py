@@ -56,6 +56,7 @@ def load_key(path: Path) -> tuple[Ed25519PublicKey, str]:
 
 
 def strict_base64(text: object) -> bytes:
+    """Decode base64 in canonical spelling, or refuse."""
     if not isinstance(text, str):
         refuse("a part of the envelope is not text")
     try:

@@ -55,6 +55,7 @@ class HandOvers:
 
 
 def key_id(raw: bytes) -> str:
+    """Return the id of a raw public key."""
     return "ed25519:" + hashlib.sha256(raw).hexdigest()
 
 
@@ -85,6 +86,7 @@ def open_hand_over(envelope: Any) -> tuple[Any, str]:
 
 
 def public(text: Any) -> Ed25519PublicKey:
+    """Parse a public key in base64, or refuse."""
     raw = strict_base64(text)
     if len(raw) != 32:
         refuse("a key has 32 bytes")

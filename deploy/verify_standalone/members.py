@@ -21,12 +21,14 @@ def members(value: Any, names: Collection[str], what: str) -> dict[str, Any]:
 
 
 def listed(value: Any, least: int, most: int, what: str) -> list[Any]:
+    """Return a list of `least` to `most` members, or refuse."""
     if not isinstance(value, list) or not least <= len(value) <= most:
         refuse(f"{what} is no list, or has a wrong number of members")
     return value
 
 
 def text(value: Any, what: str, *, least: int = 1, most: int = TEXT) -> str:
+    """Return a text of `least` to `most` characters, or refuse."""
     if not isinstance(value, str) or not least <= len(value) <= most:
         refuse(f"{what} is no text of {least} to {most} characters")
     return value
@@ -39,18 +41,21 @@ def perhaps(value: Any, what: str) -> None:
 
 
 def matching(value: Any, pattern: re.Pattern[str], what: str) -> str:
+    """Return a text that matches `pattern` as a whole, or refuse."""
     if not isinstance(value, str) or pattern.fullmatch(value) is None:
         refuse(f"{what} has another form")
     return value
 
 
 def count(value: Any, least: int, most: int, what: str) -> int:
+    """Return a whole number from `least` to `most`, or refuse."""
     if type(value) is not int or not least <= value <= most:
         refuse(f"{what} is no whole number from {least} to {most}")
     return value
 
 
 def one_of(value: Any, known: Collection[str], what: str) -> str:
+    """Return a text among `known`, or refuse."""
     if not isinstance(value, str) or value not in known:
         refuse(f"{what} is unknown")
     return value

@@ -102,6 +102,7 @@ class Receipts:
 
 
 def open_receipt(number: int, envelope: Any, key: Ed25519PublicKey, key_id: str) -> tuple[Any, str]:
+    """Verify the receipt of an event; returns its members and the SHA-256 of its payload."""
     payload = open_envelope(canonical_bytes(envelope), key, key_id, RECEIPT_TYPE)
     receipt = parse(payload, f"the receipt of event {number}")
     check_format(receipt, "label-dp-receipt")

@@ -17,6 +17,7 @@ class UnusableError(Exception):
 
 
 def refuse(why: str) -> NoReturn:
+    """Raise RefusedError."""
     raise RefusedError(why)
 
 

@@ -50,6 +50,7 @@ NOT_AFTER_PURGE = (
 
 
 def broken(rule: int, number: int, why: str) -> NoReturn:
+    """Raise RuleError for event `number`."""
     raise RuleError(rule, NAMES[rule], number, why)
 
 

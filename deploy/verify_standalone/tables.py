@@ -17,10 +17,12 @@ MOST_OUTPUTS, MOST_DENSE, MOST_KNOTS = 1 << 16, 1 << 20, 1 << 15
 
 
 def floats(value: Any, least: int, most: int) -> list[float]:
+    """Parse a list of floats in shortest spelling, or refuse."""
     return [shortest(text, "a value of the channel") for text in listed(value, least, most, "a list of the channel")]
 
 
 def rising(values: Sequence[float]) -> bool:
+    """Return whether the values rise strictly."""
     return all(x < y for x, y in pairwise(values))
 
 

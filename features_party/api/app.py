@@ -38,6 +38,8 @@ def figures(connection: Connection, clock: Clock) -> Iterator[Metric]:
 
 
 class StepFigures(Collector):
+    """Collector of the counts and seconds of steps."""
+
     def __init__(self, steps: Steps) -> None:
         self.steps = steps
 

@@ -29,6 +29,7 @@ COPY_CHUNK = 1 << 20
 
 
 def services(request: Request) -> Services:
+    """Return the services of the application."""
     found: Services = request.app.state.services
     return found
 
@@ -40,6 +41,7 @@ Auditor = Annotated[Principal, require("auditor")]
 
 
 def media_type(request: Request) -> str:
+    """Return the media type of a request's body, without parameters."""
     return request.headers.get("content-type", "").split(";")[0].strip().lower()
 
 
@@ -79,6 +81,7 @@ async def form_to_files(request: Request, folder: Path) -> tuple[list[tuple[str,
 
 
 def unsupported(*types: str) -> UnsupportedMediaType:
+    """Return the error that lists the supported media types."""
     return UnsupportedMediaType(f"Send one of these content types: {', '.join(types)}.")
 
 
@@ -101,6 +104,7 @@ def labels_service(ctx: Services, url: str, api_key: SecretStr | None) -> Iterat
 
 
 def checked_id_column(value: str | None) -> str:
+    """Return the id column. Raises InvalidInput if it is missing."""
     if not value:
         raise InvalidInput("Name the id column of the table with id_column.")
     return value

@@ -35,6 +35,8 @@ class IdListIn(AtLabelsParty):
 
 
 class IdListOut(BaseModel):
+    """Declared ids of a batch."""
+
     batch: str
     ids: int
     answer: dict[str, Any] = Field(description="What the labels party answered.")
@@ -89,6 +91,8 @@ class Described(BaseModel):
 
 
 class Summary(Described):
+    """Public facts of a message or an answer."""
+
     audiences: list[str]
     domain: str = Field(examples=["0:400:1"])
     mechanism: str
@@ -96,6 +100,8 @@ class Summary(Described):
 
 
 class MessageSummary(Summary):
+    """Public facts of a message."""
+
     model_config = ConfigDict(extra="allow")
 
     release: str = Field(examples=["rel_0123456789abcdef"])
@@ -108,6 +114,8 @@ class MessageSummary(Summary):
 
 
 class AcceptedOut(BaseModel):
+    """Accepted message."""
+
     already_accepted: bool
     message: MessageSummary
 
@@ -125,11 +133,15 @@ class AcceptanceOut(BaseModel):
 
 
 class MessageOut(AcceptanceOut):
+    """Accepted message, in a list."""
+
     release: str
     mechanism: str
 
 
 class AnswerSummary(Summary):
+    """Public facts of an answer."""
+
     answer: str = Field(examples=["ans_0123456789abcdef"])
     kind: str = Field(examples=["calibration"])
     parameters: dict[str, Any]
@@ -139,11 +151,15 @@ class AnswerSummary(Summary):
 
 
 class AcceptedAnswerOut(BaseModel):
+    """Accepted answer."""
+
     already_accepted: bool
     answer: AnswerSummary
 
 
 class AnswerOut(AcceptanceOut):
+    """Accepted answer, in a list."""
+
     answer: str
     kind: str
     population_name: str

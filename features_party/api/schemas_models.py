@@ -22,11 +22,15 @@ Cell = str | int | Annotated[float, Field(allow_inf_nan=False)] | bool | None
 
 
 class EpsilonOf(BaseModel):
+    """ε per example of a population."""
+
     name: str = Field(description="A population.")
     epsilon_per_example: str
 
 
 class ModelSummary(BaseModel):
+    """Summary of a model."""
+
     label: str
     epsilon: list[EpsilonOf]
     explained: float | None = Field(
@@ -36,6 +40,8 @@ class ModelSummary(BaseModel):
 
 
 class ModelOut(BaseModel):
+    """Model, in a list."""
+
     id: str = Field(examples=["m_0123456789abcdef"])
     name: str | None = Field(description="That of its training.")
     training: str
@@ -57,6 +63,8 @@ class _Open(BaseModel):
 
 
 class CorrectionOut(_Open):
+    """Correction of a message's labels for training."""
+
     applied: str = Field(examples=["debias"])
     why: str
     noise_variance: float
@@ -66,10 +74,14 @@ class CorrectionOut(_Open):
 
 
 class CardUnit(_Open, UnitOut):
+    """Privacy unit of a message, with ε per unit."""
+
     epsilon_per_unit: str | None
 
 
 class CardMessage(_Open, Described):
+    """Message that a model was trained on."""
+
     release: str
     manifest_digest: str
     mechanism: str
@@ -80,6 +92,8 @@ class CardMessage(_Open, Described):
 
 
 class PopulationUnit(BaseModel):
+    """Privacy unit of a population, with ε per unit."""
+
     column: str
     max_examples: int
     epsilon_per_unit: str
@@ -125,6 +139,8 @@ class MemberOut(BaseModel):
 
 
 class FeatureOut(_Open):
+    """Feature of a model."""
+
     name: str
     kind: str
     values: int | None = Field(default=None, description="Of a category: how many.")
@@ -186,6 +202,8 @@ class ClassEstimateOut(_Open):
 
 
 class ReportOut(_Open, Counts):
+    """Report of a training."""
+
     rows: int
     corrected_mean: float
     noise_variance: float
@@ -203,6 +221,8 @@ class DomainOut(_Open):
 
 
 class Card(_Open):
+    """Card of a model: its origin, privacy cost and quality."""
+
     format: str
     version: int
     model_sha256: str
@@ -231,6 +251,8 @@ class Card(_Open):
 
 
 class CalibratedOut(BaseModel):
+    """New model with a calibration."""
+
     id: str = Field(description="The new model, whose predictions go through the map.")
     model: str = Field(description="The same.")
     answer: str
@@ -254,6 +276,8 @@ class AskCalibrationIn(AtLabelsParty, Calibration):
 
 
 class AskedOut(BaseModel):
+    """Requested calibration."""
+
     answer: str = Field(description="Charged; `POST /answers` fetches it once it is published.")
     state: str = Field(examples=["charged"])
     batch: str
@@ -261,16 +285,22 @@ class AskedOut(BaseModel):
 
 
 class CardOut(BaseModel):
+    """Card of a model, with its id."""
+
     id: str
     card: Card
 
 
 class ComparedEpsilon(BaseModel):
+    """ε per example of a compared model."""
+
     name: str
     epsilon_per_example: str
 
 
 class ComparedModel(BaseModel):
+    """Model in a comparison."""
+
     model: str
     kind: str
     loss: str
@@ -294,6 +324,8 @@ class ComparedModel(BaseModel):
 
 
 class Comparison(BaseModel):
+    """Comparison of models."""
+
     label: str
     domain: str
     same_messages: bool
@@ -302,6 +334,8 @@ class Comparison(BaseModel):
 
 
 class SchemaColumn(BaseModel):
+    """Column of a model's features."""
+
     name: str
     kind: Kind
     holds: Holds = Field(description="What its cells held in training: cells of another spelling become these.")
@@ -313,6 +347,8 @@ class SchemaColumn(BaseModel):
 
 
 class LeftOut(BaseModel):
+    """Unused column, with the reason."""
+
     name: str
     why: str
 
@@ -329,6 +365,8 @@ class SchemaOut(BaseModel):
 
 
 class PredictIn(Ask):
+    """Rows to predict."""
+
     model_config = whole({"rows": [{"age": 41, "country": "UK"}, {"age": None, "country": "FR"}]})
 
     rows: list[dict[str, Cell]] = Field(
@@ -349,6 +387,8 @@ class PredictIn(Ask):
 
 
 class PredictOut(BaseModel):
+    """Predictions, one per row."""
+
     model: str
     predictions: list[float] | list[str] = Field(
         description="One per row, inside the label domain; of classes the likeliest, by its name where it has one."

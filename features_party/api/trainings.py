@@ -40,6 +40,8 @@ class ProblemOut(BaseModel):
 
 
 class TrainingOut(BaseModel):
+    """Training: its state, request and progress."""
+
     id: str = Field(examples=["tr_0123456789abcdef"])
     state: State
     name: str | None

@@ -26,4 +26,5 @@ installed("features_party.companions.cli")
 
 
 def main() -> None:
+    """Run the command line."""
     run(app)

@@ -13,6 +13,7 @@ from label_dp.cli.output import echo, table
 
 
 def show_message(data: dict[str, Any]) -> None:
+    """Print a message's facts."""
     eps = data["epsilon"]
     unit = data["unit"]
     protects = f"labels of one {unit['column']}" if unit["kind"] == "unit" else "the label of one example"
@@ -43,6 +44,7 @@ def clipping_text(clipping: dict[str, Any]) -> str:
 
 
 def count_rows(counts: dict[str, Any]) -> list[list[str]]:
+    """Format the counts of a join as rows of a table."""
     shown = {
         "message_rows": "rows in messages",
         "feature_rows": "rows in features",
@@ -56,6 +58,7 @@ def count_rows(counts: dict[str, Any]) -> list[list[str]]:
 
 
 def show_join(data: dict[str, Any]) -> None:
+    """Print the counts and corrections of a join."""
     rows = count_rows(data["counts"])
     for item in data["messages"]:
         if item["applied"] is None:
@@ -68,6 +71,7 @@ def show_join(data: dict[str, Any]) -> None:
 
 
 def show_card(card: dict[str, Any], out: Path) -> None:
+    """Print a model's card."""
     report, capacity = card["report"], card["capacity"]
     rows = [["model", f"{out} ({card['kind']}, {card['loss']} loss)"], *count_rows(report)]
     for message in card["messages"]:

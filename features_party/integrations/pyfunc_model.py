@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PyfuncPredictor:
+    """MLflow model around a trained model."""
+
     model: TrainedModel
 
     def predict(self, model_input: Frame) -> npt.NDArray[np.float64] | pd.DataFrame:

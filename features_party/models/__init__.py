@@ -1,0 +1,1 @@
+"""Models: their trainings, folders, cards, evaluation and export."""

@@ -26,6 +26,8 @@ MOST_DECODED = 1 << 30  # bytes of a file as values in memory
 
 @dataclass(frozen=True)
 class SavedModel:
+    """Trained model with its card."""
+
     model: TrainedModel
     card: dict[str, Any]
 

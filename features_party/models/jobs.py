@@ -62,6 +62,8 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Trainings:
+    """Queue of trainings, in the database."""
+
     database: Database
     home: Home
     messages: Messages

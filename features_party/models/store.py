@@ -26,6 +26,8 @@ TRAINED_BY = tables.models.c.training == tables.trainings.c.id
 
 @dataclass(frozen=True)
 class Models:
+    """Stored models, the latest ones loaded."""
+
     database: Database
     place: FileStore
     _loaded: OrderedDict[str, SavedModel] = field(default_factory=OrderedDict, repr=False, compare=False)

@@ -60,6 +60,7 @@ HIDDEN = (
 
 
 def limits_of(learning: Learning) -> Limits:
+    """Return the limits of unmatched ids."""
     return Limits(learning.warn_unmatched, learning.refuse_unmatched)
 
 
@@ -70,6 +71,8 @@ def check_learning(learning: Learning) -> None:
 
 @dataclass(frozen=True)
 class Trainer:
+    """Trainer of models from messages and features."""
+
     database: Database
     audit: AuditStore
     clock: Clock

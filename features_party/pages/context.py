@@ -17,9 +17,11 @@ ROWS = 50
 
 
 def services(visit: Visit) -> Services:
+    """Return the services of a visit."""
     found: Services = visit.services
     return found
 
 
 def newest(cursor: str | None) -> Page:
+    """Return a page of a list, newest first."""
     return Page(ROWS, cursor, newest=True)

@@ -22,6 +22,7 @@ router = page_router()
 
 @router.get("/inbox")
 def inbox(visit: Reader, cursor: Cursor = None, answers: Cursor = None) -> Response:
+    """Show accepted messages and answers, and ε received."""
     ctx = services(visit)
     return visit.page(
         "inbox",

@@ -20,11 +20,13 @@ SHOWN = 15
 
 @router.get("/models")
 def models(visit: Reader, cursor: Cursor = None) -> Response:
+    """List the models."""
     return visit.page("models", found=services(visit).models.list(newest(cursor)))
 
 
 @router.get("/models/compare")
 def side_by_side(visit: Reader, model: Annotated[list[str] | None, Query(max_length=20)] = None) -> Response:
+    """Compare models."""
     if not model or len(model) < 2:
         raise InvalidInput("Choose two models or more to compare.")
     ctx = services(visit)
@@ -33,6 +35,7 @@ def side_by_side(visit: Reader, model: Annotated[list[str] | None, Query(max_len
 
 @router.get("/models/{name}")
 def model(name: str, visit: Reader) -> Response:
+    """Show a model's card."""
     return visit.page("model", name=name, **described(services(visit).models.open(name).card))
 
 

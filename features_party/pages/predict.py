@@ -22,6 +22,7 @@ FIELD = "column-"  # and its number: a column's name may be anything
 
 @router.get("/models/{name}/predict")
 def ask(name: str, visit: Trainer) -> Response:
+    """Show the form for a prediction."""
     return _page(name, visit, {}, None)
 
 

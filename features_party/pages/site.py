@@ -28,6 +28,7 @@ DONE = {
 
 
 def site(services: Services) -> Site:
+    """Build the site of the features party."""
     return Site("Features party", "features_party.pages", MENU, services.sessions, DONE)
 
 

@@ -12,4 +12,5 @@ router = page_router()
 
 @router.get("/tables")
 def tables(visit: Reader, cursor: Cursor = None) -> Response:
+    """List the feature tables."""
     return visit.page("tables", found=services(visit).feature_tables.list(newest(cursor)))

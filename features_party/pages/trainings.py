@@ -19,11 +19,13 @@ router = page_router()
 
 @router.get("/trainings")
 def trainings(visit: Reader, cursor: Cursor = None) -> Response:
+    """List the trainings."""
     return visit.page("trainings", found=services(visit).trainings.list(newest(cursor)))
 
 
 @router.get("/trainings/{training}")
 def training(training: str, visit: Reader) -> Response:
+    """Show a training."""
     trainings = services(visit).trainings
     row = trainings.get(training)
     return visit.page("training", row=row, live=row["state"] not in ENDED, curve=_curve(trainings.losses(training)))
@@ -55,5 +57,6 @@ async def watch(
 
 @router.post("/trainings/{training}/cancel", dependencies=[FORM])
 def cancel(training: str, visit: Trainer) -> Response:
+    """Cancel a training."""
     services(visit).trainings.cancel(training)
     return visit.go(f"/trainings/{training}", "cancelled")

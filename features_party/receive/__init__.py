@@ -1,0 +1,1 @@
+"""Receiving messages and answers: fetched, verified, accounted for, acknowledged."""

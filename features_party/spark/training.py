@@ -292,4 +292,5 @@ class ClusterFit:
 
 
 def source(corrected: Corrected, parts: JoinParts) -> JoinSummary:
+    """Summarise a join for training."""
     return JoinSummary(corrected.messages, corrected.corrections, parts.counts)

@@ -1,0 +1,1 @@
+"""Storage of the features party: its tables, home folder and files."""

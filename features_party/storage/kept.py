@@ -57,8 +57,10 @@ class FileStore(ABC):
 
 
 class KeptHere(FileStore):
+    """Files in a folder of this machine."""
+
     def keep(self, name: str) -> None:
-        """It is."""
+        """Do nothing: the file is in its place already."""
 
     def path(self, name: str) -> Path:
         return self.room / name

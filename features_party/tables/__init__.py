@@ -1,0 +1,1 @@
+"""Feature tables, and their join with messages."""

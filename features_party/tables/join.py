@@ -46,6 +46,7 @@ def refuse_taken(names: Sequence[str]) -> None:
 
 
 def refuse_nothing_matched(message_rows: int, feature_rows: int) -> NoReturn:
+    """Raise InvalidTable if no id matched."""
     raise InvalidTable(
         f"None of the {message_rows:,} message rows has an id of the {feature_rows:,} feature rows. "
         "Check the id column and how both sides write their ids."
@@ -192,6 +193,7 @@ def join(
 
 
 def label_columns(messages: Sequence[AcceptedMessage], corrections: Sequence[Correction]) -> LabelColumns:
+    """Return the columns of corrected labels for these messages."""
     domains = [message.manifest.public_domain for message in messages]
     return LabelColumns.of(release_names(messages), domains, corrections)
 

@@ -28,6 +28,7 @@ Span = Callable[[str, str | None], contextlib.AbstractContextManager[Ended]]
 
 @contextlib.contextmanager
 def no_span(_name: str, _asked: str | None) -> Iterator[Ended]:
+    """Trace nothing."""
     yield lambda _outcome: None
 
 

@@ -1,0 +1,1 @@
+"""Training of models on privatized labels."""

@@ -28,12 +28,14 @@ def whole(value: Any, low: int, high: int) -> int:
 
 
 def text(value: Any) -> str:
+    """Return a text. Raises ValueError."""
     if type(value) is not str:
         raise ValueError("a text of the model is none")
     return value
 
 
 def listed(value: Any, size: int | None = None) -> list[Any]:
+    """Return a list, of `size` members if given. Raises ValueError."""
     if type(value) is not list or (size is not None and len(value) != size):
         raise ValueError("a list of the model is none, or has another length")
     return value

@@ -47,6 +47,8 @@ class LabelDPError(Exception):
 
 
 class InvalidInput(LabelDPError):
+    """Input of the caller that is wrong."""
+
     exit_code = 2
 
 
@@ -62,10 +64,14 @@ class InvalidRequest(InvalidInput):
 
 
 class InvalidEpsilon(InvalidInput):
+    """Number that is no ε or δ."""
+
     title = "Invalid ε"
 
 
 class InvalidDomain(InvalidInput):
+    """Malformed label domain, or value outside it."""
+
     title = "Invalid label domain"
 
 
@@ -82,6 +88,8 @@ class InvalidMechanism(InvalidInput):
 
 
 class InvalidFile(InvalidInput):
+    """File that is missing, unreadable or malformed."""
+
     title = "Unreadable or malformed file"
 
 
@@ -140,6 +148,8 @@ class InvalidRows(InvalidInput):
 
 
 class Refusal(LabelDPError):
+    """Refusal of well-formed input."""
+
     code = "refused"
     title = "Refused"
     exit_code = 1
@@ -168,14 +178,20 @@ class SecondPersonNeeded(Refusal):
 
 
 class AlreadyReleased(Refusal):
+    """Refusal of an unrequested further release of a batch."""
+
     title = "Batch already carries a release"
 
 
 class OverlappingBatch(Refusal):
+    """Refusal of a batch that shares ids with another."""
+
     title = "Batch overlaps another"
 
 
 class MissingLabels(Refusal):
+    """Refusal of a batch with missing labels."""
+
     title = "Labels are missing"
 
 
@@ -186,22 +202,32 @@ class VerificationFailed(Refusal):
 
 
 class SignatureInvalid(VerificationFailed):
+    """Wrong key, type or signature of a document."""
+
     title = "Signature does not verify"
 
 
 class DigestMismatch(VerificationFailed):
+    """File that differs from its signed manifest."""
+
     title = "Bytes do not match the signed manifest"
 
 
 class AudienceMismatch(VerificationFailed):
+    """Document for other audiences."""
+
     title = "Message is for somebody else"
 
 
 class UnsupportedVersion(VerificationFailed):
+    """Document of a newer format."""
+
     title = "Message format is too new"
 
 
 class MalformedManifest(VerificationFailed):
+    """Signed document of the wrong form."""
+
     title = "Manifest is malformed"
 
 
@@ -248,6 +274,8 @@ class Contradicted(VerificationFailed):
 
 
 class AuditChainBroken(Refusal):
+    """Audit store or export that does not verify."""
+
     title = "Audit store does not verify"
 
 
@@ -295,6 +323,8 @@ class DuplicateId(Conflict):
 
 
 class IdempotencyConflict(LabelDPError):
+    """Idempotency-Key of another request."""
+
     title = "Idempotency key reused with another body"
 
 
@@ -330,10 +360,14 @@ class Unauthenticated(LabelDPError):
 
 
 class TooLarge(InvalidInput):
+    """Body or table above the limit."""
+
     title = "Upload too large"
 
 
 class UnsupportedMediaType(InvalidInput):
+    """Content type that the call does not read."""
+
     title = "Unsupported content type"
 
 
@@ -342,6 +376,8 @@ class PreconditionFailed(Conflict):
 
 
 class RangeNotSatisfiable(InvalidInput):
+    """Range outside the file."""
+
     title = "Range cannot be served"
 
 
@@ -362,6 +398,8 @@ class Busy(Unavailable):
 
 
 class RandomnessUnavailable(Unavailable):
+    """Failure of the operating system's randomness; nothing was drawn."""
+
     title = "The operating system gave no randomness"
 
 

@@ -13,6 +13,7 @@ Clock = Callable[[], datetime]
 
 
 def utc_now() -> datetime:
+    """Return the present time in UTC."""
     return datetime.now(UTC)
 
 

@@ -163,6 +163,7 @@ def parse_delta(value: str | int | float | Decimal) -> int:
 
 
 def delta_string(atto: int) -> str:
+    """Format atto-δ as a decimal string."""
     return _decimal_string(atto, ATTO)
 
 

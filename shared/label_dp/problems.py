@@ -33,10 +33,12 @@ STATUS: dict[type[e.LabelDPError], int] = {
 
 
 def status_of(error: e.LabelDPError) -> int:
+    """Return the HTTP status of an error."""
     return status_of_kind(type(error))
 
 
 def status_of_kind(kind: type[e.LabelDPError]) -> int:
+    """Return the HTTP status of an error class."""
     return next(STATUS[base] for base in kind.__mro__ if base in STATUS)
 
 

@@ -1,0 +1,1 @@
+"""Migrations of the features party's database."""

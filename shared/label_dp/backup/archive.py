@@ -57,6 +57,8 @@ class ArchiveWriter:
 
 
 class Archive:
+    """Members of an opened backup."""
+
     def __init__(self, found: zipfile.ZipFile) -> None:
         self._zip = found
         if any(

@@ -65,6 +65,7 @@ def read(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 
 def bytes_of(text: str) -> bytes:
+    """Decode base64. Raises ValueError."""
     return base64.b64decode(text, validate=True)
 
 

@@ -31,6 +31,7 @@ def read_passphrase(path: Path) -> str:
 
 
 def seal(keys: dict[str, bytes], passphrase: str) -> bytes:
+    """Encrypt private key files with a passphrase."""
     salt, nonce = secrets.token_bytes(16), secrets.token_bytes(12)
     plain = json.dumps({name: base64.b64encode(data).decode() for name, data in keys.items()}).encode()
     hidden = AESGCM(_derived(passphrase, salt)).encrypt(nonce, plain, BOUND)

@@ -53,10 +53,12 @@ def powers(epsilon: Epsilon, cells: int, count: int) -> list[int]:
 
 
 def laplace_period(epsilon: Epsilon, cells: int, peak: int) -> list[int]:
+    """Return the first `cells` Laplace weights, from `peak` down."""
     return [max(1, peak * x >> START) for x in powers(epsilon, cells, cells)]
 
 
 def staircase_period(epsilon: Epsilon, cells: int, width: int, peak: int) -> list[int]:
+    """Return the weights of one period of the staircase: `width` times `peak`, then the lower step."""
     low = -(-peak * shrink_upper(epsilon.fraction) // ONE)
     return [peak] * width + [low] * (cells - width)
 

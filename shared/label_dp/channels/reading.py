@@ -23,34 +23,40 @@ _DECIMAL = re.compile(r"-?(0|[1-9][0-9]{0,39})(\.[0-9]{1,40})?", re.ASCII)
 
 
 def malformed(what: str) -> MalformedManifest:
+    """Return the error of a malformed channel."""
     return MalformedManifest(f"The channel in the manifest is malformed: {what}.")
 
 
 def integer(value: object) -> int:
+    """Parse a canonical decimal integer. Raises MalformedManifest."""
     if not isinstance(value, str) or _INTEGER.fullmatch(value) is None:
         raise malformed("a weight is not a canonical decimal integer")
     return int(value)
 
 
 def real(value: object) -> float:
+    """Parse a finite float in its shortest spelling. Raises MalformedManifest."""
     if not isinstance(value, str) or _FLOAT.fullmatch(value) is None or repr(float(value)) != value:
         raise malformed("a value is not the shortest decimal form of a finite 64-bit float")
     return float(value)
 
 
 def decimal(value: object) -> Decimal:
+    """Parse a decimal number. Raises MalformedManifest."""
     if not isinstance(value, str) or _DECIMAL.fullmatch(value) is None:
         raise malformed("an end of the clipping is not a decimal number")
     return decimal_of(value)
 
 
 def epsilon(value: object) -> Epsilon:
+    """Parse a canonical ε. Raises MalformedManifest."""
     if not isinstance(value, str) or _DECIMAL.fullmatch(value) is None or str(parsed := Epsilon.parse(value)) != value:
         raise malformed("the ε of its noise is not a canonical decimal number")
     return parsed
 
 
 def items(value: object, least: int, most: int) -> list[object]:
+    """Return a list of `least` to `most` members. Raises MalformedManifest."""
     if not isinstance(value, list) or not least <= len(value) <= most:
         raise malformed("a list is missing or has a wrong number of members")
     return value

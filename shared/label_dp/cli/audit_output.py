@@ -67,6 +67,7 @@ def show_comparison(data: dict[str, Any], as_json: bool) -> None:
 
 
 def comparison_lines(data: dict[str, Any]) -> list[str]:
+    """Format a comparison for people."""
     lines = [f"{finding['kind']}: {plain(finding['sentence'])}" for finding in data["findings"]]
     if data["agrees"]:
         lines.append(f"{data['events']} events agree with the export of {data['of']}")
@@ -74,6 +75,8 @@ def comparison_lines(data: dict[str, Any]) -> list[str]:
 
 
 def show_report(data: dict[str, Any], as_json: bool) -> None:
+    """Print a report as text or JSON."""
+
     def human() -> None:
         for line in report_lines(data):
             say(plain(line), indent=2)

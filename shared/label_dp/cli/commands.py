@@ -48,6 +48,7 @@ def command_later(app: typer.Typer, name: str, panel: str, told: str, found: Cal
 
 
 def help_of(asked: type[Ask]) -> str:
+    """Return the help of a command that sends this schema."""
     return inspect.cleandoc(asked.__doc__ or "")
 
 

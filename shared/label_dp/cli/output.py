@@ -32,6 +32,7 @@ def json_text(data: Any, indent: int | None = None) -> str:
 
 
 def fail(detail: str, code: int) -> None:
+    """Print an error and exit with `code`."""
     print(f"error: {printable(detail)}", file=sys.stderr)  # noqa: T201 - the command line's own output
     raise SystemExit(code)
 

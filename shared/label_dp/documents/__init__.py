@@ -1,1 +1,1 @@
-"""The one privatized message: canonical bytes, signature, manifest, Parquet. Verified before it is parsed."""
+"""Signed documents: canonical bytes, signature, manifest, Parquet. Verified before they are parsed."""

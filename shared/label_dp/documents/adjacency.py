@@ -1,4 +1,4 @@
-"""The definition of neighbouring data sets, in the words of signed answers."""
+"""Definitions of neighbouring data sets, in the words of signed answers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""The signed result of one charged computation on a sealed batch: what was computed, what it cost, and the result.
-
-What parameters and result look like is for the answer's kind to say (`label_dp.companions.kinds`). A kind that nobody
-knows is refused, never guessed at.
-"""
+"""Signed result of one charged computation on a sealed batch: its parameters, its cost, and its result. The answer's
+kind defines parameters and result (`label_dp.companions.kinds`). An unknown kind is refused."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from label_dp.errors import InvalidFile, MalformedAnswer, VerificationFailed
 
 
 class AnswerMechanism(Strict):
-    """`facts`: whatever public numbers of the mechanism a reader needs, as texts or whole numbers."""
+    """Mechanism of an answer. `facts`: public numbers that a reader needs, as texts or whole numbers."""
 
     name: Text
     source: str = Field(default="", max_length=400)
@@ -27,7 +24,8 @@ class AnswerMechanism(Strict):
 
 
 class Answer(ChargedDocument):
-    """With the random `salt` nobody who sees the document's digest, in an audit export, can find it by guessing."""
+    """Signed answer. Without its random `salt`, a holder of its digest (in an audit export) could guess the
+    document."""
 
     FORMAT: ClassVar[str] = "label-dp-answer/1"
     TYPE: ClassVar[str] = ANSWER_TYPE
@@ -43,7 +41,7 @@ class Answer(ChargedDocument):
 
 
 def read_answer(path: Path) -> bytes:
-    """The envelope in a file, not trusted yet. Raises InvalidFile."""
+    """Read the envelope in a file, unverified. Raises InvalidFile."""
     try:
         with open_file(path) as file:
             return file.read(MAX_ENVELOPE_BYTES + 1)
@@ -52,12 +50,12 @@ def read_answer(path: Path) -> bytes:
 
 
 def read_answers(path: Path) -> list[bytes]:
-    """The envelopes in a file, one a line, not trusted yet. Raises InvalidFile."""
+    """Read the envelopes in a file, one a line, unverified. Raises InvalidFile."""
     try:
         with path.open("rb") as file:
-            found = [line.strip() for line in iter(lambda: file.readline(MAX_ENVELOPE_BYTES + 1), b"")]
+            lines = [line.strip() for line in iter(lambda: file.readline(MAX_ENVELOPE_BYTES + 1), b"")]
     except OSError as error:
         raise InvalidFile(f"'{path}' cannot be read ({error.strerror}).") from None
-    if not any(found):
+    if not any(lines):
         raise InvalidFile(f"'{path}' holds no signed answer.")
-    return [line for line in found if line]
+    return [line for line in lines if line]

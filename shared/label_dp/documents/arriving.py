@@ -1,4 +1,4 @@
-"""A file of a message while it comes: written, counted and hashed in one go, so that no byte is read a second time."""
+"""File of a message while it arrives: written, counted and hashed at once, so that no byte is read a second time."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from label_dp.documents.manifest import FileEntry
 
 
 class Arriving:
-    """The file `entry` at `path`, of which `have` bytes are there. What an earlier try left there is kept, and hashed
-    first; `resumed` then. Raises OSError."""
+    """File `entry` at `path`, of which `have` bytes are present. Bytes of an earlier try are kept and hashed first;
+    then `resumed` is True. Raises OSError."""
 
     def __init__(self, path: Path, entry: FileEntry) -> None:
         self.entry, self.have, self.resumed = entry, 0, False
@@ -38,29 +38,29 @@ class Arriving:
 
     @property
     def missing(self) -> int:
-        """Bytes that have not come."""
+        """Number of missing bytes."""
         return self.entry.bytes - self.have
 
     @property
     def whole(self) -> bool:
-        """Whether it is, byte for byte, what the signed manifest says."""
+        """Whether the file equals the signed manifest's, byte for byte."""
         return not self.missing and self._hasher.hexdigest() == self.entry.sha256
 
     def write(self, piece: bytes) -> None:
-        left = memoryview(piece)
-        while left:  # a disk that is almost full takes a part
-            left = left[self._file.write(left) :]
+        rest = memoryview(piece)
+        while rest:  # an almost full disk writes a part
+            rest = rest[self._file.write(rest) :]
         self._hasher.update(piece)
         self.have += len(piece)
 
     def restart(self) -> None:
-        """Forget what is there."""
+        """Discard the present bytes."""
         self._file.seek(0)
         self._file.truncate()
         self._hasher, self.have, self.resumed = hashlib.sha256(), 0, False
 
     def finish(self) -> None:
-        """Make it durable. Raises DigestMismatch, and forgets what is there, where it is not what the manifest says."""
+        """Make the file durable. If it differs from the manifest, discards its bytes and raises DigestMismatch."""
         if not self.whole:
             self.restart()
             raise changed_file(self.entry.name)

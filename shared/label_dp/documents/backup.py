@@ -1,4 +1,4 @@
-"""The signed description of a backup: a changed backup is no backup."""
+"""Signed description of a backup, by which changes are detected."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from label_dp.documents.signing import BACKUP_TYPE
 
 
 class BackupMember(Strict):
+    """File of a backup."""
+
     name: Text
     bytes: int = Field(ge=0)
     sha256: Sha256
 
 
 class BackupManifest(Document):
-    """`version` is of the program, `revision` of the database, `count` and `head` of its audit store when it was taken.
+    """Manifest of a backup. `version` is the program's, `revision` the database's; `count` and `head` are the audit
+    store's.
 
     `objects` are names in an object store, which has them; `keys` the private files of `keys/` that a restore needs.
     """

@@ -1,7 +1,7 @@
-"""A message on disk: `NAME.parquet` with `NAME.parquet.dsse.json`, or a folder with `manifest.dsse.json`.
+"""Message on disk: `NAME.parquet` with `NAME.parquet.dsse.json`, or a folder with `manifest.dsse.json`.
 
-`verify` keeps the order of trust: size, envelope, signature, canonical bytes, version, schema, channel, audience,
-then the bytes of every file; only afterwards may a Parquet reader see one of them. It writes nothing.
+`verify` keeps the order of trust: size, envelope, signature, canonical bytes, version, schema, channel, audience, then
+the bytes of every file; only afterwards may a Parquet reader see one of them. It writes nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Bundle:
-    """Where the parts of a message lie."""
+    """Paths of the parts of a message."""
 
     path: Path
 
@@ -41,7 +41,7 @@ class Bundle:
         return self.path / FOLDER_ENVELOPE if self.is_folder else self.path.with_name(self.path.name + ENVELOPE_SUFFIX)
 
     def file_path(self, entry: FileEntry) -> Path:
-        """A part of the message. Names in a manifest are plain file names (no separators), checked by its schema."""
+        """Return the path of a file. Names in a manifest have no separators; its schema checks that."""
         if self.is_folder:
             return self.path / entry.name
         return self.path if entry.role == "message" else self.path.with_name(self.path.stem + ".prior.parquet")
@@ -58,7 +58,7 @@ class Bundle:
 
 
 def open_file(path: Path) -> BinaryIO:
-    """A part of a message, to be read: a pipe in its place would be waited for without end. Raises OSError."""
+    """Open a regular file: reading a pipe might never end. Raises OSError."""
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115 - the caller closes it
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -68,7 +68,7 @@ def open_file(path: Path) -> BinaryIO:
 
 @dataclass(frozen=True)
 class VerifiedMessage:
-    """A message whose signature, audience and bytes were checked."""
+    """Message with checked signature, audience and bytes."""
 
     manifest: Manifest
     digest: str
@@ -79,7 +79,7 @@ class VerifiedMessage:
 
 @dataclass(frozen=True)
 class SignedMessage:
-    """A message whose manifest was verified, and none of its files yet."""
+    """Message with a verified manifest, but unchecked files."""
 
     bundle: Bundle
     manifest: Manifest
@@ -139,24 +139,21 @@ def check_bytes(path: Path, entry: FileEntry, copy_to: Path | None = None) -> No
 
 
 def changed_file(name: str) -> DigestMismatch:
-    """What is raised of a file that is not the one of the manifest."""
+    """Return the error for a file that differs from the manifest."""
     return DigestMismatch(f"'{name}' does not match the signed manifest: it was changed or cut short. Pull it again.")
 
 
 def verify(path: Path, key: VerifyingKey, audience: str | None, *, rehearsals: bool = False) -> VerifiedMessage:
-    """Verify the message at `path` without parsing its rows and without writing anything; with `rehearsals` it may be
-    one of those, and its manifest is a Rehearsal then.
-
-    Raises a VerificationFailed of the rule that was broken, or InvalidFile if a part is missing.
-    """
+    """Verify the message at `path` without parsing its rows and without writing anything; `rehearsals` are refused by
+    default. Raises the VerificationFailed kind of the broken rule, or InvalidFile if a part is missing."""
     return open_message(path, key, audience, rehearsals=rehearsals).check()
 
 
 def verify_into(
     path: Path, key: VerifyingKey, audience: str, folder: Path, *, rehearsals: bool = False
 ) -> VerifiedMessage:
-    """As `verify`, reading each byte once while copying into `folder` (private to the receiver, so that what was
-    checked is what is parsed later). On failure the folder is removed."""
+    """Verify as `verify`, reading each byte once while copying into the private `folder`, so that the parsed bytes are
+    the verified ones. On failure the folder is removed."""
     return open_message(path, key, audience, rehearsals=rehearsals).copy(folder)
 
 

@@ -1,4 +1,4 @@
-"""RFC 8785 canonical JSON of strings, whole numbers, booleans, null, lists, objects. Floats go as strings."""
+"""RFC 8785 canonical JSON of strings, whole numbers, booleans, null, lists, objects. Floats are written as strings."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ MAX_DEPTH = 16
 
 
 def canonical_bytes(value: Any) -> bytes:
-    """The one byte string for `value`. Raises TypeError on floats, which have more than one spelling."""
+    """Serialise `value` in its only spelling. Raises TypeError on floats, which have several."""
     _check(value, 0)
     return rfc8785.dumps(value)
 
 
 def digest(data: bytes) -> str:
+    """Return the SHA-256 in hex."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -39,7 +40,7 @@ def _check(value: Any, depth: int) -> None:
 
 
 def parse_canonical(data: bytes) -> Any:
-    """Inverse of `canonical_bytes`; refuses every other spelling of the same value. Raises MalformedManifest."""
+    """Parse canonical JSON; refuses any other spelling. Raises MalformedManifest."""
     try:
         value = json.loads(data.decode("utf-8"), parse_float=_no_float, parse_constant=_no_float)
         again = canonical_bytes(value)

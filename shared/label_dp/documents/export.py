@@ -1,4 +1,4 @@
-"""The signed export of an audit store: all of its events, and when it was made. Its reader checks their chain."""
+"""Signed export of an audit store: all its events, and its time. Its reader checks the chain."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from label_dp.documents.signing import EXPORT_TYPE
 
 
 class AuditExport(Document):
-    """`count` and `head` are those of `events`: how many, and the SHA-256 of the last one's canonical bytes. `made` is
-    a UTC time, or its day."""
+    """Export of an audit store. `count` and `head` are the number of `events` and the SHA-256 of the last one's
+    canonical bytes; `made` is a UTC time, or its day."""
 
     FORMAT: ClassVar[str] = "label-dp-audit-export/1"
     TYPE: ClassVar[str] = EXPORT_TYPE

@@ -1,7 +1,7 @@
-"""The hand-over: a labels party's signing key names its successor, and signs that; the successor signs its consent.
+"""Hand-over: a labels party's signing key signs the name of its successor, which signs its consent.
 
-It costs no ε: it says nothing but keys and a day. Hand-overs of a party are numbered from 1, each with the digest of
-the one before. A receiver that trusts a key follows them to the key that signs now.
+It costs no ε: it contains only keys and a day. Hand-overs of a party are numbered from 1, each with the digest of the
+one before. A receiver that trusts a key follows them to the present key.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ HAND_OVER_TYPE = "application/vnd.label-dp.hand-over+json"
 
 
 class HandOver(Document):
-    """`old_key` and `new_key` are the 32 bytes of each in base64. `day` is the last one for which the old key signs
-    anything else. `consent` is the signature of the new key under all other members: nobody names a key of others."""
+    """Signed hand-over. `old_key` and `new_key` are 32 bytes in base64. `day` is the last day for which the old key
+    signs other documents.
+
+    `consent` is the signature of the new key under all other members, so that nobody can name a foreign key.
+    """
 
     FORMAT: ClassVar[str] = "label-dp-hand-over/1"
     TYPE: ClassVar[str] = HAND_OVER_TYPE
@@ -56,13 +59,13 @@ class HandOver(Document):
         return digest(self.payload())
 
     def follows(self, before: HandOver) -> bool:
-        """Whether it is the next one of the same party."""
+        """Return whether it is the next hand-over of the same party."""
         return (self.position, self.previous, self.old_key) == (before.position + 1, before.digest, before.new_key)
 
     @classmethod
     def signed_by(cls, old: SigningKey, new: SigningKey, day: str, before: HandOver | None) -> dict[str, Any]:
-        """The envelope as an object: `old` names `new`, after the hand-over `before`."""
-        told: dict[str, Any] = {
+        """Sign the hand-over from `old` to `new` after `before`; returns the envelope as an object."""
+        members: dict[str, Any] = {
             "format": "label-dp-hand-over/1",
             "old_key": public_key_text(old.public),
             "new_key": public_key_text(new.public),
@@ -70,40 +73,37 @@ class HandOver(Document):
             "position": 1 if before is None else before.position + 1,
             "previous": GENESIS if before is None else before.digest,
         }
-        consent = base64.b64encode(new.key.sign(_agreed(told))).decode("ascii")
-        found: dict[str, Any] = json.loads(cls(**told, consent=consent).sign(old))
-        return found
+        consent = base64.b64encode(new.key.sign(_agreed(members))).decode("ascii")
+        envelope: dict[str, Any] = json.loads(cls(**members, consent=consent).sign(old))
+        return envelope
 
     @classmethod
     def read(cls, envelope: Any) -> Self:
-        """The hand-over in an envelope (an object, or its bytes) that the old key in it signed, and to which the new
-        one consented. Whether the old key is trusted is for the caller.
-
-        Raises MalformedHandOver, SignatureInvalid, UnsupportedVersion.
-        """
+        """Read an envelope (an object, or its bytes), signed by its old key, with the new key's consent. The caller
+        decides whether the old key is trusted. Raises MalformedHandOver, SignatureInvalid, UnsupportedVersion."""
         data = envelope if isinstance(envelope, bytes) else cls.envelope_bytes(envelope)
-        found, _ = cls.opened(data, _named_inside(data))
+        hand_over, _ = cls.opened(data, _named_inside(data))
         try:
-            consent = base64.b64decode(found.consent, validate=True)
-            new = found.new
+            consent = base64.b64decode(hand_over.consent, validate=True)
+            new = hand_over.new
         except (binascii.Error, ValueError, InvalidFile):
             raise MalformedHandOver("The hand-over names something that is no key.") from None
-        told = {name: value for name, value in found.document().items() if name != "consent"}
+        members = {name: value for name, value in hand_over.document().items() if name != "consent"}
         try:
-            new.key.verify(consent, _agreed(told))
+            new.key.verify(consent, _agreed(members))
         except InvalidSignature:
             raise SignatureInvalid("The new key did not agree to the hand-over: it was changed or forged.") from None
-        if found.old_key == found.new_key:
+        if hand_over.old_key == hand_over.new_key:
             raise MalformedHandOver("The hand-over leads from a key to itself.")
-        return found
+        return hand_over
 
 
-def _agreed(told: dict[str, Any]) -> bytes:
-    return pae(HAND_OVER_TYPE, canonical_bytes(told))
+def _agreed(members: dict[str, Any]) -> bytes:
+    return pae(HAND_OVER_TYPE, canonical_bytes(members))
 
 
 def _named_inside(envelope: bytes) -> VerifyingKey:
-    """The old key, whose id the envelope names: it only selects what the signature is verified with."""
+    """Return the old key, whose id the envelope names; the signature is then verified with it."""
     try:
         payload = json.loads(base64.b64decode(json.loads(envelope)["payload"], validate=True))
         key = read_public_key(payload["old_key"])
@@ -115,7 +115,7 @@ def _named_inside(envelope: bytes) -> VerifyingKey:
 
 
 class KeyFamilies:
-    """Which keys are one labels party's: those that hand-overs link. `first` is the one that began, by later ones."""
+    """Keys grouped by labels party through hand-overs. `first` maps later keys to the party's first one."""
 
     def __init__(self, hand_overs: Iterable[HandOver] = ()) -> None:
         self.first: dict[str, str] = {}
@@ -126,10 +126,10 @@ class KeyFamilies:
         self.first[hand_over.new.id] = self.of(hand_over.old.id)
 
     def of(self, key_id: str) -> str:
-        """The key with which this labels party began, as far as is known."""
+        """Return the first known key of this labels party."""
         return self.first.get(key_id, key_id)
 
     def relatives(self, key_id: str) -> list[str]:
-        """All keys of the labels party of `key_id`, itself among them."""
+        """List all keys of the labels party of `key_id`, itself included."""
         began = self.of(key_id)
         return [began, *(later for later, first in self.first.items() if first == began)]

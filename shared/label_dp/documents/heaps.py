@@ -1,7 +1,7 @@
-"""Labels that pile up at an end of the domain, as the private prior of a message shows them: free of charge.
+"""Labels that pile up at an end of the domain, detected in the message's private prior, free of charge.
 
-A domain in the wrong unit (cents for euros) clips many labels to one end. The prior was paid for and is published, so
-that whoever has it may look.
+A domain in the wrong unit (cents for euros) clips many labels to one end. The prior is paid for and published, so
+reading it costs nothing.
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ from label_dp.documents.manifest import Manifest
 Prior = npt.NDArray[np.float64]
 
 PRIVATE = ("estimated", "carried over")  # sources of a prior that tells of labels
-LEAST = 0.03  # share of all labels below which nothing is said
+LEAST = 0.03  # smallest reported share of all labels
 ALONE, WIDE = 4.0, 1.5  # how much denser than beside it: an end of its own, and one that shares a cell with others
 SURE = 4.0  # standard deviations of the prior's noise
 
 
 @dataclass(frozen=True)
 class Heap:
+    """Pile of labels at an end of the domain."""
+
     end: Literal["lower", "upper"]
     label: float
-    share: float  # of all labels, under the private prior
-    clipped: bool  # whether what lies beyond counts as the end
+    share: float  # of all labels under the private prior
+    clipped: bool  # whether labels beyond count as the end
 
     def as_json(self) -> dict[str, object]:
         return {"end": self.end, "label": self.label, "share": round(self.share, 4), "told": self.told}
@@ -46,13 +48,13 @@ class Heap:
 
 
 def heaps(manifest: Manifest, prior: Prior | None) -> list[Heap]:
-    """At which ends many labels lie; none where there is no private prior, or labels are classes, or few values."""
+    """Find the ends with a pile; none without a private prior, for classes, or for fewer than 8 labels."""
     domain = manifest.domain
     if prior is None or manifest.prior.source not in PRIVATE or domain.names or domain.k < 8:
         return []
     values, epsilon = domain.values, float(manifest.epsilon.prior)
     noise = 2 * math.sqrt(2) / (epsilon * manifest.n) if manifest.prior.source == PRIVATE[0] and epsilon else 0.0
-    found = []
+    piles = []
     ends: tuple[tuple[Literal["lower", "upper"], Prior], ...] = (("upper", prior[::-1]), ("lower", prior))
     for end, inwards in ends:
         # many labels are zero, which is where sums and counts begin
@@ -62,13 +64,13 @@ def heaps(manifest: Manifest, prior: Prior | None) -> list[Heap]:
         denser = ALONE if width == 1 else WIDE
         if share >= LEAST and share > denser * expected and share - expected > SURE * noise:
             label = float(values[-1] if end == "upper" else values[0])
-            found.append(Heap(end, label, share, manifest.out_of_domain == "clip"))
-    return found
+            piles.append(Heap(end, label, share, manifest.out_of_domain == "clip"))
+    return piles
 
 
 def _at_the_end(prior: Prior) -> tuple[float, float, int]:
-    """Share of the first cell of a prior, what it would be if it were as dense as the next one, and its labels. Within
-    a cell of a prior all labels are alike."""
+    """Return the share of a prior's first cell, its share at the density of the next cell, and its number of labels. A
+    prior is constant within a cell."""
     changes = np.flatnonzero(~np.isclose(prior[1:], prior[:-1], rtol=1e-9, atol=1e-15)) + 1
     width = int(changes[0]) if changes.size else len(prior)
     if width == len(prior):

@@ -1,7 +1,5 @@
-"""A kind of answer, declared once: what is asked for, and how what was signed is read.
-
-Commands and clients are made of the kinds, so a module of one imports nothing heavy until it is used.
-"""
+"""Kind of answer, declared once: its request, and the reader of its signed result. Commands and clients derive from the
+kinds, so their modules import nothing heavy until used."""
 
 from __future__ import annotations
 
@@ -24,18 +22,18 @@ R = TypeVar("R", bound=Strict)
 
 
 class Facts(Strict):
-    """What the mechanism of a kind of answer states; as it stands, nothing."""
+    """Facts that the mechanism of a kind states; none by default."""
 
     model_config = ConfigDict(defer_build=True)
 
 
 @dataclass(frozen=True)
 class Kind(Generic[P, R]):
-    """A kind of answer: its public parameters, its result, and the rule that ties them to what was charged.
+    """Kind of answer: its public parameters, its result, and the rule that ties them to the charge.
 
-    `asks`: what is asked for of a batch, if it is, `beside` which other data, and by which `verb` if not its name.
-    `facts`: forms of what its mechanism states; a reader decides nothing by them, unless the rule does. `brief`: the
-    result for people, if the whole is for programs.
+    `asks`: schema of the request, if there is one, `beside` other data, with the command `verb` instead of its name.
+    `facts`: forms of the mechanism's facts; only the rule may decide by them. `brief`: the result for people, if the
+    whole is for programs.
     """
 
     name: str
@@ -50,31 +48,35 @@ class Kind(Generic[P, R]):
 
     @property
     def command(self) -> str:
-        """The command that asks for it; a client's method has the same name."""
+        """Command that requests it; a client's method has the same name."""
         return self.verb or self.name
 
     def shown(self, answer: Answer) -> Mapping[str, Any]:
-        """The result as people see it."""
+        """Return the result for people."""
         return answer.result if self.brief is None else self.brief(answer)
 
     def check(self, answer: Answer) -> None:
-        """Raises MalformedAnswer, or UnsupportedVersion for what a newer version may know."""
+        """Check parameters and result. Raises MalformedAnswer, or UnsupportedVersion if a newer version may know
+        them."""
         from label_dp.documents.signed import first_error
 
         try:
-            given, said = self.parameters.model_validate(answer.parameters), self.result.model_validate(answer.result)
-            self.rule(answer, given, said)
+            parameters, result = (
+                self.parameters.model_validate(answer.parameters),
+                self.result.model_validate(answer.result),
+            )
+            self.rule(answer, parameters, result)
         except UnsupportedVersion:
             raise
         except ValidationError as error:
             raise MalformedAnswer(f"The result of the answer is malformed ({first_error(error)}).") from None
         except (LabelDPError, ValueError, TypeError, KeyError, ArithmeticError) as error:
-            # texts of the standard library may quote what a stranger wrote
-            told = error.detail if isinstance(error, LabelDPError) else "a member is of the wrong form."
-            raise MalformedAnswer(f"The result of the answer is malformed: {told}") from None
+            # texts of the standard library may quote untrusted input
+            reason = error.detail if isinstance(error, LabelDPError) else "a member is of the wrong form."
+            raise MalformedAnswer(f"The result of the answer is malformed: {reason}") from None
 
     def trusted(self, envelope: bytes, key: VerifyingKey, audience: str | None) -> tuple[Answer, str]:
-        """As `Answer.trusted`, of this kind alone."""
+        """Verify as `Answer.trusted`, of this kind only."""
         from label_dp.documents.answer import Answer
 
         answer, sha256 = Answer.trusted(envelope, key, audience)

@@ -1,4 +1,4 @@
-"""The signed, public description of a message: channel, prior, clipping, and the digest of every file."""
+"""Signed, public description of a message: channel, prior, clipping, and the digest of every file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from label_dp.privacy import Epsilon
 from label_dp.schemas.base import names_to
 from label_dp.schemas.release import Release
 
-# whoever pulls makes room for what a manifest says: an id of 512 bytes, a bin, a label and their lengths; footers
+# a receiver reserves what a manifest states: an id of 512 bytes, a bin, a label and their lengths; footers
 FILE_ROW_BYTES, FILE_SLACK = 560, 1 << 18
 MAX_FILES = 4096
 QUANTILE = re.compile(r"0\.[0-9]{0,8}[1-9]", re.ASCII)
@@ -29,7 +29,7 @@ ENVELOPE_FILE = f"manifest{SIGNED_SUFFIX}"  # inside a folder
 
 
 class FileEntry(Strict):
-    """One file of the release: `role` message (one or more parts, in order) or prior."""
+    """File of the release: `role` message (one or more parts, in order) or prior."""
 
     role: Literal["message", "prior"]
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
@@ -39,12 +39,14 @@ class FileEntry(Strict):
 
 
 class MechanismChoice(Strict):
+    """Mechanism of a message, and why it was chosen."""
+
     name: Text
     why: str = Field(default="asked for", max_length=2000)
 
 
 class PriorRef(Strict):
-    """Where the prior came from: estimated with ε_prior, declared by the owner, carried over, uniform, or not used."""
+    """Origin of the prior: estimated with ε_prior, declared by the owner, carried over, uniform, or not used."""
 
     source: Literal["estimated", "declared public by the owner", "carried over", "uniform", "not used"]
     method: str | None = None
@@ -53,8 +55,8 @@ class PriorRef(Strict):
 
 
 class Clipping(Strict):
-    """Where labels were clipped, bought with ε_clip: each of `quantiles` at its own of `bounds`, which are ends of the
-    message's domain, inside the `public_domain` that the owner declared. One quantile is the upper end's."""
+    """Clipping bounds bought with ε_clip: `bounds` at `quantiles`, which are ends of the message's domain within the
+    owner's `public_domain`. A single quantile is the upper end's."""
 
     quantiles: list[str] = Field(min_length=1, max_length=2)
     bounds: list[str] = Field(min_length=1, max_length=2)
@@ -72,12 +74,12 @@ class Clipping(Strict):
         return value
 
     def summary(self) -> dict[str, Any]:
-        """What people and programs are shown of it."""
+        """Summarise the bounds for people and programs."""
         data = self.model_dump(mode="json", exclude={"public_domain"})
         return data | {"public_domain": str(self.public_domain)}
 
     def check(self, domain: Domain, epsilon: Epsilon) -> None:
-        """Whether it tells of `domain` and ε_clip. Raises ValueError and InvalidDomain."""
+        """Check against `domain` and ε_clip. Raises ValueError and InvalidDomain."""
         first, last = self.public_domain.place(domain)
         ends = [domain.value(0), domain.value(domain.k - 1)]
         if (len(self.quantiles) == 1 and first != 0) or first == last:
@@ -89,6 +91,8 @@ class Clipping(Strict):
 
 
 class Manifest(ChargedDocument):
+    """Signed manifest of a message."""
+
     FORMAT: ClassVar[str] = "label-dp-message/1"
     TYPE: ClassVar[str] = MANIFEST_TYPE
     NOUN: ClassVar[str] = "message"
@@ -104,13 +108,13 @@ class Manifest(ChargedDocument):
     clipping: Clipping | None = None
     adjacency: Literal["replace one example's label"] = "replace one example's label"
     files: Annotated[list[FileEntry], Field(min_length=1, max_length=MAX_FILES)]
-    _channel: Channel | None = PrivateAttr(default=None)  # read once: checking it takes a while for large domains
+    _channel: Channel | None = PrivateAttr(default=None)  # cached: checking is slow for large domains
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.format != self.FORMAT:
             raise ValueError(f"a {self.NOUN} has the format {self.FORMAT}")
-        names = [f.name.lower() for f in self.files]  # some file systems do not tell them apart
+        names = [f.name.lower() for f in self.files]  # some file systems ignore case
         parts = self.message_files
         if (
             any(name.endswith(SIGNED_SUFFIX) for name in names)
@@ -140,11 +144,9 @@ class Manifest(ChargedDocument):
             raise ValueError("the channel does not keep the ε it states")
         return self
 
-    # --- read views ---------------------------------------------------------------------------------------
-
     @property
     def stated(self) -> dict[str, Any]:
-        """The members of what was asked for that are stated here as they were given, by name."""
+        """Members of the request that the manifest repeats, by name."""
         return {name: getattr(self, name) for name in names_to(Release, "manifest")}
 
     @property
@@ -157,7 +159,7 @@ class Manifest(ChargedDocument):
 
     @property
     def public_domain(self) -> Domain:
-        """What the owner declared: of a domain that was bought, the one around it."""
+        """Domain that the owner declared; wider than `domain` if bounds were bought."""
         return self.domain if self.clipping is None else self.clipping.public_domain
 
     def read_channel(self) -> Channel:

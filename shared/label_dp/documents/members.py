@@ -1,7 +1,5 @@
-"""Members of signed documents, each in its one spelling: ids, days, ε and δ, the audiences, the split, the unit.
-
-ε and δ are parsed once, when the document is read: inside they have their types, and are text in the bytes.
-"""
+"""Members of signed documents in canonical spelling: ids, days, ε and δ, the audiences, the split, the unit. ε and δ
+are parsed once, when the document is read: typed in memory, text in the bytes."""
 
 from __future__ import annotations
 
@@ -24,6 +22,8 @@ Moment = Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0
 
 
 class Strict(BaseModel):
+    """Strict, immutable base of signed members."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
@@ -70,23 +70,25 @@ Audiences = Annotated[list[str], Field(min_length=1, max_length=1000), AfterVali
 
 
 class PopulationRef(Strict):
+    """Population of a document."""
+
     id: Id
     name: Text
     label: Text
 
 
 class Unit(Strict):
-    """Whose labels are protected: an example's, or all of a unit, named by a column, which has at most so many."""
+    """Privacy unit: an example, or a unit named by a column, with at most `max_examples`."""
 
     kind: Literal["example", "unit"] = "example"
     column: str | None = None
     max_examples: int | None = Field(default=None, ge=1, le=MOST_EXAMPLES)
     epsilon_per_unit: Annotated[str | None, AfterValidator(_per_unit)] = None
-    examples_beyond: int | None = Field(default=None, ge=0)  # of the batch: more than `max_examples`, so without label
+    examples_beyond: int | None = Field(default=None, ge=0)  # examples of the batch above `max_examples`, without label
 
     def check(self, spent: Epsilon, lifetime: Epsilon, n: int, missing_label: str | None) -> None:
-        """Raises ValueError where ε per unit is not `max_examples` times what an example has spent, at least as much as
-        those of this batch and at most a lifetime; or where more examples are beyond the bound than can be."""
+        """Raise ValueError unless ε per unit is `max_examples` times an ε between this batch's spent and the lifetime,
+        and `examples_beyond` is possible."""
         members = (self.column, self.max_examples, self.epsilon_per_unit, self.examples_beyond)
         if len({self.kind == "example", *(member is None for member in members)}) != 1:
             raise ValueError("a unit has a column, a number of examples and an ε, and an example has none of them")

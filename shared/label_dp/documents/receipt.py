@@ -1,8 +1,7 @@
-"""The receipt: a receiver signs that it accepted a message or an answer, and chains these.
+"""Receipt: a receiver signs that it accepted a message or an answer, and chains its receipts.
 
-It costs no ε. It is a function of a digest, of what was published and paid for before anybody could accept it, and of
-what the receiver did: no label, no row and no draw enters it (post-processing; Dwork & Roth 2014,
-proposition 2.1). It names no example id either.
+It costs no ε. It depends on a digest, on public and paid documents, and on the receiver's acts: no label, no row and no
+draw enters it (post-processing; Dwork & Roth 2014, proposition 2.1). It names no example id either.
 """
 
 from __future__ import annotations
@@ -19,14 +18,17 @@ from label_dp.documents.signed import Document
 from label_dp.documents.signing import RECEIPT_TYPE, SigningKey, VerifyingKey
 from label_dp.errors import InvalidFile, MalformedReceipt, VerificationFailed
 
-GENESIS = "0" * 64  # what the first receipt names as the one before
+GENESIS = "0" * 64  # `previous` of the first receipt
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class Receipt(Document):
-    """`document_id` is that of a message or an answer, `document_digest` the SHA-256 of its payload, which tells which
-    of both it is. `position` counts from 1 in the receiver's list for this labels party's key; `previous` is the digest
-    of the receipt before it. `accepted` is the UTC day of the audit event that holds the receipt."""
+    """Signed receipt of a message or an answer, identified by `document_id` and the payload's SHA-256
+    `document_digest`.
+
+    `position` counts from 1 in the receiver's list for this labels party's key; `previous` is the digest of the receipt
+    before it. `accepted` is the UTC day of the audit event that holds the receipt.
+    """
 
     FORMAT: ClassVar[str] = "label-dp-receipt/1"
     TYPE: ClassVar[str] = RECEIPT_TYPE
@@ -48,27 +50,25 @@ class Receipt(Document):
         return digest(self.payload())
 
     def signed(self, key: SigningKey) -> dict[str, Any]:
-        """The DSSE envelope as an object, as an audit event holds it."""
-        found: dict[str, Any] = json.loads(self.sign(key))
-        return found
+        """Sign the receipt; returns the DSSE envelope as an object, as an audit event holds it."""
+        envelope: dict[str, Any] = json.loads(self.sign(key))
+        return envelope
 
     def follows(self, before: Receipt | None) -> bool:
-        """Whether it is the next one of a list without a gap; `before` None: of an empty list."""
+        """Return whether it is the next receipt of a list; `before` None: of an empty list."""
         if before is None:
             return self.position == 1 and self.previous == GENESIS
         return self.position == before.position + 1 and self.previous == before.digest
 
 
 def open_receipt(envelope: Any, key: VerifyingKey) -> Receipt:
-    """The receipt in an envelope (an object, or its bytes), its signature verified before anything in it is read.
-
-    Raises MalformedReceipt, SignatureInvalid or UnsupportedVersion.
-    """
+    """Verify and parse a receipt in an envelope (an object, or its bytes). Raises MalformedReceipt, SignatureInvalid or
+    UnsupportedVersion."""
     return Receipt.opened(envelope if isinstance(envelope, bytes) else Receipt.envelope_bytes(envelope), key)[0]
 
 
 def read_public_key(text: str) -> VerifyingKey:
-    """A receiver's key as its raw 32 bytes in base64. Raises InvalidFile."""
+    """Parse a receiver's key from its raw 32 bytes in base64. Raises InvalidFile."""
     try:
         return VerifyingKey.from_raw(base64.b64decode(text, validate=True))
     except ValueError:
@@ -78,4 +78,5 @@ def read_public_key(text: str) -> VerifyingKey:
 
 
 def public_key_text(key: VerifyingKey) -> str:
+    """Encode a key's raw 32 bytes in base64."""
     return base64.b64encode(key.raw).decode("ascii")

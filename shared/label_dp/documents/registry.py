@@ -1,4 +1,5 @@
-"""Every kind of signed answer that this version reads: each module of `label_dp.companions.kinds` with a `KIND`."""
+"""Registry of all kinds of signed answers that this version reads: modules of `label_dp.companions.kinds` with a
+`KIND`."""
 
 from __future__ import annotations
 
@@ -16,10 +17,8 @@ KINDS: NamedModules[Kind[Any, Any]] = NamedModules("label_dp.companions.kinds")
 
 
 def trusted_answer(envelope: bytes, key: VerifyingKey, audience: str | None) -> tuple[Answer, str]:
-    """(answer, SHA-256 of its payload) of an envelope: signature, form, version, key id, audience, kind, in this order.
-
-    `audience` None skips that check. Raises the VerificationFailed of the rule that was broken.
-    """
+    """Verify an answer: signature, form, version, key id, audience, kind, in this order; returns (answer, SHA-256 of
+    its payload). `audience` None skips that check. Raises the VerificationFailed kind of the broken rule."""
     from label_dp.documents.answer import Answer
 
     answer, sha256 = Answer.trusted(envelope, key, audience)

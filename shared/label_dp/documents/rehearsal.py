@@ -1,7 +1,7 @@
-"""A rehearsal: a message with made-up labels, so that a receiver builds and sizes its pipeline before any contract.
+"""Rehearsal: a message with made-up labels, for building and sizing a receiver's pipeline before any contract.
 
-Its payload type and its format are its own, both inside the signature: a reader of messages refuses it, and a message
-cannot become one. It spends no ε, because there is no label in it.
+Its payload type and format, both signed, differ from a message's: neither can be read as the other. It spends no ε,
+because there is no label in it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NOT_USED: Final = "not used"
 
 
 class Rehearsal(Manifest):
-    """ε is that of the channel which it rehearses."""
+    """Manifest of a rehearsal. Its ε is that of the rehearsed channel."""
 
     FORMAT: ClassVar[str] = "label-dp-rehearsal/1"
     TYPE: ClassVar[str] = REHEARSAL_TYPE

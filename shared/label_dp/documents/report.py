@@ -1,4 +1,4 @@
-"""The signature beside a report: it names the bytes of a page for people and the length of the audit store then."""
+"""Signature beside a report: it covers the bytes of a page for people and the length of the audit store."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from label_dp.errors import DigestMismatch, InvalidFile
 
 
 class SignedReport(Document):
-    """`about` says of what in words; `sha256` and `bytes` are the page's; `events` and `head` those of the audit store
-    that it was made from: how many, and the SHA-256 of the last one's canonical bytes."""
+    """Signed facts of a report. `about` is its subject in words; `sha256` and `bytes` are the page's; `events` and
+    `head` are the number of events of the audit store and the SHA-256 of the last one."""
 
     FORMAT: ClassVar[str] = "label-dp-report/1"
     TYPE: ClassVar[str] = REPORT_TYPE
@@ -34,13 +34,13 @@ class SignedReport(Document):
 
 
 def signature_of(page: Path) -> Path:
-    """Where the signature of a report lies: beside it."""
+    """Return the path of a report's signature: beside it."""
     return page.with_name(page.name + ".dsse.json")
 
 
 def verified_report(page: Path, choose: Callable[[bytes], VerifyingKey]) -> SignedReport:
-    """What is signed of a report, after the signature and every byte of the page were checked. `choose` gives the key
-    that an envelope is to be checked with. Raises InvalidFile and VerificationFailed kinds."""
+    """Verify signature and page of a report. `choose` returns the key for an envelope. Raises InvalidFile and
+    VerificationFailed kinds."""
     try:
         envelope, data = signature_of(page).read_bytes(), page.read_bytes()
     except OSError as error:

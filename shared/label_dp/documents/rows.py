@@ -1,4 +1,4 @@
-"""The rows of a message as Parquet: `example_id`, `bin`, `label`, sorted bytewise by id."""
+"""Rows of a message as Parquet: `example_id`, `bin`, `label`, sorted bytewise by id."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
 ROW_GROUP = 1 << 17
 ROWS_AT_ONCE = 1 << 10
-FEW_OUTPUTS = 1 << 8  # whose numbers a dictionary holds in less than a byte a row
+FEW_OUTPUTS = 1 << 8  # outputs whose indexes take less than a byte a row in a dictionary
 READ_BUFFER = 1 << 20  # bytes of a column read at once
-# ids are all different, so they are never in a dictionary: it would only make them expand
+# ids are distinct, so a dictionary would only let them expand
 WIDTHS = (Width(4 + MAX_ID_BYTES, dictionary=False), Width(8), Width(8))
 
 
 def message_schema(outputs: int) -> pa.Schema:
+    """Return the Arrow schema of a message with `outputs` outputs."""
     import pyarrow as pa
 
     return pa.schema(
@@ -42,8 +43,8 @@ def message_schema(outputs: int) -> pa.Schema:
 
 
 def largest_encoding(rows: int, id_bytes: int, n: int) -> int:
-    """Space for a file from public facts. Bins and labels count at their largest (16 bytes a row), since only their
-    size could depend on what was drawn; ids at their plain size, headers and a margin on top."""
+    """Bound the size of a file from public facts: bins and labels at their largest (16 bytes a row), since only their
+    size could depend on the draws; ids at their plain size, headers and a margin on top."""
     groups = rows // ROW_GROUP + 1
     ids = -(-id_bytes * rows // max(n, 1)) if rows < n else id_bytes
     return (ids + 16 * rows) * 21 // 20 + groups * 8192 + (1 << 20)
@@ -63,7 +64,7 @@ def write_message(path: Path, chunks: Iterable[tuple[pa.Array, npt.NDArray[Any]]
 
 
 def write_rows(file: BinaryIO, chunks: Iterable[tuple[pa.Array, npt.NDArray[Any]]], channel: Channel) -> int:
-    """As `write_message`, from the beginning of an open file; it stands at the end of what was written then."""
+    """Write as `write_message`, from the beginning of an open file; leaves it at the end of the rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -77,7 +78,7 @@ def write_rows(file: BinaryIO, chunks: Iterable[tuple[pa.Array, npt.NDArray[Any]
             columns = [ids.cast(pa.string()), pa.array(bins.astype(kind, copy=False)), pa.array(outputs[bins])]
             yield pa.record_batch(columns, schema=schema)
 
-    # ids are sorted and read whole: the least and greatest of each page would cost a fifth of the time and help nobody
+    # ids are sorted and read whole: statistics of each page would cost a fifth of the time and be useless
     repeated = ["bin", "label"] if len(outputs) <= FEW_OUTPUTS else ["label"]
     options = {"compression": "zstd", "use_dictionary": repeated, "write_statistics": False}
     with pq.ParquetWriter(file, schema, store_schema=True, **options) as writer:
@@ -88,17 +89,15 @@ def write_rows(file: BinaryIO, chunks: Iterable[tuple[pa.Array, npt.NDArray[Any]
 
 
 def read_message(paths: list[Path], manifest: Manifest) -> pa.Table:
-    """The table of a *verified* message; checks schema, rows, bins, order and ids. Raises MalformedManifest."""
+    """Read the table of a *verified* message; checks schema, rows, bins, order and ids. Raises MalformedManifest."""
     import pyarrow as pa
 
     return pa.concat_tables(iter_message(paths, manifest)).combine_chunks()
 
 
 def iter_message(paths: list[Path], manifest: Manifest) -> Iterator[pa.Table]:
-    """As `read_message`, some 10⁵ rows at a time: a message may be larger than memory.
-
-    What is wrong further down is raised when it is reached, so whoever uses the rows drops them then.
-    """
+    """Yield as `read_message`, some 10⁵ rows at a time: a message may be larger than memory. Later faults are raised
+    when they are reached; the caller then discards the rows it got."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -124,7 +123,7 @@ def iter_message(paths: list[Path], manifest: Manifest) -> Iterator[pa.Table]:
 
 
 def _check_rows(table: pa.Table, outputs: npt.NDArray[np.float64], last: pa.Scalar | None) -> pa.Scalar:
-    """The last id, as bytes. `last` is the one before these rows. Raises MalformedManifest."""
+    """Check rows after the id `last`; returns their last id as bytes. Raises MalformedManifest."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -135,7 +134,7 @@ def _check_rows(table: pa.Table, outputs: npt.NDArray[np.float64], last: pa.Scal
         raise MalformedManifest("The message names a bin that its channel does not have.")
     if not np.array_equal(values, outputs[bins]):
         raise MalformedManifest("The labels of the message are not the values of its bins.")
-    table.validate(full=True)  # Parquet readers take any bytes for text
+    table.validate(full=True)  # Parquet readers accept any bytes as text
     ids = table["example_id"].combine_chunks().cast(pa.binary())
     if last is None and not len(ids[0].as_py()):  # sorted, so the first would be the empty one
         raise MalformedManifest("An id of the message is empty.")
@@ -146,7 +145,7 @@ def _check_rows(table: pa.Table, outputs: npt.NDArray[np.float64], last: pa.Scal
 
 
 def _read_rows(file: Any, schema: pa.Schema) -> Iterator[pa.Table]:
-    """All rows, decoded a few at a time: even a correctly signed file may be made to expand (a Parquet bomb)."""
+    """Yield all rows, decoded a few at a time: even a correctly signed file may expand (a Parquet bomb)."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -164,7 +163,7 @@ def _read_rows(file: Any, schema: pa.Schema) -> Iterator[pa.Table]:
 
 
 def write_prior(path: Path, labels: npt.NDArray[np.float64], probabilities: npt.NDArray[np.float64]) -> int:
-    """A prior as Parquet with columns `label`, `probability`; fsynced; returns its rows."""
+    """Write a prior as Parquet with columns `label`, `probability`; fsynced; returns its rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,8 +1,8 @@
-"""A signed document: canonical JSON in a DSSE envelope, whose form is looked at after its signature was verified.
+"""Signed document: canonical JSON in a DSSE envelope, parsed only after its signature was verified.
 
-`Document` is the base of everything that is signed; `ChargedDocument` of what was computed from labels and paid for:
-messages and answers. Every member is always there: what does not apply is null, "0" or empty. Every number that is not
-a whole number is a decimal string, so that the canonical bytes have one spelling. FORMAT.md describes all of it.
+`Document` is the base of all signed documents; `ChargedDocument` of those computed from labels and charged: messages
+and answers. Every member is always there: one that does not apply is null, "0" or empty. Every number that is not whole
+is a decimal string, so that the canonical bytes have one spelling. FORMAT.md describes all of it.
 """
 
 from __future__ import annotations
@@ -64,8 +64,11 @@ Labels = Annotated[
 
 
 class Document(Strict):
-    """`FORMAT` is the value of `format`, name and major version; `TYPE` the envelope's payload type; `NOUN` what
-    refusals call it, and `MALFORMED` which of them; `MOST_ENVELOPE` bytes are the most that an envelope of it has."""
+    """Base of signed documents. `FORMAT` is the value of `format`, name and major version; `TYPE` the envelope's
+    payload type.
+
+    `NOUN` and `MALFORMED` are the name and class of its errors; `MOST_ENVELOPE` is the largest envelope in bytes.
+    """
 
     FORMAT: ClassVar[str]
     TYPE: ClassVar[str]
@@ -75,43 +78,41 @@ class Document(Strict):
     format: str
 
     def document(self) -> dict[str, Any]:
-        """As it is signed."""
+        """Return the signed members."""
         return self.model_dump(mode="json")
 
     def payload(self) -> bytes:
-        """The canonical bytes. Raises the malformed kind for what is too large."""
+        """Serialise to canonical bytes. Raises the malformed kind if they are too many."""
         data = canonical_bytes(self.document())
         if len(data) > self.MOST_ENVELOPE * 2 // 3:
             raise self.MALFORMED(f"The {self.NOUN} would be larger than {self.MOST_ENVELOPE * 2 // 3} bytes.")
         return data
 
     def sign(self, key: SigningKey) -> bytes:
-        """The envelope around `payload`."""
+        """Sign `payload`; returns the envelope."""
         return key.envelope(self.TYPE, self.payload())
 
     @classmethod
     def from_payload(cls, payload: bytes) -> Self:
-        """From *already verified* bytes. Raises the malformed kind or UnsupportedVersion."""
+        """Parse *already verified* bytes. Raises the malformed kind or UnsupportedVersion."""
         if len(payload) > cls.MOST_ENVELOPE * 2 // 3:
             raise cls.MALFORMED(f"The {cls.NOUN} is larger than {cls.MOST_ENVELOPE * 2 // 3} bytes.")
         try:
             data = parse_canonical(payload)
             cls._check_format(data)
-            found = cls.model_validate(data)
+            instance = cls.model_validate(data)
         except ValidationError as error:
             raise cls.MALFORMED(f"The {cls.NOUN} is malformed ({first_error(error)}).") from None
         except (InvalidDomain, InvalidEpsilon, MalformedManifest) as error:
             raise cls.MALFORMED(f"The {cls.NOUN} is malformed: {error.detail}") from None
-        if found.document() != data:
+        if instance.document() != data:
             raise cls.MALFORMED(f"The {cls.NOUN} is malformed: a member is missing.")
-        return found
+        return instance
 
     @classmethod
     def opened(cls, envelope: bytes, key: VerifyingKey) -> tuple[Self, str]:
-        """(the document, the SHA-256 of its payload) of an envelope: signature, form, version, in this order.
-
-        Raises the VerificationFailed of the rule that was broken.
-        """
+        """Verify and parse an envelope: signature, form, version, in this order; returns (document, SHA-256 of its
+        payload). Raises the VerificationFailed kind of the broken rule."""
         try:
             payload = open_envelope(envelope, key, cls.TYPE, max_bytes=cls.MOST_ENVELOPE)
         except MalformedManifest as error:
@@ -120,7 +121,7 @@ class Document(Strict):
 
     @classmethod
     def envelope_bytes(cls, envelope: Any) -> bytes:
-        """The canonical bytes of an envelope that came as JSON. Raises the malformed kind."""
+        """Serialise an envelope received as JSON. Raises the malformed kind."""
         try:
             return canonical_bytes(envelope)
         except (TypeError, ValueError, rfc8785.CanonicalizationError):
@@ -128,20 +129,24 @@ class Document(Strict):
 
     @classmethod
     def _check_format(cls, data: Any) -> None:
-        given = data.get("format") if isinstance(data, dict) else None
+        stated_format = data.get("format") if isinstance(data, dict) else None
         name, _, _ = cls.FORMAT.rpartition("/")
-        version = re.fullmatch(re.escape(name) + "/([1-9][0-9]{0,8})", given) if isinstance(given, str) else None
+        version = (
+            re.fullmatch(re.escape(name) + "/([1-9][0-9]{0,8})", stated_format)
+            if isinstance(stated_format, str)
+            else None
+        )
         if version is None:
             raise cls.MALFORMED(f"The signed document is not the {cls.NOUN} of format {cls.FORMAT}.")
-        if given != cls.FORMAT:
+        if stated_format != cls.FORMAT:
             raise UnsupportedVersion(
-                f"The {cls.NOUN} has format {given}, and this software reads {cls.FORMAT}: upgrade it."
+                f"The {cls.NOUN} has format {stated_format}, and this software reads {cls.FORMAT}: upgrade it."
             )
 
 
 class ChargedDocument(Document):
-    """`epsilon_spent`, `delta_spent` and `unit` include this document. `n` counts the batch, all of which was charged.
-    `adjacency` says what neighbouring data sets are."""
+    """Base of charged documents. `epsilon_spent`, `delta_spent` and `unit` include this document. `n` is the size of
+    the batch, all of which was charged. `adjacency` defines neighbouring data sets."""
 
     id: Id
     batch: Id
@@ -173,7 +178,7 @@ class ChargedDocument(Document):
 
     @property
     def unit_said(self) -> dict[str, object]:
-        """What ε protects, and what all examples of a unit have spent; None where an example is the unit."""
+        """Privacy unit, and ε that all examples of a unit have spent; None if an example is the unit."""
         return self.privacy_unit.as_json() | {
             "epsilon_per_unit": self.unit.epsilon_per_unit,
             "examples_beyond": self.unit.examples_beyond,
@@ -185,24 +190,24 @@ class ChargedDocument(Document):
 
     @classmethod
     def trusted(cls, envelope: bytes, key: VerifyingKey, audience: str | None) -> tuple[Self, str]:
-        """As `opened`, and then key id, the last day of the key and audience; `audience` None skips that check."""
-        found, sha256 = cls.opened(envelope, key)
-        if found.key_id != key.id:
+        """Verify as `opened`, then key id, the last day of the key and audience; `audience` None skips that check."""
+        instance, sha256 = cls.opened(envelope, key)
+        if instance.key_id != key.id:
             raise cls.MALFORMED(f"The {cls.NOUN} names another signing key than the one that signed it.")
-        if key.until is not None and found.created > key.until:
+        if key.until is not None and instance.created > key.until:
             raise SignatureInvalid(
-                f"The {cls.NOUN} was made on {found.created}, and its key signs for nothing after {key.until}: it has "
-                "expired, was revoked or has handed over to another. Ask its owner which key signs now."
+                f"The {cls.NOUN} was made on {instance.created}, and its key signs for nothing after {key.until}: it "
+                "has expired, was revoked or has handed over to another. Ask its owner which key signs now."
             )
-        if audience is not None and audience not in found.audiences:
+        if audience is not None and audience not in instance.audiences:
             raise AudienceMismatch(
                 f"The {cls.NOUN} is not meant for '{audience}'; its sender must name you among its audiences."
             )
-        return found, sha256
+        return instance, sha256
 
 
 def first_error(error: ValidationError) -> str:
-    """Where, and what: a member may have any name at all, and who reads this may sit at a terminal."""
+    """Describe the first error safely for a terminal: a member may have any name."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     where = ascii(".".join(str(part) for part in first["loc"])[:100])[1:-1] or "as a whole"
     return f"{where}: {first['msg'].removeprefix('Value error, ')}"

@@ -1,4 +1,4 @@
-"""Ed25519 signatures in a DSSE envelope (Dead Simple Signing Envelope, v1.0): sign bytes, typed and length-prefixed."""
+"""Ed25519 signatures in a DSSE envelope (Dead Simple Signing Envelope, v1.0) over typed, length-prefixed bytes."""
 
 from __future__ import annotations
 
@@ -36,21 +36,20 @@ BACKUP_TYPE = "application/vnd.label-dp.backup+json"
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
-    """DSSE pre-authentication encoding; lengths count bytes, not characters."""
+    """Encode for DSSE pre-authentication; lengths count bytes, not characters."""
     kind = payload_type.encode("utf-8")
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 
 
 def key_id(raw_public: bytes) -> str:
+    """Return the id of a raw public key."""
     return "ed25519:" + hashlib.sha256(raw_public).hexdigest()
 
 
 @dataclass(frozen=True)
 class VerifyingKey:
-    """A public key and its id; `load` reads the PEM file `keys/signing.pub` of the other side.
-
-    `until` is the last UTC day for which it signs: a document made later is refused.
-    """
+    """Public key and its id; `load` reads the PEM file `keys/signing.pub` of the other party. `until` is the last UTC
+    day for which it signs: later documents are refused."""
 
     key: Ed25519PublicKey
     until: str | None = field(default=None, compare=False)
@@ -77,12 +76,12 @@ class VerifyingKey:
 
     @property
     def raw(self) -> bytes:
-        """The 32 bytes of the key; `id` is their SHA-256."""
+        """Raw 32 bytes of the key; `id` is their SHA-256."""
         return self.key.public_bytes(Encoding.Raw, PublicFormat.Raw)
 
     @classmethod
     def from_raw(cls, raw: bytes) -> VerifyingKey:
-        """Raises InvalidFile for anything but 32 bytes."""
+        """Load a raw key. Raises InvalidFile for anything but 32 bytes."""
         try:
             return cls(Ed25519PublicKey.from_public_bytes(raw))
         except ValueError:
@@ -98,7 +97,7 @@ class VerifyingKey:
 
 @dataclass(frozen=True)
 class SigningKey:
-    """A private key; its file is readable by its owner only and never leaves the party's folder."""
+    """Private key; its file is readable by its owner only and never leaves the party's folder."""
 
     key: Ed25519PrivateKey
 
@@ -110,7 +109,7 @@ class SigningKey:
         return VerifyingKey(self.key.public_key())
 
     def now(self) -> SigningKey:
-        """The key as it is now: what names its key and is then signed takes it once."""
+        """Return this key; a rotating key returns its present one, to be named and to sign."""
         return self
 
     @classmethod
@@ -131,21 +130,21 @@ class SigningKey:
 
     @property
     def pem(self) -> bytes:
-        """The private half, for its file."""
+        """Private key in PEM."""
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
     def save(self, private_path: Path, public_path: Path) -> None:
-        """Write both halves; never overwrites an existing private key (messages would lose their signer)."""
+        """Write both halves; never overwrites a private key, since its documents need it."""
         private_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         save_once(private_path, self.pem)
         public_path.write_bytes(self.public.pem)
 
     def sign(self, payload_type: str, document: Any) -> bytes:
-        """The envelope (bytes of canonical JSON) around the canonical bytes of `document`."""
+        """Sign the canonical bytes of `document`; returns the envelope (bytes of canonical JSON)."""
         return self.envelope(payload_type, canonical_bytes(document))
 
     def envelope(self, payload_type: str, payload: bytes) -> bytes:
-        """As `sign`, of bytes that are canonical already."""
+        """Sign canonical bytes, otherwise as `sign`."""
         signature = self.key.sign(pae(payload_type, payload))
         return canonical_bytes(
             {
@@ -157,10 +156,8 @@ class SigningKey:
 
 
 def open_envelope(envelope: bytes, key: VerifyingKey, payload_type: str, *, max_bytes: int) -> bytes:
-    """The signed payload bytes, after the signature of `key` was verified; nothing inside is parsed before that.
-
-    Raises MalformedManifest for what is not an envelope, SignatureInvalid for a wrong key, type or signature.
-    """
+    """Verify the signature of `key` and return the payload; nothing inside is parsed before that. Raises
+    MalformedManifest if it is no envelope, SignatureInvalid for a wrong key, type or signature."""
     if len(envelope) > max_bytes:
         raise MalformedManifest(f"The signed document is larger than {max_bytes} bytes.")
     try:
@@ -194,7 +191,7 @@ def open_envelope(envelope: bytes, key: VerifyingKey, payload_type: str, *, max_
 
 
 def named_key(envelope: bytes) -> str:
-    """The key id that an envelope names: not to be trusted, only to select among trusted keys. Raises
+    """Return the key id that an envelope names: untrusted, only to select among trusted keys. Raises
     MalformedManifest."""
     try:
         named = json.loads(envelope)["signatures"][0]["keyid"]
@@ -206,7 +203,7 @@ def named_key(envelope: bytes) -> str:
 
 
 def is_rehearsal(envelope: bytes) -> bool:
-    """Whether an envelope calls itself a rehearsal: not to be trusted, only to select how it is verified."""
+    """Return whether an envelope claims to be a rehearsal: untrusted, only to select the verification."""
     try:
         return bool(json.loads(envelope)["payloadType"] == REHEARSAL_TYPE)
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -224,8 +221,7 @@ def _strict_base64(text: str) -> bytes:
 
 
 def save_once(path: Path, secret: bytes) -> None:
-    """Write a file that its owner alone may read: whole or not at all, so that another process or a restart never finds
-    half of it. Raises FileExistsError where there is one already."""
+    """Write a file that only its owner may read, whole or not at all. Raises FileExistsError if it exists."""
     temporary = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

@@ -1,8 +1,8 @@
-"""The release statement: one self-contained, printable HTML page made from a release's signed manifest.
+"""Release statement: one self-contained, printable HTML page from a release's signed manifest.
 
-Both parties can make it. It holds no label and nothing that the manifest and the private prior beside it do not say;
-what happened later comes in a section of its own, from the audit store of whoever makes the page. It works without a
-network and runs nothing: no script, no outside file, all text escaped by the template engine.
+Both parties can make it. It contains no label and nothing beyond the manifest and its private prior; later events are
+in a section of their own, from the maker's audit store. It works without a network and runs nothing: no script, no
+outside file, all text escaped by the template engine.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from label_dp.privacy import Epsilon
 if TYPE_CHECKING:
     import jinja2
 
-LISTED = 20  # audiences, bins and files that are written out
+LISTED = 20  # audiences, bins and files that are listed
 
 
 @dataclass(frozen=True)
 class Later:
-    """What happened after publication, from the audit store of whoever makes the page: (day, sentence) in order."""
+    """Events after publication, from the maker's audit store: (day, sentence) in order."""
 
     source: str
     facts: Sequence[tuple[str, str]]
@@ -56,7 +56,7 @@ class Later:
 
 @dataclass(frozen=True)
 class Bin:
-    """A row of the table of bins: its labels from `first` to `last`, and their share under the prior, if any."""
+    """Row of the table of bins: its labels from `first` to `last`, and their share under the prior, if any."""
 
     number: int
     first: float
@@ -71,7 +71,8 @@ def render_statement(
     prior: npt.NDArray[np.float64] | None = None,
     later: Later | None = None,
 ) -> str:
-    """The page for a *verified* manifest with payload digest `digest`. `prior`: float64[k], of its prior file."""
+    """Render the page of a *verified* manifest with payload digest `digest`. `prior`: float64[k], from its prior
+    file."""
     channel, split, unit = manifest.read_channel(), manifest.epsilon, manifest.unit
     spent, life = manifest.epsilon_spent, manifest.epsilon_lifetime
     return _template().render(
@@ -111,7 +112,7 @@ def render_statement(
 
 @dataclass(frozen=True)
 class Class:
-    """A row of the table of classes: whether it is an output, and its share under the prior, if any."""
+    """Row of the table of classes: whether it is an output, and its share under the prior, if any."""
 
     name: str
     drawn: bool
@@ -119,14 +120,14 @@ class Class:
 
 
 def _classes(channel: Channel, prior: npt.NDArray[np.float64] | None) -> Iterator[Class]:
-    """All that the domain names, none of numbers."""
-    drawn = np.isin(channel.labels, channel.outputs)
+    """Yield all classes of the domain, none for numbers."""
+    outputs = np.isin(channel.labels, channel.outputs)
     for at, name in enumerate(channel.domain.names):
-        yield Class(name, bool(drawn[at]), None if prior is None else float(prior[at]))
+        yield Class(name, bool(outputs[at]), None if prior is None else float(prior[at]))
 
 
 def _bins(channel: RRChannel, prior: npt.NDArray[np.float64] | None) -> Iterator[Bin | None]:
-    """The first and the last of them; None once, where some are left out."""
+    """Yield the first and the last bins; None once if some are left out."""
     labels, half = channel.labels, LISTED // 2
     for j, (a, b) in enumerate(itertools.pairwise(channel.boundaries.tolist())):
         if channel.d <= LISTED or j < half or j >= channel.d - half:

@@ -17,24 +17,21 @@ from label_dp.pictures import COLOURS, INK, SECOND, markup, new_axes
 
 FloatArray = npt.NDArray[np.float64]
 
-PALE = "#b7cce0"  # what lies behind
-COLUMNS = 80  # bars that a histogram has at most
-RARE = 0.005  # of the noise on either side, left out of a picture of noise that is not clipped to the domain
-MAX_VALUES = 12  # output values that are written out in a picture
+PALE = "#b7cce0"  # background
+COLUMNS = 80  # most bars of a histogram
+RARE = 0.005  # share of unclipped noise left out of the picture on either side
+MAX_VALUES = 12  # most output values written out in a picture
 MOST_POINTS = 200
 SHARE, CHANCE = "share under the private prior", "chance of the output"
 
 
 def picture(channel: Channel, prior: FloatArray | None) -> Markup:
-    """The one picture that suits the channel; `prior` is float64[k], private already, or None if there is none."""
+    """Draw the picture that suits the channel; `prior` is float64[k], already private, or None."""
     if isinstance(channel, RRChannel):
         return _bins(channel, prior)
     if isinstance(channel, OneBitChannel):
         return _one_bit(channel, prior)
     return _noise(channel)
-
-
-# --- one picture per kind of channel ------------------------------------------------------------------------
 
 
 def _bins(channel: RRChannel, prior: FloatArray | None) -> Markup:
@@ -48,62 +45,59 @@ def _bins(channel: RRChannel, prior: FloatArray | None) -> Markup:
         axes.axvline((float(labels[end - 1]) + float(labels[end])) / 2, color=INK, linewidth=1, linestyle=(0, (4, 3)))
     _outputs(axes, channel.outputs)
     what = "private prior (bars), " if prior is not None else ""
-    told = f"{channel.d} bins of the label domain: {what}bin boundaries (dashed), output values (triangles)"
-    return markup(figure, "Bins of the label", told)
+    text = f"{channel.d} bins of the label domain: {what}bin boundaries (dashed), output values (triangles)"
+    return markup(figure, "Bins of the label", text)
 
 
 def _one_bit(channel: OneBitChannel, prior: FloatArray | None) -> Markup:
     lower, upper = (number(float(v)) for v in channel.outputs)
     figure, axes = _label_axes(channel.labels, f"chance of the output {upper}")
-    if prior is not None:  # behind, on a scale of its own: its shape is what matters
+    if prior is not None:  # in the background, on a scale of its own: only its shape matters
         behind = axes.twinx()
         _histogram(behind, channel.labels, prior)
         behind.set_axis_off()
         axes.set_zorder(behind.get_zorder() + 1)
-    chosen = np.unique(np.linspace(0, channel.k - 1, min(channel.k, MOST_POINTS)).astype(np.int64))
+    sample = np.unique(np.linspace(0, channel.k - 1, min(channel.k, MOST_POINTS)).astype(np.int64))
     how = "o-" if channel.k <= MAX_VALUES else "-"
-    axes.plot(channel.labels[chosen], channel.upper_probability[chosen], how, color=SECOND, linewidth=2.5, markersize=6)
+    axes.plot(channel.labels[sample], channel.upper_probability[sample], how, color=SECOND, linewidth=2.5, markersize=6)
     axes.set_ylim(0, 1)
     _in_percent(axes)
-    told = f"Chance of the upper output {upper} for every label; otherwise the output is {lower}"
-    return markup(figure, "Chance of the upper output", told)
+    text = f"Chance of the upper output {upper} for every label; otherwise the output is {lower}"
+    return markup(figure, "Chance of the upper output", text)
 
 
 def _noise(channel: Channel) -> Markup:
     labels, outputs = channel.labels, np.asarray(channel.outputs, np.float64)
     places = sorted({0, (channel.k - 1) // 2, channel.k - 1})
-    drawn = [channel.rows(place, place + 1)[0] for place in places]
+    densities = [channel.rows(place, place + 1)[0] for place in places]
     if isinstance(channel, NoiseChannel) and channel.reach > 0:
-        # nearly all of a reach is nearly never reached
-        start = int(np.searchsorted(np.cumsum(drawn[0]), RARE))
-        stop = len(outputs) - int(np.searchsorted(np.cumsum(drawn[-1][::-1]), RARE))
-        outputs, drawn = outputs[start:stop], [shares[start:stop] for shares in drawn]
-    ends = [tuple(_short(float(shares[end])) for end in (0, -1)) for shares in drawn]
-    rows = [_binned(outputs, shares) for shares in drawn]
-    inside = [_binned(outputs[1:-1], shares[1:-1]) for shares in drawn] if len(outputs) > 3 else rows
+        # most of the reach has hardly any probability
+        start = int(np.searchsorted(np.cumsum(densities[0]), RARE))
+        stop = len(outputs) - int(np.searchsorted(np.cumsum(densities[-1][::-1]), RARE))
+        outputs, densities = outputs[start:stop], [shares[start:stop] for shares in densities]
+    ends = [tuple(_short(float(shares[end])) for end in (0, -1)) for shares in densities]
+    rows = [_binned(outputs, shares) for shares in densities]
+    inside = [_binned(outputs[1:-1], shares[1:-1]) for shares in densities] if len(outputs) > 3 else rows
     top = max(float(shares.max()) for _, shares in inside)
-    # what is clipped to the ends would dwarf the rest of the picture, so it is told in numbers
-    clipped = max(float(shares[[0, -1]].max()) for shares in drawn) > 2 * top
+    # clipped ends would dwarf the rest of the picture, so they are written as numbers
+    clipped = max(float(shares[[0, -1]].max()) for shares in densities) > 2 * top
     figure, axes = new_axes("output value", CHANCE if len(outputs) <= COLUMNS else "chance of neighbours")
     for at, (place, (centres, shares)) in enumerate(zip(places, inside if clipped else rows, strict=True)):
         name = f"label {number(float(labels[place]))}" + (f"\nends: {ends[at][0]}, {ends[at][1]}" if clipped else "")
         if _even(outputs):
             axes.plot(centres, shares, "o-" if len(centres) <= 20 else "-", **_look(at, name))
-        else:  # no line leads where no output is: each stands by itself, those of other labels beside it
+        else:  # no line between outputs: each is drawn by itself, those of other labels beside it
             aside = (at - (len(places) - 1) / 2) * 0.006 * float(outputs[-1] - outputs[0])
-            seen = shares > 0
-            axes.vlines(centres[seen] + aside, 0, shares[seen], color=COLOURS[at], linewidth=2)
-            axes.plot(centres[seen] + aside, shares[seen], "o", **_look(at, name))
+            positive = shares > 0
+            axes.vlines(centres[positive] + aside, 0, shares[positive], color=COLOURS[at], linewidth=2)
+            axes.plot(centres[positive] + aside, shares[positive], "o", **_look(at, name))
     axes.set_ylim(bottom=0)
     _in_percent(axes)
     _room_above(axes)
     tight = {"handlelength": 1.0, "handletextpad": 0.5, "columnspacing": 0.9, "borderaxespad": 0.2}
     axes.legend(frameon=False, labelcolor=INK, loc="lower left", bbox_to_anchor=(0, 1), ncols=3, **tight)
-    told = "Chance of every output for the smallest, a middle and the largest label"
-    return markup(figure, "Chances of the outputs", told)
-
-
-# --- parts --------------------------------------------------------------------------------------------------
+    text = "Chance of every output for the smallest, a middle and the largest label"
+    return markup(figure, "Chances of the outputs", text)
 
 
 def _label_axes(labels: FloatArray, up: str) -> tuple[Any, Any]:
@@ -117,24 +111,24 @@ def _label_axes(labels: FloatArray, up: str) -> tuple[Any, Any]:
 
 
 def _room_above(axes: Any) -> None:
-    left, bottom, width, height = axes.get_position().bounds
-    axes.set_position((left, bottom, width, height - 0.1))
+    x0, bottom, width, height = axes.get_position().bounds
+    axes.set_position((x0, bottom, width, height - 0.1))
 
 
 def _outputs(axes: Any, outputs: FloatArray) -> None:
-    """A triangle above the frame per output value; values are written out while there are few, where they fit."""
+    """Draw a triangle above the frame per output value; few values are written out if they fit."""
     low, high = axes.get_xlim()
     above = {"transform": axes.get_xaxis_transform(), "clip_on": False, "color": SECOND}
     places = np.clip(np.asarray(outputs, np.float64), low, high)
     axes.plot(places, np.full(len(places), 1.03), "v", markersize=6, **above)
     last = [-np.inf, -np.inf]  # where the text of either row ends, in shares of the width
     for at, value in zip(places if len(places) <= MAX_VALUES else (), outputs, strict=False):
-        told = number(float(value))
-        centre, half = (at - low) / (high - low), 0.009 * len(told) + 0.005
+        text = number(float(value))
+        centre, half = (at - low) / (high - low), 0.009 * len(text) + 0.005
         row = 0 if centre - half >= last[0] else 1
         if centre - half >= last[row]:
             last[row] = centre + half
-            axes.text(at, 1.075 + 0.075 * row, told, ha="center", fontsize=9, **above)
+            axes.text(at, 1.075 + 0.075 * row, text, ha="center", fontsize=9, **above)
 
 
 def _look(at: int, name: str) -> dict[str, Any]:
@@ -162,13 +156,13 @@ def _step(values: FloatArray) -> float:
 
 
 def _even(values: FloatArray) -> bool:
-    """Whether values lie on a lattice without gaps."""
+    """Return whether the values are equally spaced."""
     steps = np.diff(values)
     return len(steps) > 0 and bool(np.allclose(steps, steps[0], rtol=1e-6))
 
 
 def _binned(values: FloatArray, shares: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Centres and sums of at most COLUMNS equal groups of neighbouring values."""
+    """Return centres and sums of at most COLUMNS equal groups of neighbouring values."""
     size = -(-len(values) // COLUMNS)
     starts = np.arange(0, len(values), size)
     counts = np.minimum(starts + size, len(values)) - starts

@@ -1,4 +1,4 @@
-"""Words and numbers of a release statement: visible text, odds rounded towards privacy, what a mechanism does."""
+"""Words and numbers of a release statement: visible text, odds rounded towards privacy, descriptions of mechanisms."""
 
 from __future__ import annotations
 
@@ -21,31 +21,32 @@ PRIOR_ODDS = ((Fraction(1), "50 : 50"), (Fraction(1, 9), "1 : 9"), (Fraction(1, 
 
 
 def visible(value: object) -> str:
-    """Text from a manifest, which a stranger may have written, with nothing in it that is invisible or reorders."""
+    """Escape untrusted text: nothing in it is invisible or reorders text."""
     return "".join(c if c.isprintable() else f"[U+{ord(c):04X}]" for c in str(value))
 
 
 def count(many: int, what: str) -> str:
+    """Format a count with its noun, in the plural if need be."""
     return f"{many:,} {what}{'' if many == 1 else 's'}"
 
 
 def number(value: float) -> str:
-    """At most six significant digits, with a real minus sign and thousands apart."""
-    shown = f"{value:,.6g}" if abs(value) < 1e15 else f"{value:.6g}"
-    return shown.replace("-", "−")
+    """Format at most six significant digits, with a real minus sign and separated thousands."""
+    text = f"{value:,.6g}" if abs(value) < 1e15 else f"{value:.6g}"
+    return text.replace("-", "−")
 
 
 def percent(share: float) -> str:
-    """A share for people: two significant digits next to 0 and 100 %."""
+    """Format a share for people: two significant digits next to 0 and 100 %."""
     if share <= 0.0 or share >= 1.0:
         return f"{share * 100:.0f} %"
     places = 1 if 0.01 <= share <= 0.99 else 3
-    shown = f"{share * 100:.{places}f}"
-    return "less than 0.001 %" if float(shown) == 0 else f"{shown} %" if float(shown) < 100 else "more than 99.999 %"
+    text = f"{share * 100:.{places}f}"
+    return "less than 0.001 %" if float(text) == 0 else f"{text} %" if float(text) < 100 else "more than 99.999 %"
 
 
 def odds_factor(epsilon: Epsilon) -> str:
-    """e^ε, never rounded down."""
+    """Format e^ε, never rounded down."""
     exact = Decimal(epsilon.nano).scaleb(-9).exp()
     if exact < 100_000:
         return f"{exact.quantize(Decimal('0.01'), ROUND_CEILING):,}"
@@ -57,7 +58,7 @@ def odds_factor(epsilon: Epsilon) -> str:
 
 
 def surest(epsilon: Epsilon, odds: Fraction) -> str:
-    """The largest probability after the release of what had `odds` before, never rounded down."""
+    """Format the largest probability after the release of a fact with prior odds `odds`, never rounded down."""
     factor = Decimal(epsilon.nano).scaleb(-9).exp() * odds.numerator / odds.denominator
     share = 100 * factor / (1 + factor)
     decimal = share.quantize(Decimal("0.1") if epsilon.nano >= 100_000_000 else Decimal("0.01"), ROUND_CEILING)
@@ -65,10 +66,8 @@ def surest(epsilon: Epsilon, odds: Fraction) -> str:
 
 
 def in_words(epsilon: Epsilon) -> str:
-    """A rule of thumb for how strong an ε is; no theorem, a reading aid.
-
-    From even odds one value may make a reader 62.3, 73.2 and 95.3 % sure at the ends of the first three ranges.
-    """
+    """Describe the strength of an ε by a rule of thumb, a reading aid and no theorem. From even odds one value may make
+    a reader 62.3, 73.2 and 95.3 % sure at the ends of the first three ranges."""
     says = {
         "Strong": "a single value says little about the label behind it.",
         "Solid": "a single value is a weak hint, which everybody can plausibly deny.",
@@ -80,7 +79,7 @@ def in_words(epsilon: Epsilon) -> str:
 
 
 def in_all_words(epsilon: Decimal, whose: str) -> str:
-    """The same of all that was published so far; `whose`: `the label of an example`, or all that a person has."""
+    """Describe the strength of all publications so far; `whose`: `the label of an example`, or all labels of a unit."""
     says = {
         "Strong": f"all that was published so far says little about {whose}.",
         "Solid": f"all that was published so far is a weak hint at {whose}, which everybody can plausibly deny.",
@@ -96,7 +95,7 @@ def _strength(epsilon: float) -> str:
 
 
 def mechanism_words(channel: Channel) -> str:
-    """Two sentences on how a value is made; everything in them is public."""
+    """Describe in two sentences how a value is made; everything in them is public."""
     if isinstance(channel, RRChannel):
         if channel.d == 1:
             return (
@@ -125,15 +124,17 @@ def mechanism_words(channel: Channel) -> str:
     if isinstance(channel, LatticeChannel):
         return _lattice_words(channel)
     if isinstance(channel, KnotsChannel):
-        kept = "exactly right" if channel.unbiased else f"right to {number(rounded_up(channel.residual_bias))} at worst"
-        told = (
-            f"Each label becomes one of {channel.m} output values, by chances that keep its average {kept} and are "
+        accuracy = (
+            "exactly right" if channel.unbiased else f"right to {number(rounded_up(channel.residual_bias))} at worst"
+        )
+        text = (
+            f"Each label becomes one of {channel.m} output values, by chances that keep its average {accuracy} and are "
             "whole numbers out of 2⁶⁴, written out in the manifest. Any label could have become any of the values."
         )
         if channel.knots.size == channel.k:
-            return told
+            return text
         return (
-            f"{told} A label between the {channel.knots.size} that have chances of their own becomes one of the two "
+            f"{text} A label between the {channel.knots.size} that have chances of their own becomes one of the two "
             "beside it at random first, which keeps its average."
         )
     if isinstance(channel, TopLabelsChannel):
@@ -150,26 +151,28 @@ def mechanism_words(channel: Channel) -> str:
 
 def _lattice_words(channel: LatticeChannel) -> str:
     first, last = number(float(channel.outputs[0])), number(float(channel.outputs[-1]))
-    told = []
+    sentences = []
     if isinstance(channel, NoiseChannel):
         shape = "a Laplace" if isinstance(channel, LaplaceChannel) else "a staircase"
-        told.append(
+        sentences.append(
             f"Random noise with {shape} distribution, wide enough for the whole domain, is added to each label."
         )
         if channel.reach == 0:
-            told.append("The sum is clipped to the ends of the domain.")
+            sentences.append("The sum is clipped to the ends of the domain.")
         else:
-            told.append(
+            sentences.append(
                 f"Sums may leave the domain; beyond {first} and {last}, which hardly any reaches, they end there."
             )
     else:
-        told.append(
+        sentences.append(
             "Each label becomes a value within the domain, the nearer the likelier (the exponential mechanism)."
         )
-    told.append(
+    sentences.append(
         f"Values lie on a public lattice {number(channel.lattice_step)} apart, and their chances are whole numbers out "
         "of 2⁶⁴: no rounding hints at a label."
     )
     if not channel.on_lattice:
-        told.append("A label between two points becomes either of them at random first, so that averages stay right.")
-    return " ".join(told)
+        sentences.append(
+            "A label between two points becomes either of them at random first, so that averages stay right."
+        )
+    return " ".join(sentences)

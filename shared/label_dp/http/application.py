@@ -149,6 +149,8 @@ VERSION = version("label-dp-service")  # read once from a file
 
 
 class Health(BaseModel):
+    """Health of the service."""
+
     status: str
 
 

@@ -1,0 +1,1 @@
+"""Pages for people, rendered on the server without scripts of their own."""

@@ -42,6 +42,7 @@ STATES = {
 
 
 def thousands(value: Any) -> str:
+    """Format a number with separators; a dash for None."""
     return "–" if value is None else f"{value:,}"
 
 
@@ -62,6 +63,7 @@ def days_of(span: dict[str, str]) -> Markup:
 
 
 def state(value: str) -> str:
+    """Return the words of a state."""
     return STATES.get(value, value)
 
 
@@ -72,6 +74,7 @@ def share(part: str, whole: str) -> int:
 
 
 def left(lifetime: str, spent: str) -> str:
+    """Return the remaining ε, at least 0."""
     return str(Epsilon(max(0, Epsilon.parse(lifetime).nano - Epsilon.parse(spent).nano)))
 
 

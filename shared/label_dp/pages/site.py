@@ -200,6 +200,7 @@ class Visitor:
 
 
 def visitor(*roles: str) -> Any:
+    """Return a dependency: the visit of a person whose key has one of `roles`."""
     return Depends(Visitor(roles))
 
 

@@ -1,1 +1,1 @@
-"""Requests, each declared once: REST bodies, commands, clients and the reference derive from it."""
+"""Requests, each declared once: REST bodies, commands, clients and the reference derive from them."""

@@ -50,19 +50,19 @@ class Calibration(QueryAsk):
     additional_release: bool = Field(default=False, description="Charge on top of what the batch carries already.")
 
     def numbered(self, *, two: bool) -> Self:
-        """With `two` scores, both are numbered."""
+        """Return a copy in which second scores are numbered, if `two`."""
         return self.model_copy(update={"scores_2": "float32"}) if two and self.scores_2 is None else self
 
     @property
     def options(self) -> dict[str, str]:
-        """Those of the shape, by name. Raises InvalidInput."""
-        found: dict[str, str] = {}
+        """Options of the shape, by name. Raises InvalidInput."""
+        options: dict[str, str] = {}
         for text in self.option:
             name, equals, value = text.partition("=")
-            if not equals or not name or name in found:
+            if not equals or not name or name in options:
                 raise InvalidInput("An option of a shape is written NAME=VALUE, each name once.")
-            found[name] = value
-        return found
+            options[name] = value
+        return options
 
 
 class Allowance(Ask):

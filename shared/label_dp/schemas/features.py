@@ -12,6 +12,8 @@ FORM = "NAME=LOW:HIGH for a number and its public range, NAME=a,b,c for texts"
 
 
 class NumberFeature(Ask):
+    """Number with a public range."""
+
     name: str = Field(min_length=1, max_length=200)
     range: list[StrictStr | StrictInt | StrictFloat] = Field(
         min_length=2, max_length=2, description="Public ends; numbers outside are clipped."
@@ -19,13 +21,15 @@ class NumberFeature(Ask):
 
 
 class CategoryFeature(Ask):
+    """Text with public values."""
+
     name: str = Field(min_length=1, max_length=200)
     values: list[StrictStr | StrictInt] = Field(min_length=1, max_length=100, description="Others count as missing.")
 
 
-def _which(given: Any) -> str:
-    """A feature is judged by what it was meant as: by its `values` where it has some."""
-    members = given if isinstance(given, dict) else getattr(given, "__dict__", {})
+def _which(value: Any) -> str:
+    """Choose the feature's kind by its members: a category has `values`."""
+    members = value if isinstance(value, dict) else getattr(value, "__dict__", {})
     return "category" if "values" in members else "number"
 
 
@@ -35,7 +39,7 @@ Feature = Annotated[
 
 
 def pair(text: str, form: str = "NAME=VALUE") -> tuple[str, str]:
-    """Raises ValueError with the form that was wanted."""
+    """Split NAME=VALUE. Raises ValueError with `form`."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise ValueError(form)
@@ -43,7 +47,7 @@ def pair(text: str, form: str = "NAME=VALUE") -> tuple[str, str]:
 
 
 def feature_of(text: str) -> dict[str, Any]:
-    """A declared feature from NAME=LOW:HIGH or NAME=a,b,c. Raises ValueError."""
+    """Parse NAME=LOW:HIGH or NAME=a,b,c. Raises ValueError."""
     name, values = pair(text, FORM)
     ends = values.split(":")
     return {"name": name, "range": ends} if len(ends) == 2 else {"name": name, "values": values.split(",")}
@@ -55,8 +59,8 @@ OF_TABLE = "Columns of the table of features: numbers by their public `range`, t
 
 
 def number_of(text: str) -> dict[str, Any]:
-    """A declared number from NAME=LOW:HIGH. Raises ValueError."""
-    found = feature_of(text)
-    if "range" not in found:
+    """Parse NAME=LOW:HIGH. Raises ValueError."""
+    feature = feature_of(text)
+    if "range" not in feature:
         raise ValueError("NAME=LOW:HIGH; its features are numbers with a range")
-    return found
+    return feature

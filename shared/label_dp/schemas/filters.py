@@ -15,7 +15,7 @@ BatchState = Literal["open", "sealed", "purged"]
 
 
 def _written_out(value: object) -> object:
-    """A date as text; pydantic would take a number for seconds since 1970."""
+    """Require a date as text; pydantic would read a number as seconds since 1970."""
     if isinstance(value, str) and not re.fullmatch(r"\d{4}-\d\d-\d\d", value, re.ASCII):
         raise ValueError("is a day, written as YYYY-MM-DD")
     return value

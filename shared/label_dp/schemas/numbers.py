@@ -1,4 +1,4 @@
-"""Numbers in what is asked for: a member keeps them as they were written, and `label_dp.numbers` alone reads them."""
+"""Numbers in requests: a member keeps them as written, and only `label_dp.numbers` parses them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _whole(value: Any) -> Any:
 
 
 def text_of(value: str | int | float) -> str:
-    """A number as text, in its shortest spelling, so that 0.5 and "0.5" are one request."""
+    """Return a number as text, in its shortest spelling, so that 0.5 and "0.5" are one request."""
     return value if isinstance(value, str) else repr(value)
 
 
@@ -26,7 +26,7 @@ PLAIN = BeforeValidator(_whole)  # the last part of an Annotated, so that the bo
 Number = str | StrictInt | StrictFloat
 PLACES = Field(description="A decimal number with at most 9 places.", examples=["0.5"])
 Decimalish = Annotated[Number, AfterValidator(text_of), PLACES]
-# a length is one of the text alone: on the whole member, pydantic would ask a number for its length
+# the length limits the text only: on the whole member, pydantic would take the length of a number
 ShortDecimalish = Annotated[
     Annotated[str, Field(max_length=80)] | StrictInt | StrictFloat, AfterValidator(text_of), PLACES
 ]

@@ -106,10 +106,10 @@ class Schedule(Ask):
     )
 
     def changes(self) -> dict[str, Any]:
-        """The members that were given, as they are stored: a template says nothing of what it does not ask for."""
+        """Return the given members as they are stored; absent members of the template are left out."""
         release = None if self.release is None else self.release.model_dump(mode="json", exclude_none=True)
-        found = {"seal_at": self.seal_at, "release": release}
-        return {name: value for name, value in found.items() if name in self.model_fields_set}
+        values = {"seal_at": self.seal_at, "release": release}
+        return {name: value for name, value in values.items() if name in self.model_fields_set}
 
 
 class Batch(Schedule):

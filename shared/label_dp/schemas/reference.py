@@ -1,4 +1,4 @@
-"""The reference of what can be asked for, as Markdown: one table a schema, made of its declaration."""
+"""Reference of all requests as Markdown: one table a schema, from its declaration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMES = {str: "text", bool: "true or false", int: "whole number", float: "number
 
 
 def table(schema: type[Ask]) -> str:
-    """A row for each member: its name, its option, what it takes, its default and what it means."""
+    """Render a row for each member: its name, option, type, default and meaning."""
     rows = [
         (f"`{name}`", f"{_option(name, field)}", _takes(field), _default(field), _meaning(field))
         for name, field in schema.model_fields.items()
@@ -78,14 +78,14 @@ def _meaning(field: FieldInfo) -> str:
 
 
 def page() -> str:
-    """`deploy/guides/parameters.md`: everything that can be asked for, in alphabetical order."""
+    """Render `deploy/guides/parameters.md`: all requests, in alphabetical order."""
     schemas = sorted(asked_for(), key=lambda schema: schema.__name__)
     parts = [part for schema in schemas for part in (f"## {_title(schema)}\n", _what(schema), table(schema)) if part]
     return INTRODUCTION + "\n" + "\n".join(parts)
 
 
 def asked_for(base: type[Ask] = Ask) -> Iterator[type[Ask]]:
-    """Every schema of this room, also those that others hold."""
+    """Yield every schema of this package, nested ones included."""
     for module in pkgutil.iter_modules(label_dp.schemas.__path__, "label_dp.schemas."):
         importlib.import_module(module.name)
     for schema in base.__subclasses__():

@@ -1,7 +1,5 @@
-"""Replies of the services, each declared once: what a service returns, REST sends, pages show and commands print.
-
-They are plain dictionaries when they run, so that nothing is converted on the way. ε and δ are decimal strings.
-"""
+"""Replies of the services, each declared once: for REST, pages and commands. They are plain dictionaries at run time,
+so nothing is converted. ε and δ are decimal strings."""
 
 from __future__ import annotations
 
@@ -10,17 +8,19 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict  # that of the standard library is read from Python 3.12 on
 
-CLOSED = with_config(ConfigDict(extra="ignore"))  # also inside a reply that has more members
+CLOSED = with_config(ConfigDict(extra="ignore"))  # also inside replies with more members
 
 
 @CLOSED
 class UnitOut(TypedDict):
+    """Privacy unit."""
+
     kind: str
     column: str | None
     max_examples: int | None
 
 
-@with_config(ConfigDict(extra="allow"))  # what the schema of a population declares beside these
+@with_config(ConfigDict(extra="allow"))  # further members of the population's schema
 class PopulationOut(TypedDict):
     """As it was declared."""
 
@@ -44,6 +44,8 @@ class PopulationOut(TypedDict):
 
 
 class BatchOut(TypedDict):
+    """Batch of a population."""
+
     id: str
     population: str
     state: str
@@ -82,6 +84,8 @@ class BatchOut(TypedDict):
 
 @CLOSED
 class ReceiptOfWork(TypedDict):
+    """Receipt of an audience."""
+
     audience: str
     position: int
     key_id: str
@@ -91,6 +95,8 @@ class ReceiptOfWork(TypedDict):
 
 @CLOSED
 class FetchOfWork(TypedDict):
+    """Fetches by one key of an audience."""
+
     audience: str
     first: Annotated[str, Field(description="The day of the first fetch with this key.")]
     last: str
@@ -129,6 +135,8 @@ class GivenOut(TypedDict):
 
 
 class ListedBatch(BatchOut):
+    """Batch, in a list, with its spent and remaining budget."""
+
     population_name: str
     label: str
     releases: Annotated[int, Field(description="Published ones.")]
@@ -141,6 +149,8 @@ class ListedBatch(BatchOut):
 
 
 class ListedWork(TypedDict):
+    """Published release or answer, in a list."""
+
     id: str
     kind: str
     batch: str
@@ -154,14 +164,20 @@ class ListedWork(TypedDict):
 
 
 class ListedRelease(ListedWork):
+    """Published release, in a list."""
+
     manifest_sha256: str
 
 
 class ListedAnswer(ListedWork):
+    """Published answer, in a list."""
+
     sha256: Annotated[str, Field(description="Of the payload of the signed document.")]
 
 
 class BudgetOut(TypedDict):
+    """Budget of a population: lifetime and spent ε and δ."""
+
     population: str
     name: str
     unit: UnitOut
@@ -181,11 +197,15 @@ class BudgetOut(TypedDict):
 
 
 class ColumnOut(TypedDict):
+    """Column of a feature table."""
+
     name: str
     type: str
 
 
 class TableOut(TypedDict):
+    """Feature table."""
+
     id: Annotated[str, Field(examples=["ft_0123456789abcdef"])]
     name: str
     id_column: str

@@ -1,4 +1,4 @@
-"""From pydantic's list of errors to sentences that name member and rule, never the value (it may be a label)."""
+"""Translation of pydantic's errors to sentences that name member and rule, never the value (it may be a label)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from label_dp.strict_json import decoded_bytes, read_json
 Model = TypeVar("Model", bound=BaseModel)
 
 DAY = "a day, written as YYYY-MM-DD"
-# what was expected, by pydantic's name of the error
+# expected form, by pydantic's type of the error
 EXPECTED = {
     "string_type": "text",
     "int_type": "a whole number",
@@ -63,35 +63,35 @@ MOST_CONTAINERS = 1 << 18  # objects and lists of a body, each of which takes th
 
 
 def as_model(value: Any, model: type[Model]) -> Model:
-    """A decoded body as `model`. Raises InvalidRequest."""
-    found: Model = checked(value, TypeAdapter(model), model)
-    return found
+    """Validate a decoded body as `model`. Raises InvalidRequest."""
+    instance: Model = checked(value, TypeAdapter(model), model)
+    return instance
 
 
 def read_value(body: bytes, adapter: TypeAdapter[Any], annotation: Any) -> Any:
-    """A JSON body as `annotation`, whose `adapter` is at hand. Raises InvalidRequest."""
+    """Parse a JSON body as `annotation`, with its `adapter`. Raises InvalidRequest."""
     needs(COPIES * decoded_bytes(body), wait=False)  # few threads decode
     return checked(read_json(body, most_containers=MOST_CONTAINERS), adapter, annotation)
 
 
 def checked(value: Any, adapter: TypeAdapter[Any], annotation: Any) -> Any:
-    """A decoded body as `annotation`. Raises InvalidRequest."""
+    """Validate a decoded body as `annotation`. Raises InvalidRequest."""
     try:
         return adapter.validate_python(value)
     except ValidationError as error:
-        if error.error_count() > MOST_FAULTS:  # each takes a kilobyte to tell
+        if error.error_count() > MOST_FAULTS:  # each takes a kilobyte of the reply
             raise InvalidRequest(f"The body breaks the rules of this call in more than {MOST_FAULTS} places.") from None
-        found = error.errors(include_input=False, include_url=False)
-        entries = [dict(e) | {"loc": ("body", *e["loc"])} for e in found]
+        errors = error.errors(include_input=False, include_url=False)
+        entries = [dict(e) | {"loc": ("body", *e["loc"])} for e in errors]
         raise explain(entries, value, annotation) from None
 
 
 def explain(entries: Sequence[Mapping[str, Any]], body: Any = None, model: Any = None) -> InvalidRequest:
-    """One error for pydantic's `entries`; `body` and its `model` say which members there are."""
+    """Make one error of pydantic's `entries`; `body` and its `model` provide the known members."""
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for entry in entries:
         groups.setdefault(_path(entry, body), []).append(entry)
-    # of a union, the alternatives that fit the value best are those that were followed the deepest
+    # the best-fitting alternatives of a union are those with the deepest errors
     deepest = [p for p in groups if not any(len(q) > len(p) and q[: len(p)] == p for q in groups)]
     places = [
         {"where": ".".join(str(part) for part in path), "rule": _rule(path, groups[path], model)} for path in deepest
@@ -101,7 +101,7 @@ def explain(entries: Sequence[Mapping[str, Any]], body: Any = None, model: Any =
 
 
 def _path(entry: Mapping[str, Any], body: Any) -> tuple[Any, ...]:
-    """The place in the request, without pydantic's names of a union's alternatives."""
+    """Return the place in the request, without pydantic's names of a union's alternatives."""
     loc = tuple(entry["loc"])
     if not loc or loc[0] != "body":
         return loc
@@ -119,14 +119,14 @@ def _path(entry: Mapping[str, Any], body: Any) -> tuple[Any, ...]:
 def _rule(path: tuple[Any, ...], entries: list[Mapping[str, Any]], model: Any) -> str:
     kinds = {str(e["type"]) for e in entries}
     if kinds == {"extra_forbidden"}:  # a union's other alternative may know the member
-        known = list(dict.fromkeys(_members(model, path[1:-1])))
-        listed = ", ".join(known[:SHOWN_MEMBERS]) + (", …" if len(known) > SHOWN_MEMBERS else "")
-        return f"is not known here; the members are {listed}" if known else "is not known here"
+        names = list(dict.fromkeys(_members(model, path[1:-1])))
+        sentence = ", ".join(names[:SHOWN_MEMBERS]) + (", …" if len(names) > SHOWN_MEMBERS else "")
+        return f"is not known here; the members are {sentence}" if names else "is not known here"
     return broken_rule(*entries)
 
 
 def broken_rule(*entries: Mapping[str, Any]) -> str:
-    """What is wrong with one value, as a verb and what follows; several `entries` are the alternatives of a union."""
+    """Describe the fault of one value as a predicate; several `entries` are the alternatives of a union."""
     kinds = [str(e["type"]) for e in entries]
     if "missing" in kinds:
         return "is missing"
@@ -152,7 +152,7 @@ def broken_rule(*entries: Mapping[str, Any]) -> str:
 
 
 def _members(model: Any, path: Sequence[Any]) -> list[str]:
-    """The members of the model at `path` below `model`; none where it cannot be told."""
+    """List the members of the model at `path` below `model`; none if unknown."""
     models = _models(model)
     for part in path:
         if isinstance(part, str):
@@ -175,6 +175,6 @@ def _sentence(path: tuple[Any, ...], rule: str) -> str:
     if not names:
         return "The request needs a JSON body." if rule == "is missing" else f"The body {rule}."
     name = ".".join(str(part) for part in names)
-    shown = name if len(name) <= SHOWN_NAME else name[:SHOWN_NAME] + "…"
+    label = name if len(name) <= SHOWN_NAME else name[:SHOWN_NAME] + "…"
     kind = {"query": "query parameter", "header": "header", "path": "part of the path"}.get(str(place), "member")
-    return f"The {kind} '{shown}' {rule}."
+    return f"The {kind} '{label}' {rule}."

@@ -41,6 +41,8 @@ class CalibrationParameters(Strict):
 
 
 class CalibrationResult(Strict):
+    """Result: the map from scores to labels."""
+
     map: dict[str, Any]
 
 

@@ -111,6 +111,8 @@ class Weight(Strict):
 
 
 class LinearModelResult(Strict):
+    """Result: a constant and weights."""
+
     constant: FloatText
     weights: list[Weight]
 

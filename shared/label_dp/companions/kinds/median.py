@@ -46,10 +46,14 @@ class Median(Ask):
 
 
 class MedianParameters(Strict):
+    """Parameters of a median."""
+
     method: Literal["slices", "ranks"]
 
 
 class MedianResult(Strict):
+    """Result: the median, if one was found."""
+
     found: bool
     median: Annotated[str, Field(max_length=400)] | None
 

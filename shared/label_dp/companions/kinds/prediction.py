@@ -40,6 +40,8 @@ class PredictionParameters(Strict):
 
 
 class PredictionResult(Strict):
+    """Result: the predicted value."""
+
     value: FloatText
 
 

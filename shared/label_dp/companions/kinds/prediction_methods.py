@@ -81,6 +81,8 @@ FORMS = (VoteFacts, AverageFacts, StableFacts, WalkFacts)
 
 @dataclass(frozen=True)
 class ReadMethod:
+    """Reader of a prediction method: its facts, whether it classifies, and its adjacency."""
+
     facts: type[Stated]
     classifies: bool
     adjacency: str

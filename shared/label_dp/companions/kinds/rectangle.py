@@ -115,6 +115,8 @@ class Side(Strict):
 
 
 class RectangleResult(Strict):
+    """Result: the sides of the rectangle, if one was found."""
+
     found: bool
     sides: list[Side]
 

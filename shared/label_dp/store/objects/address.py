@@ -1,4 +1,4 @@
-"""Address of a store, as a setting has it: s3://BUCKET/PREFIX?region=…&endpoint_override=…"""
+"""Addresses of stores, in settings of the form s3://BUCKET/PREFIX?region=…&endpoint_override=…."""
 
 from __future__ import annotations
 

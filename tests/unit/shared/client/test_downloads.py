@@ -54,7 +54,7 @@ def test_what_is_there_is_kept_or_sent_again(flavour: str, ranges: bool, tmp_pat
         return httpx.Response(206 if start else 200, content=DATA[start:])
 
     line = Line(flavour, handle)
-    assert fetch(line, tmp_path / "f", received=told.append) == DATA
+    assert fetch(line, tmp_path / "f", on_bytes=told.append) == DATA
     assert [r.headers.get("range") for r in line.seen] == [None, "bytes=700-", "bytes=5000-"]
     assert (told[0], told[-1]) == (0, len(DATA))
     assert len(line.pauses) == 2
