@@ -1,4 +1,4 @@
-"""One upload on its way in: read, checked, digested, stored. Nothing of it is part of the batch yet."""
+"""An upload on its way in: read, checked, digested, stored. Nothing of it is part of the batch yet."""
 
 from __future__ import annotations
 
@@ -25,21 +25,20 @@ if TYPE_CHECKING:
 
 
 class Arrival:
-    """A context manager that removes the temporary files, not the stored objects. `kept`: digests that may wait in
-    memory."""
+    """Context manager of one upload; removes its temporary files at exit, not the stored objects."""
 
     def __init__(
         self,
         submission: Submission,
-        known: BatchIndex,
+        batch_index: BatchIndex,
         vault: LabelVault,
         secrets_: Secrets,
         spill: Path,
-        kept: int | None = None,
+        in_memory: int | None = None,
     ) -> None:
         self.submission, self._findings = submission, Findings()
         key = digest_key(secrets_, submission.batch.label)
-        self.digests = Compared(submission, known, self._findings, vault, key, spill, kept)
+        self.digests = Compared(submission, batch_index, self._findings, vault, key, spill, in_memory)
         self.objects = ArrivalObjects(submission, vault)
 
     def __enter__(self) -> Arrival:
@@ -49,19 +48,21 @@ class Arrival:
         self.digests.close()
 
     def receive(self, chunks: Chunks) -> None:
-        """Take everything in. Raises InvalidRows, DuplicateId, InvalidFile, Conflict and what the chunks raise."""
+        """Read, check and store all rows. Raises InvalidRows, DuplicateId, InvalidFile, Conflict and errors of
+        `chunks`."""
         rows = checked(sliced(chunks), self.submission, self._findings)
         rows = self.digests.digested(rows)
         self.objects.store(rows)
         self.digests.finish(self.objects.ids)
 
     def passing(self, chunks: Callable[[], Chunks]) -> Iterator[Rows]:
-        """The rows, for the caller; none is stored. Then `finish`. `chunks` gives the same whenever it is called."""
+        """Yield the checked rows without storing any; call `finish` afterwards. `chunks` returns the same rows at each
+        call."""
         self._again = chunks
         return self.digests.digested(checked(sliced(chunks()), self.submission, self._findings))
 
     def finish(self) -> None:
-        """All rows passed. Raises as `receive`."""
+        """Compare the digests of all rows that passed. Raises as `receive`."""
         again = checked(sliced(self._again()), self.submission, Findings())
         self.digests.finish(lambda: (rows.ids for rows in again))
 
@@ -70,7 +71,7 @@ DELETED_AT_ONCE = 1 << 18  # rows of one stored object of deletions
 
 
 class ArrivalObjects:
-    """What is stored of one upload; deletions of an upsert are objects of their own."""
+    """Stored objects of one upload; deletions of an upsert are objects of their own."""
 
     def __init__(self, submission: Submission, vault: LabelVault) -> None:
         self.submission, self.vault = submission, vault
@@ -80,12 +81,12 @@ class ArrivalObjects:
         self._name = secrets.token_hex(8)
 
     def store(self, rows: Iterator[Rows]) -> None:
-        """Raises what `rows` raise, and Unavailable."""
+        """Store the rows. Raises errors of `rows`, and Unavailable."""
         self._put(self._key(), self.kept(rows), self.submission.mode or INSERT)
         self._put_deleted()
 
     def kept(self, rows: Iterator[Rows]) -> Iterator[pa.RecordBatch]:
-        """The rows as they are stored, but for deletions of an upsert."""
+        """Yield the rows as stored, without deletions of an upsert."""
         import pyarrow as pa
 
         for part in rows:
@@ -95,15 +96,15 @@ class ArrivalObjects:
             elif self.submission.mode == DELETE:
                 yield self._deletions(part)
             else:
-                kept = part.positions != DELETED
-                if not kept.all():
-                    self._delete(part.only(~kept))
-                    part = part.only(kept)
+                stays = part.positions != DELETED
+                if not stays.all():
+                    self._delete(part.only(~stays))
+                    part = part.only(stays)
                 if part.positions is not None and len(part.ids):
                     yield label_rows(part.ids, part.positions, part.units)
 
     def ids(self) -> Iterator[pa.Array]:
-        """The ids of the rows once more, in their order; none where the order was not kept."""
+        """Yield the ids again in row order; nothing if the order was not kept."""
         if len(self.stored) == 1:
             for batch in self.vault.scan(self.stored[0].key):
                 yield batch.column(0)

@@ -1,15 +1,14 @@
-"""Uploads that are set aside: inserts, of keys that may send labels only, with an id that an upload before had.
+"""Uploads set aside: inserts of keys that may only send labels, with an id of an earlier upload.
 
-Such a key must not learn which ids have a label, so it is answered as if nothing were the matter, and what it can
-measure is the same: its upload is stored, its digests are written, compared and merged as of any other, and a mark says
-that nothing of it counts. An id is taken for such keys once any upload had it, also one that was set aside or dropped:
-else one bit would become as many as an upload has rows. For the owner an id is taken where an upload that counts has
-it. The batch does not seal until its owner has decided of each. What is here depends on labels: it is shown to the
-owner, and is no audit event, since exports of those are shown to others.
+Such a key must not learn which ids have a label. It gets the usual reply, and its upload is stored, digested, compared
+and merged like any other; a mark in its row says that it does not count. For such keys an id is taken by any earlier
+upload, even one set aside or dropped: otherwise one bit would become one per row. For the owner an id is taken by an
+upload that counts. The batch does not seal until its owner has decided on each. These facts depend on labels: the owner
+sees them, and they are no audit events, since exports of those are shown to others.
 
-A repeat has the key, batch, format, parameters and body of an upload before: it is set aside, nothing of it counts, and
-it waits for nobody. Whether an upload is one depends on its sender's own calls alone. A keyed MAC of each upload tells.
-Until the seal the database shows by it which uploads of one key to one batch are equal, and nothing else.
+A repeat has the key, batch, format, parameters and body of an earlier upload, recognised by a keyed MAC. It is set
+aside without a decision, which depends on its sender's own calls alone. Until the seal the MACs show the database which
+uploads of one key to one batch are equal, and nothing else.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ SHOWN_IDS, SHOWN_UPLOADS, RETRIES = 20, 100, 20
 
 
 class UploadsSetAside(Conflict):
-    """Shown to the owner only."""
+    """Refusal of a seal while uploads await a decision; shown to the owner only."""
 
     code = "uploads-set-aside"
     title = "Uploads wait for a decision"
@@ -68,8 +67,8 @@ class UploadsSetAside(Conflict):
 
 @dataclass(frozen=True)
 class Insert:
-    """One of a key that may send labels only: its rows in an object, and whether it is set `aside`. `mac`: of its
-    caller, batch, format, parameters and body; empty where there is no call."""
+    """Insert of a key that may only send labels: rows `start` to `start + rows` of an object. `mac`: keyed MAC of
+    caller, batch, format, parameters and body; empty without a call."""
 
     rows: int
     start: int
@@ -79,8 +78,8 @@ class Insert:
 
 
 def note_inserts(connection: Connection, batch: str, key: str, inserts: Sequence[Insert], now: dt.datetime) -> int:
-    """In the transaction that names the object `key` they lie in: a row each, as long whatever its mark is. Returns how
-    many wait for the owner's decision."""
+    """Add a row for each insert, of the same length whether or not it is set aside; return how many await a decision.
+    Runs in the transaction that names the object `key`."""
     if not inserts:
         return 0
     t, macs = set_aside, sorted({i.mac for i in inserts})
@@ -103,35 +102,33 @@ def note_inserts(connection: Connection, batch: str, key: str, inserts: Sequence
 
 
 def forget_counted(connection: Connection, batch: str) -> bool:
-    """In the transaction that seals: whose mark is not set needs no row any more, and no other its MAC. Returns whether
-    others are left."""
-    mine = set_aside.c.batch == batch
-    connection.execute(sa.delete(set_aside).where(mine, ~set_aside.c.aside))
-    connection.execute(sa.update(set_aside).where(mine).values(body_mac=None))
-    return connection.execute(sa.select(set_aside.c.id).where(mine).limit(1)).first() is not None
+    """Delete rows of uploads that count and MACs of the others, in the sealing transaction; return whether any
+    remain."""
+    of_batch = set_aside.c.batch == batch
+    connection.execute(sa.delete(set_aside).where(of_batch, ~set_aside.c.aside))
+    connection.execute(sa.update(set_aside).where(of_batch).values(body_mac=None))
+    return connection.execute(sa.select(set_aside.c.id).where(of_batch).limit(1)).first() is not None
 
 
 def digests_of(vault: LabelVault, uploads: Iterable[Any], key: bytes) -> list[Run]:
-    """The digests of uploads, segments or rows of `set_aside`, under `key`, from the ids that are stored."""
-    found: list[Run] = []
+    """Digest the stored ids of uploads (segments or rows of `set_aside`) under `key`, one run each."""
+    runs: list[Run] = []
     for upload in uploads:
         parts = [siphash128(c.column(0), key) for c in vault.scan(upload.key, upload.start, upload.rows)]
         low, high = (np.concatenate(halves) for halves in zip(*parts, strict=True))
-        found.append(sort_run(low, high)[0])
-    return found
+        runs.append(sort_run(low, high)[0])
+    return runs
 
 
 class SetAside:
-    """For the owner alone."""
+    """The owner's list of uploads set aside, and decisions on them."""
 
     def __init__(self, database: Database, batches: Batches, vault: LabelVault, secrets_: Secrets) -> None:
         self.database, self.batches, self.vault, self.secrets = database, batches, vault, secrets_
 
     def listed(self, batch_id: str) -> list[dict[str, Any]]:
-        """What waits first, then what was decided, at most SHOWN_UPLOADS; of what waits some ids that have a record.
-
-        Raises NotFound.
-        """
+        """List at most SHOWN_UPLOADS uploads, undecided ones first, with example ids that have a record. Raises
+        NotFound."""
 
         def look(connection: Connection) -> tuple[str, list[Any], list[Segment], list[Segment], dict[str, str]]:
             batch, _ = self.batches.get(connection, batch_id)
@@ -147,23 +144,23 @@ class SetAside:
         return [with_names(_shown(row) | {"examples": examples.get(row.id, [])}, names) for row in rows]
 
     def waiting(self) -> list[str]:
-        """The batches of which an upload waits for a decision."""
+        """List batches with an upload that awaits a decision."""
         query = sa.select(batches.c.id).where(batches.c.set_aside > 0).order_by(batches.c.id)
         return self.database.read("aside.waiting", lambda c: list(c.execute(query).scalars()))
 
     def batch_of(self, upload: str) -> str:
-        """Raises NotFound."""
+        """Return the batch of an upload. Raises NotFound."""
         query = sa.select(set_aside.c.batch).where(set_aside.c.id == upload, set_aside.c.aside)
-        found = self.database.read("aside.batch", lambda c: c.execute(query).scalar()) if upload.isprintable() else None
-        if found is None:
+        batch = self.database.read("aside.batch", lambda c: c.execute(query).scalar()) if upload.isprintable() else None
+        if batch is None:
             raise NotFound(f"There is no upload '{upload}' set aside.")
-        return str(found)
+        return str(batch)
 
     def decide(self, batch_id: str, upload: str, decision: str, actor: str, call: IdempotentCall = NO_KEY) -> Reply:
-        """`drop`: nothing of it counts, ever. `replace`: as if it came now, with `mode=upsert`. Its digests stay where
-        they are: what later uploads are compared with must not tell what was decided.
+        """Decide on an upload: `drop` discards it, `replace` counts it as if it came now with `mode=upsert`.
 
-        Raises NotFound, Conflict (sealed, or decided already), InvalidInput.
+        Its digests stay: comparisons of later uploads must not reveal the decision. Raises NotFound, Conflict (sealed
+        or decided already), InvalidInput.
         """
         if decision not in (DROP, REPLACE):
             raise InvalidInput(f"A decision is '{DROP}' or '{REPLACE}'.")
@@ -200,17 +197,17 @@ class SetAside:
     def _examples(
         self, waiting: list[Any], label: str, runs: list[Segment], held_back: list[Segment]
     ) -> dict[str, list[str]]:
-        """Of each upload that waits, some of its ids that have a record."""
+        """Pick ids with a record from each undecided upload."""
         key, examples = digest_key(self.secrets, label), dict[str, list[str]]()
         with contextlib.suppress(FileNotFoundError):  # merged away, or sealed, meanwhile: the next look tells
-            asked = merge(digests_of(self.vault, waiting, key))
-            back = within(digests_of(self.vault, held_back, key), asked)
-            taken = beyond(within((self.vault.run(s.key) for s in runs), asked), back)
+            digests = merge(digests_of(self.vault, waiting, key))
+            back = within(digests_of(self.vault, held_back, key), digests)
+            recorded = beyond(within((self.vault.run(s.key) for s in runs), digests), back)
             for row in waiting:
-                shown = examples[row.id] = list[str]()
+                ids = examples[row.id] = list[str]()
                 for chunk in self.vault.scan(row.key, row.start, row.rows):
-                    found = np.flatnonzero(contains(taken, *siphash128(chunk.column(0), key)))
-                    shown += [chunk.column(0)[int(i)].as_py() for i in found[: SHOWN_IDS - len(shown)]]
+                    rows_recorded = np.flatnonzero(contains(recorded, *siphash128(chunk.column(0), key)))
+                    ids += [chunk.column(0)[int(i)].as_py() for i in rows_recorded[: SHOWN_IDS - len(ids)]]
         return examples
 
 

@@ -1,4 +1,4 @@
-"""The key of the digests of ids at rest, derived from the party's secret; those of objects are in `batch_keys.py`."""
+"""Key of id digests at rest, derived from the party's secret; keys of objects are in `batch_keys.py`."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from labels_party.storage.secrets import Secrets
 
 
 def digest_key(secrets_: Secrets, label: str) -> bytes:
-    """Digests of ids are comparable within one label name, whatever the population is called (invariant no-oracle)."""
+    """Derive the key of id digests: comparable within one label name, across populations (invariant no-oracle)."""
     return secrets_.derive("ids:" + label_scope(label))

@@ -16,7 +16,7 @@ from labels_party.ledger.populations import Population
 
 @dataclass(frozen=True)
 class BatchIndex:
-    """Runs of listed ids and of ids that an upload had, by vault key."""
+    """Runs of listed ids and of uploaded ids, by vault key."""
 
     batch: Batch
     population: Population
@@ -25,7 +25,7 @@ class BatchIndex:
     held_back: tuple[Segment, ...] = ()  # uploads that do not count though `taken` has their digests; for an owner
 
     def require_list(self) -> None:
-        """Raises Conflict where labels came before the list of ids."""
+        """Raise Conflict if the batch needs a list of ids and has none."""
         if self.batch.presence == ID_LIST and not self.listed:
             raise Conflict(f"Batch '{self.batch.id}' has no list of example ids yet; send it before any label.")
 
@@ -39,8 +39,8 @@ def look(
     *,
     owner: bool,
 ) -> BatchIndex:
-    """The batch and its runs, those of `before` not opened again. Raises NotFound, Conflict where it takes no labels,
-    and FileNotFoundError where a run was merged away meanwhile."""
+    """Read the batch and open its runs, except those that `before` has open. Raises NotFound, Conflict if it takes no
+    labels, FileNotFoundError if a run was merged away meanwhile."""
 
     def read(connection: Connection) -> tuple[Batch, Population, list[Segment], list[Segment], list[Segment]]:
         batch, population = batches.get(connection, batch_id)
@@ -54,7 +54,7 @@ def look(
     batch, population, segments, taken, held_back = database.read("labels.look", read)
     old = {} if before is None else before.listed | before.taken
 
-    def opened(found: list[Segment]) -> dict[str, Run]:
-        return {s.key: old[s.key] if s.key in old else vault.run(s.key) for s in found}
+    def opened(run_segments: list[Segment]) -> dict[str, Run]:
+        return {s.key: old[s.key] if s.key in old else vault.run(s.key) for s in run_segments}
 
     return BatchIndex(batch, population, opened(segments), opened(taken), tuple(held_back))

@@ -1,7 +1,7 @@
-"""A random key for each batch, under which its objects lie; in the database it is wrapped by the party's wrapping key.
+"""Random key per batch, which encrypts its objects; stored in the database under the party's wrapping key.
 
-To purge a batch is to erase its key: whatever is left of its objects anywhere opens no more (crypto-shredding). To
-rotate the wrapping key is to wrap these keys anew, in one transaction; no object is written again.
+Purging a batch erases its key: no remaining copy of its objects can be opened (crypto-shredding). Rotating the wrapping
+key wraps the batch keys again in one transaction; no object is rewritten.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from labels_party.storage.tables import batch_keys, installation
 
 log = logging.getLogger("label_dp.labels")
 BYTES = 32
-# Before a wrapped key, so that it lies in a page of its own, which SQLite overwrites. Small rows it moves about; copies
-# that it leaves where they were no deletion clears: one short key in some thousands was found again.
+# Padding before a wrapped key gives it a page of its own, which SQLite overwrites. It moves small rows about and leaves
+# copies that no deletion clears: about one short key in some thousands was found again.
 PAD = bytes(4521)
 HELD = 10_000  # keys in memory
 
 
 class BatchKeys:
-    """Keys in use stay in memory, where they are the process's as the wrapping key is."""
+    """Keys of batches; those in use stay in the memory of the process, like the wrapping key."""
 
     def __init__(self, database: Database, wrapping: KeyService) -> None:
         self.database, self.wrapping = database, wrapping
@@ -37,19 +37,19 @@ class BatchKeys:
         self._lock = threading.Lock()
 
     def of(self, batch: str) -> bytes:
-        """Raises FileNotFoundError (there is none: erased), Unavailable."""
+        """Return the key of a batch. Raises FileNotFoundError if it was erased, Unavailable."""
         with self._lock:
-            found = self._held.get(batch)
-        if found is None:
+            key = self._held.get(batch)
+        if key is None:
             try:
-                found = self._read(batch)
-            except (Unavailable, DamagedObject):  # it was wrapped anew between two looks
-                found = self._read(batch)
-            self._hold(batch, found)
-        return found
+                key = self._read(batch)
+            except (Unavailable, DamagedObject):  # it was wrapped again between two reads
+                key = self._read(batch)
+            self._hold(batch, key)
+        return key
 
     def draft(self, batch: str) -> None:
-        """A key for a batch whose objects are written before it is in the database."""
+        """Make a key for a batch whose objects are written before the batch is in the database."""
         self._hold(batch, secrets.token_bytes(BYTES))
 
     def insert(self, connection: Connection, batch: str) -> None:
@@ -59,7 +59,7 @@ class BatchKeys:
         connection.execute(sa.insert(batch_keys).values(batch=batch, wrapped_by=number, wrapped=PAD + wrapped))
 
     def erase(self, connection: Connection, batch: str) -> None:
-        """In the transaction that purges or discards the batch; `Database.scrub` then takes it off the disk."""
+        """Erase the key in the transaction that purges or discards the batch; `Database.scrub` then clears the disk."""
         connection.execute(sa.delete(batch_keys).where(batch_keys.c.batch == batch))
         with self._lock:
             self._held.pop(batch, None)
@@ -67,7 +67,7 @@ class BatchKeys:
     # --- the wrapping key ---------------------------------------------------------------------------------
 
     def prepare(self) -> int:
-        """Make the next wrapping key, and use it for nothing yet; returns its number. Raises Unavailable."""
+        """Make the next wrapping key without using it; return its number. Raises Unavailable."""
         number = self.database.read("wrapping.look", self._number) + 1
         try:
             self.wrapping.make(number)
@@ -76,8 +76,8 @@ class BatchKeys:
         return number
 
     def rotate(self) -> tuple[int, int]:
-        """Wrap the keys of all batches under the next wrapping key, and remove the older ones; after a crash at any
-        instant, once more finishes it. Returns its number, and how many batches there are. Raises Unavailable."""
+        """Wrap all batch keys under the next wrapping key and remove older ones; return its number and the count of
+        batches. After a crash at any point, calling it again completes the rotation. Raises Unavailable."""
         self.clear()
         number = self.prepare()
         self.database.fault("wrapping.prepared")
@@ -87,7 +87,7 @@ class BatchKeys:
         return number, count
 
     def clear(self) -> None:
-        """Remove wrapping keys that count no more. Raises Unavailable."""
+        """Remove obsolete wrapping keys. Raises Unavailable."""
         try:
             self.wrapping.forget_before(self.database.read("wrapping.look", self._number))
         except OSError as error:
@@ -103,12 +103,12 @@ class BatchKeys:
         rows = connection.execute(sa.select(batch_keys)).all()
         t = batch_keys
         changed = sa.update(t).where(t.c.batch == sa.bindparam("one")).values(wrapped_by=number)
-        given = []
+        updates = []
         for row in rows:
             plain = self.wrapping.unwrap(row.wrapped_by, row.wrapped[len(PAD) :], row.batch)
-            given.append({"one": row.batch, "wrapped": PAD + self.wrapping.wrap(number, plain, row.batch)})
-        if given:
-            connection.execute(changed.values(wrapped=sa.bindparam("wrapped")), given)
+            updates.append({"one": row.batch, "wrapped": PAD + self.wrapping.wrap(number, plain, row.batch)})
+        if updates:
+            connection.execute(changed.values(wrapped=sa.bindparam("wrapped")), updates)
         connection.execute(sa.update(installation).values(wrapping_key=number))
         return len(rows)
 

@@ -1,6 +1,6 @@
 """Uses of a batch: charged work of every kind, which composes and outlives its labels, and its predictors.
 
-Work, erasures and retention all ask here.
+Read by work, erasures and retention.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ENDED = (FAILED, RETIRED)
 
 @dataclass(frozen=True)
 class BatchUse:
-    """`what` is the kind of work, or "predictor"."""
+    """One use; `what` is the kind of work, or "predictor"."""
 
     id: str
     what: str
@@ -32,17 +32,17 @@ class BatchUse:
 
     @property
     def drawing(self) -> bool:
-        """Labels are being read for it."""
+        """True while its labels are being read."""
         return self.state == DRAWING
 
     @property
     def working(self) -> bool:
-        """Charged, and its labels are needed still."""
+        """True if charged and in need of its labels."""
         return self.state in WORKING
 
 
 def standing(connection: Connection, batch: str) -> list[BatchUse]:
-    """Everything of `batch` that was asked for, in the order of asking."""
+    """List all uses of `batch` in order of request."""
     w, p = work, predictors
     queries = (
         sa.select(w.c.id, w.c.kind, w.c.state, w.c.created, w.c.published).where(w.c.batch == batch),
@@ -53,7 +53,7 @@ def standing(connection: Connection, batch: str) -> list[BatchUse]:
 
 
 def refuse_second(connection: Connection, batch: str, *, additional: bool, what: str) -> None:
-    """Raises AlreadyReleased where the batch carries something and no charge on top was asked for."""
+    """Raise AlreadyReleased if the batch has a use and no additional charge was requested."""
     carried = [s for s in standing(connection, batch) if s.state not in ENDED]
     if carried and not additional:
         raise AlreadyReleased(

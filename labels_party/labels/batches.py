@@ -25,18 +25,18 @@ PURGED = "purged"
 STATES = ("open", "sealed", PURGED)
 EXAMPLES, LABELS, SEALED, RUNS, UNITS = "examples", "labels", "sealed", "runs", "units"
 MEMBERS = "members"  # which examples belong to which unit (`members.py`)
-FEATURES, PREDICTOR = "features", "predictor"  # the owner's own table, and what predictors learned
+FEATURES, PREDICTOR = "features", "predictor"  # the owner's own table, and states of predictors
 HISTORY = "history"  # a run of the digests of several sealed batches
 ERASED = "erased"  # replaced objects, noted until they are deleted
 DAY, LONGEST_PREFIX = "{day}", 200  # in a prefix of ids: the UTC day on which the batch is opened; in characters
 INSERT, UPSERT, DELETE = "insert", "upsert", "delete"  # modes of uploads of labels
-DROP, REPLACE = "drop", "replace"  # what an owner decides of an upload that was set aside
-REPEAT = "repeat"  # of what the same key sent before, byte for byte: there is nothing to decide
+DROP, REPLACE = "drop", "replace"  # decisions of an owner on an upload set aside
+REPEAT = "repeat"  # of a byte-identical upload of the same key: nothing to decide
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One row of the batches table; `n`, `id_bytes`, `ids_mac` are known once it is sealed."""
+    """Row of the batches table; `n`, `id_bytes`, `ids_mac` are set at the seal."""
 
     id: str
     population: str
@@ -63,7 +63,7 @@ class Batch:
     set_aside: int = 0  # uploads that wait for the owner's decision
 
     def beyond(self, population: Population) -> str:
-        """What the bound on units takes from it, as a sentence; empty where nothing."""
+        """Describe examples beyond the unit bound in a sentence; empty if none."""
         return population.unit.beyond(self.examples_beyond or 0, self.n or 1, population.missing_label)
 
     def as_json(self) -> BatchOut:
@@ -89,6 +89,8 @@ class Batch:
 
 @dataclass(frozen=True)
 class Segment:
+    """Stored rows of a batch: `rows` rows of the object `key`, from row `start`."""
+
     kind: str
     number: int
     key: str
@@ -98,7 +100,7 @@ class Segment:
     start: int = 0  # the first of its rows in the object `key`
 
     def without(self, gaps: Iterable[tuple[int, int]]) -> Iterator[Segment]:
-        """The parts of it beside `gaps`, each its first row in the object and how many, in their order."""
+        """Yield the parts outside `gaps`, each gap (first row in the object, rows), in order."""
         at, end = self.start, self.start + self.rows
         for start, rows in (*gaps, (end, 0)):
             if start > at:
@@ -107,31 +109,32 @@ class Segment:
 
 
 def label_scope(label: str) -> str:
-    """Label names that people would read as the same are the same: an id has one batch among all of them."""
+    """Normalise a label name: names that people read as the same share one scope, in which an id has one batch."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", label).casefold()).strip()
 
 
 def timestamp(now: dt.datetime) -> str:
+    """Format `now` in UTC, to the second, as ISO 8601."""
     return now.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Batches:
+    """Batches, their segments and uploads in the database."""
+
     def __init__(self, populations: Populations, keys: BatchKeys, clock: Callable[[], dt.datetime]) -> None:
         self.populations, self.keys, self.clock = populations, keys, clock
 
     def create(
         self, connection: Connection, population: Population, presence: str, id_prefix: str | None = None
     ) -> Batch:
-        """A new open batch, stored."""
+        """Store a new open batch."""
         batch = self.draft(population, presence, id_prefix)
         self.insert(connection, batch)
         return batch
 
     def draft(self, population: Population, presence: str, id_prefix: str | None = None) -> Batch:
-        """A new open batch that is not stored yet.
-
-        `presence`: the ids come as a list (`id-list`) or the owner declares presence public. `id_prefix`: how each of
-        them begins, DAY in it being that of now. Raises InvalidInput."""
+        """Build a new open batch without storing it. Raises InvalidInput. `presence`: `id-list` (the ids come as a
+        list) or `public`. `id_prefix`: prefix of every id; DAY in it becomes today's date."""
         if presence not in (ID_LIST, PUBLIC):
             raise InvalidInput(
                 "presence is 'id-list' (send the example ids first) or 'public' (which ids appear is public)."
@@ -169,8 +172,8 @@ class Batches:
         row = batch.isprintable() and connection.execute(sa.select(batches).where(batches.c.id == batch)).first()
         if not row:
             raise NotFound(f"There is no batch '{batch}'.")
-        found = Batch(**row._mapping)
-        return found, self.populations.get(connection, found.population)
+        batch_row = Batch(**row._mapping)
+        return batch_row, self.populations.get(connection, batch_row.population)
 
     def of_population(self, connection: Connection, population: str) -> list[Batch]:
         query = sa.select(batches).where(batches.c.population == population).order_by(batches.c.created, batches.c.id)
@@ -185,7 +188,7 @@ class Batches:
         return [Segment(r.kind, r.number, r.key, r.rows, r.of, r.mode, r.start) for r in connection.execute(query)]
 
     def records(self, connection: Connection, batch: str) -> list[Segment]:
-        """The labels that count, in their order: all that were uploaded but inserts that were set aside."""
+        """List the labels that count, in order: all uploads except inserts set aside."""
         t, gaps = set_aside, defaultdict[str, list[tuple[int, int]]](list)
         query = sa.select(t.c.key, t.c.start, t.c.rows).where(t.c.batch == batch, t.c.aside).order_by(t.c.start)
         for key, start, rows in connection.execute(query):
@@ -194,7 +197,7 @@ class Batches:
         return [part for s in uploads for part in (s.without(gaps[s.key]) if s.mode == INSERT else (s,))]
 
     def held_back(self, connection: Connection, batch: str) -> list[Segment]:
-        """Inserts that were set aside and did not replace anything: their digests are among those of the batch."""
+        """List inserts set aside that replaced nothing; their digests are among those of the batch."""
         t = set_aside
         replaced = t.c.decision.is_not_distinct_from(REPLACE)
         query = sa.select(t.c.key, t.c.rows, t.c.start).where(t.c.batch == batch, t.c.aside, ~replaced)
@@ -226,14 +229,14 @@ class Batches:
         )
 
     def retire_uploads(self, connection: Connection, batch: str) -> None:
-        """Note the uploaded labels of a batch as objects to delete: a sealed batch does not need them."""
+        """Mark the uploaded labels of a sealed batch for deletion."""
         uploads = self.segments(connection, batch, LABELS)
         self.drop_segments(connection, batch, LABELS, [u.number for u in uploads])
         for upload in uploads:
             self.add_segment(connection, batch, ERASED, upload.key, upload.rows)
 
     def retire_predictors(self, connection: Connection, batch: str, only: str | None = None) -> None:
-        """End the predictors of a batch, or one of them: note what they learned as objects to delete."""
+        """End all predictors of a batch, or `only` one, and mark their states for deletion."""
         p = predictors
         ended = [p.c.batch == batch, p.c.state != RETIRED, *([p.c.id == only] if only is not None else [])]
         keys = set(connection.execute(sa.select(p.c.state_key).where(*ended)).scalars())
@@ -244,7 +247,7 @@ class Batches:
                 self.add_segment(connection, batch, ERASED, learned.key, learned.rows)
 
     def discard(self, connection: Connection, batch: Batch) -> list[str]:
-        """Remove an open batch for good; returns the keys of its stored objects. Raises Conflict if it is sealed."""
+        """Remove an open batch; return the keys of its stored objects. Raises Conflict if it is sealed."""
         require_open(batch)
         self.bump(connection, batch)
         keys = list(connection.execute(sa.select(segments.c.key).where(segments.c.batch == batch.id)).scalars())
@@ -256,19 +259,19 @@ class Batches:
         return keys
 
     def close(self, connection: Connection, batch: str) -> None:
-        """Take no more labels of keys that may send labels only: what a seal then finds, they cannot see."""
+        """Refuse further labels from keys that may only send labels: they must not see the outcome of the seal."""
         t, now = batches, timestamp(self.clock())
         still = (t.c.id == batch, t.c.state == "open", t.c.closed.is_(None))
         connection.execute(sa.update(t).where(*still).values(closed=now))
 
     def seal(self, connection: Connection, batch: Batch, **values: int | str | None) -> None:
-        """The values that a sealed batch has: `seal_order`, `n`, `id_bytes`, `ids_mac`, `examples_beyond`."""
+        """Store the values of a sealed batch: `seal_order`, `n`, `id_bytes`, `ids_mac`, `examples_beyond`."""
         sealed = {"state": SEALED, "sealed": timestamp(self.clock())} | values
         connection.execute(sa.update(batches).where(batches.c.id == batch.id).values(**sealed))
 
     def bump(self, connection: Connection, batch: Batch, waiting: int = 0) -> None:
-        """Note an accepted upload, and how many more wait for the owner's decision. Raises Conflict if the batch is not
-        as the caller last saw it."""
+        """Count an accepted upload, and `waiting` more that await a decision. Raises StaleBatch if the batch changed
+        meanwhile."""
         t = batches
         changed = connection.execute(
             sa.update(t)
@@ -281,10 +284,11 @@ class Batches:
 
 
 class StaleBatch(Conflict):
-    """Somebody else's upload came first: check again and retry. Never reaches a caller."""
+    """Conflict with a concurrent change: check again and retry. Never reaches a caller."""
 
 
 def require_open(batch: Batch) -> None:
+    """Raise Conflict unless the batch is open."""
     if batch.state != "open":
         raise Conflict(
             f"Batch '{batch.id}' is {batch.state}; a sealed batch never changes. Open a new batch for new examples."
@@ -292,15 +296,15 @@ def require_open(batch: Batch) -> None:
 
 
 def require_window(batch: Batch, now: dt.datetime) -> None:
-    """For keys that may send labels only. A batch whose time has come and one that has sealed answer alike: whether the
-    seal succeeded depends on labels. Raises Conflict."""
+    """Raise Conflict if keys that may only send labels can send no more to this batch. A batch past its seal time and
+    a sealed one reply alike: success of the seal depends on labels."""
     timely = batch.seal_at is None or timestamp(now) < batch.seal_at
     if batch.state != "open" or batch.closed is not None or not timely:
         raise Conflict(f"Batch '{batch.id}' takes no more labels. Open a new batch for new examples.")
 
 
 def require_sendable(batch: Batch, now: dt.datetime, *, owner: bool) -> None:
-    """Whether labels may come to it. Raises Conflict."""
+    """Raise Conflict if the batch takes no labels."""
     if owner:
         require_open(batch)
     else:
@@ -308,6 +312,7 @@ def require_sendable(batch: Batch, now: dt.datetime, *, owner: bool) -> None:
 
 
 def require_sealed(batch: Batch) -> None:
+    """Raise Conflict unless the batch is sealed and not purged."""
     if batch.state == PURGED:
         raise Conflict(
             f"The labels of batch '{batch.id}' were purged at {batch.purged}, so no further release of it can be "

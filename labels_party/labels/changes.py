@@ -1,4 +1,4 @@
-"""Changes of a batch whose objects are written before the one transaction that names them."""
+"""Changes of a batch whose objects are written before the transaction that names them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ T = TypeVar("T")
 
 
 def until_current(attempt: Callable[[], T], tries: int, otherwise: str) -> T:
-    """What `attempt` returns, which is repeated where an upload came first or merged a run away. Raises Unavailable
-    (`otherwise`) after so many tries."""
+    """Call `attempt` until no concurrent upload or merge interferes. Raises Unavailable(`otherwise`) after `tries`
+    tries."""
     for _ in range(tries):
         with contextlib.suppress(StaleBatch, FileNotFoundError):
             return attempt()
@@ -27,7 +27,7 @@ def until_current(attempt: Callable[[], T], tries: int, otherwise: str) -> T:
 
 
 def certainly_failed(error: BaseException) -> bool:
-    """Whether a transaction that ended so did not commit; else what it may name must stay."""
+    """Return whether a transaction that raised `error` surely did not commit; otherwise its objects must stay."""
     return isinstance(error, LabelDPError) and not isinstance(error, Unavailable)
 
 
@@ -38,17 +38,18 @@ def commit(
     call: IdempotentCall,
     effect: Callable[[Connection], tuple[Reply, list[str]]],
     written: Sequence[str],
-    held: Sequence[str] = (),
+    others: Sequence[str] = (),
 ) -> Reply:
-    """Run `effect` and remember its reply in transaction `name`; it also returns the keys that nothing names then.
+    """Run `effect` and store its reply in transaction `name`.
 
-    It names the objects `written` for it, and others `held`, which another attempt may still name. What was written
-    goes where the transaction failed; both go where the same call had come first.
+    `effect` also returns keys without a name afterwards. It names the objects `written` for it, and `others`, which
+    another attempt may name. `written` is deleted if the transaction fails; both are deleted if the same call came
+    first.
     """
     unused: list[str] = []
 
     def store(connection: Connection) -> Reply:
-        unused[:] = *written, *held
+        unused[:] = *written, *others
 
         def once() -> Reply:
             reply, unused[:] = effect(connection)
@@ -67,7 +68,7 @@ def commit(
 
 
 def delete(vault: LabelVault, keys: Iterable[str]) -> None:
-    """Remove objects that nothing names; what cannot be removed now is swept."""
+    """Remove unnamed objects; those that cannot be removed now are left to the sweep."""
     for key in keys:
         with contextlib.suppress(OSError, Unavailable):
             vault.delete(key)

@@ -1,4 +1,4 @@
-"""An upload's second step: rows whose ids are canonical and whose labels are positions in the domain."""
+"""Second step of an upload: rows with canonical ids and labels as domain positions."""
 
 from __future__ import annotations
 
@@ -23,25 +23,26 @@ DELETED = -1  # in place of a label's position
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of an upload from its row `start` on. `positions` int64[n]: of labels, or DELETED; None of examples."""
+    """Rows of an upload from its row `start` on. `positions`: int64[n] of labels, or DELETED; None in a list of
+    examples."""
 
     start: int
     ids: pa.Array
     units: pa.Array | None
     positions: npt.NDArray[np.int64] | None
 
-    def only(self, chosen: npt.NDArray[np.bool_]) -> Rows:
-        """Some of the rows; `start` means nothing then."""
+    def only(self, mask: npt.NDArray[np.bool_]) -> Rows:
+        """Select the marked rows; `start` is meaningless in the result."""
         import pyarrow as pa
 
-        marks = pa.array(chosen)
+        marks = pa.array(mask)
         units = None if self.units is None else self.units.filter(marks)
-        positions = None if self.positions is None else self.positions[chosen]
+        positions = None if self.positions is None else self.positions[mask]
         return Rows(self.start, self.ids.filter(marks), units, positions)
 
 
 def checked(chunks: Iterable[Chunk], submission: Submission, findings: Findings) -> Iterator[Rows]:
-    """The rows up to the first bad one; what is wrong with it and with later ones is noted in `findings`."""
+    """Yield the rows up to the first bad one; add its fault and later ones to `findings`."""
     start = 0
     for chunk in chunks:
         try:
@@ -57,7 +58,7 @@ def checked(chunks: Iterable[Chunk], submission: Submission, findings: Findings)
 
 
 def _rows(chunk: Chunk, start: int, submission: Submission) -> Rows:
-    """Raises InvalidRows, rows counted from the chunk's first."""
+    """Check one chunk. Raises InvalidRows with rows counted from the chunk's first."""
     if chunk.faults is not None:
         raise chunk.faults
     table = chunk.table
@@ -78,13 +79,13 @@ def _positions(column: Any, submission: Submission) -> npt.NDArray[np.int64]:
     gone = absent(column) if submission.mode == UPSERT else np.zeros(0, np.bool_)
     if not gone.any():
         return _coded(column, submission)
-    rows, found = np.flatnonzero(~gone), np.full(len(gone), DELETED)
+    rows, result = np.flatnonzero(~gone), np.full(len(gone), DELETED)
     try:
-        found[rows] = _coded(readable(column).filter(pa.array(~gone)), submission)
+        result[rows] = _coded(readable(column).filter(pa.array(~gone)), submission)
     except InvalidRows as faults:
         moved = [replace(problem, row=int(rows[problem.row])) for problem in faults.problems]
         raise InvalidRows(moved, faults.total) from None
-    return found
+    return result
 
 
 def _coded(column: Any, submission: Submission) -> npt.NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""An upload as it goes by: chunks of rows, and what was found wrong in them."""
+"""Chunks of an upload's rows, and faults in them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,8 @@ MOST_COUNTED = 100_000  # bad rows after which the rest of an upload is not look
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some rows of an upload as a table, or what is wrong with them (`faults`, rows counted from the chunk's first).
-
-    `line` gives the line of the upload, counting from 1, on which a row of the chunk begins; None where lines mean
-    nothing.
-    """
+    """Rows of an upload as a table, or their `faults` (rows counted from the chunk's first). `line`: line of the
+    upload, from 1, on which a row of the chunk begins; None if lines are meaningless."""
 
     table: pa.Table | None
     rows: int
@@ -37,9 +34,9 @@ Chunks = Iterable["pa.RecordBatch | pa.Table | Chunk"]
 
 
 def sliced(chunks: Chunks) -> Iterator[Chunk]:
-    """The same rows in chunks of at most CHUNK_ROWS, empty ones left out."""
-    for found in chunks:
-        chunk = found if isinstance(found, Chunk) else Chunk(_table(found), found.num_rows)
+    """Cut the rows into chunks of at most CHUNK_ROWS; skip empty ones."""
+    for piece in chunks:
+        chunk = piece if isinstance(piece, Chunk) else Chunk(_table(piece), piece.num_rows)
         if chunk.table is None or chunk.rows <= CHUNK_ROWS:
             if chunk.rows:
                 yield chunk
@@ -49,10 +46,10 @@ def sliced(chunks: Chunks) -> Iterator[Chunk]:
             yield Chunk(part, part.num_rows, line=_shifted(chunk.line, start))
 
 
-def _table(found: Any) -> pa.Table:
+def _table(rows: Any) -> pa.Table:
     import pyarrow as pa
 
-    return found if isinstance(found, pa.Table) else pa.Table.from_batches([found])
+    return rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
 
 
 def _shifted(line: Callable[[int], int] | None, start: int) -> Callable[[int], int] | None:
@@ -60,7 +57,7 @@ def _shifted(line: Callable[[int], int] | None, start: int) -> Callable[[int], i
 
 
 class Findings:
-    """Bad rows of an upload over all its chunks: the first are kept, all are counted (up to about MOST_COUNTED)."""
+    """Bad rows over all chunks of an upload: keeps the first, counts all (up to about MOST_COUNTED)."""
 
     def __init__(self) -> None:
         self.problems: list[RowProblem] = []
@@ -74,14 +71,14 @@ class Findings:
         return self.total >= MOST_COUNTED
 
     def add(self, faults: InvalidRows, start: int, chunk: Chunk) -> None:
-        """Faults of a chunk whose first row is row `start` of the upload."""
+        """Add faults of a chunk whose first row is row `start` of the upload."""
         for problem in faults.problems:
             line = chunk.line(problem.row) if chunk.line is not None else problem.line
             self.problems.append(replace(problem, row=start + problem.row, line=line))
         self._count(faults.total)
 
     def add_rows(self, rows: npt.NDArray[np.int64], field: str, rule: str) -> None:
-        """Rows of the upload, in any order, that break one rule."""
+        """Add rows of the upload, in any order, that break one rule."""
         first = np.sort(rows)[: InvalidRows.shown] if rows.size else rows
         self.problems += [RowProblem(int(row), field, rule) for row in first]
         self._count(rows.size)

@@ -1,8 +1,8 @@
-"""Bytes at rest: AES-256-GCM in chunks, so that a file of any size is written as it comes and read anywhere.
+"""Bytes at rest: AES-256-GCM in chunks, so that files of any size are written as a stream and read at any offset.
 
-The nonce of a chunk is its number and whether it is the last (STREAM, Hoang, Reyhanitabar, Rogaway & Vizár 2015), so no
-chunk can be moved, dropped or cut off. Each object has a key of its own, made of its batch's, its name and a random
-salt: under another name it does not open. Tasks of an engine use it as well.
+A chunk's nonce is its number and a flag for the last (STREAM, Hoang, Reyhanitabar, Rogaway & Vizár 2015): no chunk can
+be moved, dropped or cut off. Each object has its own key, derived from its batch's key, its name and a random salt, so
+it cannot be opened under another name. Tasks of an engine use it as well.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ DAMAGED = "An object of the label store is not what was put there. Restore it fr
 
 
 def enclosed(key: bytes, plain: bytes, place: str) -> bytes:
-    """A few bytes under `key` (32 bytes), bound to their place; at most 2³² under one key."""
+    """Encrypt a few bytes under `key` (32 bytes), bound to `place`; at most 2³² times per key."""
     nonce = secrets.token_bytes(NONCE)
     return nonce + AESGCM(key).encrypt(nonce, plain, place.encode())
 
 
 def disclosed(key: bytes, sealed: bytes, place: str) -> bytes:
-    """The inverse of `enclosed`. Raises DamagedObject."""
+    """Decrypt the output of `enclosed`. Raises DamagedObject."""
     try:
         return AESGCM(key).decrypt(sealed[:NONCE], sealed[NONCE:], place.encode())
     except (InvalidTag, ValueError):
@@ -43,7 +43,7 @@ def disclosed(key: bytes, sealed: bytes, place: str) -> bytes:
 
 
 class CipherSource(Protocol):
-    """As files of Arrow are."""
+    """Random-access file, as Arrow's are."""
 
     def size(self) -> int: ...
 
@@ -51,7 +51,7 @@ class CipherSource(Protocol):
 
 
 class CipherWriter(io.RawIOBase):
-    """What is written goes on to `file` encrypted; `finish` writes the last chunk. Raises what the file raises."""
+    """Writer that encrypts into `file`; `finish` writes the last chunk. Raises errors of the file."""
 
     def __init__(self, file: BinaryIO, key: bytes, name: str) -> None:
         super().__init__()
@@ -70,14 +70,14 @@ class CipherWriter(io.RawIOBase):
         with memoryview(data).cast("B") as view:  # type: ignore[arg-type]  # whatever has a buffer
             at, size = 0, len(view)
             while len(self._waiting) + size - at > CHUNK:  # a full chunk waits: it may be the last
-                taken = CHUNK - len(self._waiting)
+                count = CHUNK - len(self._waiting)
                 if self._waiting:
-                    self._waiting += view[at : at + taken]
+                    self._waiting += view[at : at + count]
                     self._put(self._waiting, last=False)
                     self._waiting = bytearray()
                 else:
-                    self._put(view[at : at + taken], last=False)
-                at += taken
+                    self._put(view[at : at + count], last=False)
+                at += count
             self._waiting += view[at:]
             self._size += size
         return size
@@ -91,7 +91,7 @@ class CipherWriter(io.RawIOBase):
 
 
 class Anywhere(io.RawIOBase):
-    """A file of `_size` bytes that is read from any place; `_bytes` gives those from `start` to before `stop`."""
+    """File of `_size` bytes with random access; `_bytes` returns bytes [start, stop)."""
 
     _size = _at = 0
 
@@ -116,23 +116,23 @@ class Anywhere(io.RawIOBase):
         return self._at
 
     def read(self, size: int | None = -1) -> bytes:
-        """From the current place on; fewer bytes only at the end."""
+        """Read from the current position; fewer bytes only at the end."""
         stop = self._size if size is None or size < 0 else min(self._size, self._at + size)
         if stop <= self._at:
             return b""
-        found = self._bytes(self._at, stop)
+        data = self._bytes(self._at, stop)
         self._at = stop
-        return found
+        return data
 
     def readinto(self, buffer: object) -> int:
         view = memoryview(buffer)  # type: ignore[arg-type]  # whatever has a buffer
-        found = self.read(len(view))
-        view[: len(found)] = found
-        return len(found)
+        data = self.read(len(view))
+        view[: len(data)] = data
+        return len(data)
 
 
 class Reader(Anywhere):
-    """Every chunk is checked before a byte of it is used. Raises DamagedObject, OSError."""
+    """Reader that authenticates every chunk before use. Raises DamagedObject, OSError."""
 
     def __init__(self, source: CipherSource, key: bytes, name: str) -> None:
         super().__init__()
@@ -142,8 +142,8 @@ class Reader(Anywhere):
         if head[: len(MAGIC)] != MAGIC or self._chunks < 1 or self._size < 0:
             raise DamagedObject(DAMAGED)
         self._source, self._cipher = source, _cipher(key, name, head[len(MAGIC) :])
-        self._held = -1, b""  # the chunk read last: the next piece mostly begins in it
-        self._chunk_bytes(self._chunks - 1, self._chunks)  # that nothing was cut off shows at the end
+        self._held = -1, b""  # the chunk read last: the next read mostly begins in it
+        self._chunk_bytes(self._chunks - 1, self._chunks)  # the last chunk proves that nothing was cut off
 
     def _bytes(self, start: int, stop: int) -> bytes:
         first, end = start // CHUNK, -(-stop // CHUNK)
@@ -170,9 +170,9 @@ class Reader(Anywhere):
 
 @contextlib.contextmanager
 def ciphered(file: BinaryIO, key: bytes, name: str) -> Iterator[BinaryIO]:
-    """What is written in the block lies encrypted in `file`, whole once the block ended without an error."""
+    """Encrypt everything written in the block into `file`; complete once the block ends without an error."""
     writer = CipherWriter(file, key, name)
-    yield writer  # type: ignore[misc]  # a raw file takes all that it is given
+    yield writer  # type: ignore[misc]  # a raw file takes all bytes
     writer.finish()
 
 

@@ -1,4 +1,4 @@
-"""Examples and labels as the vault takes them: ids, and beside them units and domain positions."""
+"""Columns of examples and labels in the vault: ids, units and domain positions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ POSITION = "position"
 
 
 def example_schema(unit: bool = False) -> pa.Schema:
-    """Stored examples: id and, in a population with units, its unit."""
+    """Return the schema of stored examples: id and, in a population with units, its unit."""
     import pyarrow as pa
 
     names = [ID, UNIT] if unit else [ID]
@@ -24,14 +24,14 @@ def example_schema(unit: bool = False) -> pa.Schema:
 
 
 def label_schema(unit: bool = False) -> pa.Schema:
-    """Stored labels: id, domain position and, where the records carry it, the unit."""
+    """Return the schema of stored labels: id, domain position and, if the records carry it, the unit."""
     import pyarrow as pa
 
     return example_schema(unit).insert(1, pa.field(POSITION, pa.uint32(), nullable=False))
 
 
 def label_rows(ids: pa.Array, positions: npt.NDArray[np.integer], units: pa.Array | None = None) -> pa.RecordBatch:
-    """Stored labels of domain positions int[n] (below 2³²)."""
+    """Build stored labels of domain positions int[n] (below 2³²)."""
     import pyarrow as pa
 
     columns = [ids, pa.array(positions.astype(np.uint32, copy=False))]
@@ -41,6 +41,6 @@ def label_rows(ids: pa.Array, positions: npt.NDArray[np.integer], units: pa.Arra
 
 
 def positions_of(rows: pa.RecordBatch) -> npt.NDArray[np.uint32]:
-    """Domain positions uint32[n] of stored labels; inverse of `label_rows`."""
-    found: Any = rows.column(POSITION).to_numpy(zero_copy_only=False)
-    return np.asarray(found, np.uint32)
+    """Return the domain positions uint32[n] of stored labels; inverse of `label_rows`."""
+    column: Any = rows.column(POSITION).to_numpy(zero_copy_only=False)
+    return np.asarray(column, np.uint32)

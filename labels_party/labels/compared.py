@@ -1,4 +1,4 @@
-"""An upload's third step: the digests of its ids, compared with each other and with what the batch held."""
+"""Third step of an upload: digests of its ids, compared with each other and with the batch's."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ TAKEN = "has a record already; a second one is refused whatever it says, except 
 
 
 class Compared:
-    """The digests of one upload. `run` holds each once at the end. An owner's insert is refused where an id has a
-    record; another's is set `aside` where any upload had one of its ids, with the same work whichever it is."""
+    """Digests of one upload; at the end `run` holds each once. An owner's insert is refused if an id has a record.
+    Another's is set `aside` if any upload had one of its ids; the work is the same in both cases."""
 
     def __init__(
         self,
         submission: Submission,
-        known: BatchIndex,
+        batch_index: BatchIndex,
         findings: Findings,
         vault: LabelVault,
         key: bytes,
         spill: Path,
-        kept: int | None = None,
+        in_memory: int | None = None,
     ) -> None:
-        """`kept`: digests that may wait in memory."""
-        self.submission, self.known, self.findings = submission, known, findings
+        """Prepare the comparison; `in_memory` is the count of digests that may wait in memory."""
+        self.submission, self.known, self.findings = submission, batch_index, findings
         self.vault, self.key = vault, key
         self.run: Run = EMPTY
         self.rows, self.aside = 0, False
-        self._runs, self._taken = UploadRuns(spill, lambda ids, out: siphash128(ids, key, out), kept), Findings()
+        self._runs, self._taken = UploadRuns(spill, lambda ids, out: siphash128(ids, key, out), in_memory), Findings()
         self._ids: Callable[[], Iterator[pa.Array]] = lambda: iter(())
 
     def close(self) -> None:
@@ -55,20 +55,20 @@ class Compared:
         self._runs.close()
 
     def digested(self, rows: Iterator[Rows]) -> Iterator[Rows]:
-        """The same rows, their digests noted. Raises Conflict where no list of ids came before labels."""
+        """Yield the same rows and collect their digests. Raises Conflict if labels came before a list of ids."""
         for part in rows:
             self.rows += len(part.ids)
             self._runs.add(part.ids, part.start)
             yield part
             if self._runs.full:
-                if self._runs.begun:  # the part before, which a thread sorted meanwhile
+                if self._runs.begun:  # the previous part, sorted by a thread meanwhile
                     self._compare()
                     self._runs.make_room()
                 self._runs.begin()
 
     def finish(self, ids: Callable[[], Iterator[pa.Array]]) -> None:
-        """All rows went by; `ids` gives theirs once more, in their order. Raises InvalidRows, DuplicateId, InvalidFile,
-        Conflict."""
+        """Finish the comparison; `ids` yields the ids again in row order. Raises InvalidRows, DuplicateId,
+        InvalidFile, Conflict."""
         self._ids = ids
         if not self.findings:
             if not self.rows:
@@ -85,23 +85,23 @@ class Compared:
         if self._taken:
             raise _duplicates(self._taken)
 
-    def compare_again(self, known: BatchIndex) -> None:
-        """With what came to the batch since. Raises DuplicateId, InvalidRows, Conflict."""
-        if known.listed.keys() - self.known.listed.keys():
-            strange = ~among(self.run, known.listed.values())
+    def compare_again(self, batch_index: BatchIndex) -> None:
+        """Compare with uploads that came to the batch since. Raises DuplicateId, InvalidRows, Conflict."""
+        if batch_index.listed.keys() - self.known.listed.keys():
+            strange = ~among(self.run, batch_index.listed.values())
             if strange.any():
                 raise self._found(strange, UNKNOWN).error()
         if self.submission.mode == INSERT:
-            taken = self._held(self.run, known, self.known.taken.keys())
-            if self.submission.owner and taken.any():
-                raise _duplicates(self._found(taken, TAKEN))
-            self.aside |= bool(np.count_nonzero(taken))
-        self.known = known
+            duplicates = self._held(self.run, batch_index, self.known.taken.keys())
+            if self.submission.owner and duplicates.any():
+                raise _duplicates(self._found(duplicates, TAKEN))
+            self.aside |= bool(np.count_nonzero(duplicates))
+        self.known = batch_index
 
     # --- parts --------------------------------------------------------------------------------------------
 
     def _compare(self) -> None:
-        """Duplicates, unlisted ids and, for an insert, ids with records among the digests since the last time."""
+        """Check the digests since the last time for duplicates, unlisted ids and, in an insert, ids with records."""
         run, rows, again = self._runs.part()
         field = self.submission.id_field
         self.findings.add_rows(again, field, TWICE)
@@ -111,20 +111,20 @@ class Compared:
         if self.known.batch.presence == ID_LIST:
             self.findings.add_rows(rows[~among(run, self.known.listed.values())], field, UNKNOWN)
         if self.submission.mode == INSERT:
-            taken = self._held(run, self.known)
+            duplicates = self._held(run, self.known)
             if self.submission.owner:
-                self._taken.add_rows(rows[taken], field, TAKEN)
-            self.aside |= bool(np.count_nonzero(taken))  # all of them: `any` ends at the first
+                self._taken.add_rows(rows[duplicates], field, TAKEN)
+            self.aside |= bool(np.count_nonzero(duplicates))  # all of them: `any` ends at the first
 
-    def _held(self, run: Run, known: BatchIndex, seen: Container[str] = ()) -> Marks:
-        """bool[n]: which digests of an insert's `run` an upload has that counts, or, for who is no owner, any upload;
-        but for the runs that were `seen`."""
-        marks = among(run, (found for key, found in known.taken.items() if key not in seen))
-        if not (self.submission.owner and known.held_back and marks.any()):
+    def _held(self, run: Run, batch_index: BatchIndex, skipped: Container[str] = ()) -> Marks:
+        """Mark bool[n] of the digests of an insert's `run` that are taken, without the runs in `skipped`. Taken means:
+        in an upload that counts for an owner, in any upload for others."""
+        marks = among(run, (taken_run for key, taken_run in batch_index.taken.items() if key not in skipped))
+        if not (self.submission.owner and batch_index.held_back and marks.any()):
             return marks
-        asked = only(run, marks)
-        back = digests_of(self.vault, known.held_back, self.key)
-        marks[marks] = members(beyond(within(known.taken.values(), asked), within(back, asked)), asked)
+        suspects = only(run, marks)
+        back = digests_of(self.vault, batch_index.held_back, self.key)
+        marks[marks] = members(beyond(within(batch_index.taken.values(), suspects), within(back, suspects)), suspects)
         return marks
 
     def _found(self, marks: Marks, rule: str) -> Findings:
@@ -136,27 +136,25 @@ class Compared:
         return findings
 
     def _rows_of(self, digests: Run, *, later: bool = False) -> npt.NDArray[np.int64]:
-        """The first rows (at most InvalidRows.shown) that have one of the digests; `later`: from their second time on.
-
-        None where the order of rows was not kept: of an upsert with deletions.
-        """
-        found: list[int] = []
-        seen = np.zeros(len(digests[0]), dtype=bool)
+        """Return the first rows (at most InvalidRows.shown) with one of the digests; `later`: from the second
+        occurrence on. Returns none if the order of rows was not kept: an upsert with deletions."""
+        rows: list[int] = []
+        occurred = np.zeros(len(digests[0]), dtype=bool)
         start = 0
         for ids in self._ids():
             low, high = siphash128(ids, self.key)
             for row in np.flatnonzero(contains(digests, low, high)):
                 at = int(np.flatnonzero((digests[1] == high[row]) & (digests[0] == low[row]))[0])
-                if seen[at] or not later:
-                    found.append(start + int(row))
-                seen[at] = True
-                if len(found) >= InvalidRows.shown:
-                    return np.array(found)
+                if occurred[at] or not later:
+                    rows.append(start + int(row))
+                occurred[at] = True
+                if len(rows) >= InvalidRows.shown:
+                    return np.array(rows)
             start += len(ids)
-        return np.array(found, np.int64)
+        return np.array(rows, np.int64)
 
 
-def _duplicates(taken: Findings) -> DuplicateId:
-    first = taken.problems[0]
+def _duplicates(findings: Findings) -> DuplicateId:
+    first = findings.problems[0]
     detail = f"Row {first.number}, field '{first.field}': {TAKEN}. Nothing of this upload was stored."
-    return DuplicateId(detail, taken.problems)
+    return DuplicateId(detail, findings.problems)

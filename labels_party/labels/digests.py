@@ -1,7 +1,7 @@
 """Keyed 128-bit digests of ids: SipHash-2-4 with 128-bit output, vectorised.
 
-SipHash is a keyed pseudo-random function (Aumasson & Bernstein 2012). Without the party's secret a digest neither
-tells its id nor can be compared with another party's.
+SipHash is a keyed pseudo-random function (Aumasson & Bernstein 2012). Without the party's secret a digest does not
+reveal its id and cannot be compared with another party's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _round(v0: U64, v1: U64, v2: U64, v3: U64) -> tuple[U64, U64, U64, U64]:
 
 
 def _siphash_words(words: U64, key: bytes) -> tuple[U64, U64]:
-    """SipHash-2-4-128 of n padded inputs of w words each, uint64[w, n]; returns (low, high) uint64[n]."""
+    """Compute SipHash-2-4-128 of n padded inputs of w words each, uint64[w, n]; returns (low, high) uint64[n]."""
     k0, k1 = _halves(key)
     n = words.shape[1]
     v0 = np.full(n, k0 ^ np.uint64(0x736F6D6570736575))
@@ -59,18 +59,18 @@ def _siphash_words(words: U64, key: bytes) -> tuple[U64, U64]:
 
 
 class _Kernels:
-    """The compiled kernels once enough rows went by to pay for loading them: small commands stay quick."""
+    """Switch to the compiled kernels once enough rows went by to pay for loading them: small commands stay quick."""
 
     def __init__(self) -> None:
         self.rows = 0
 
     def worth(self, rows: int) -> bool:
-        """Whether the next `rows` rows are for the compiled kernels."""
+        """Count `rows` more rows; return whether to use the compiled kernels for them."""
         self.expect(rows)
         return rows >= AT_ONCE and self.rows >= LOADED_AFTER
 
     def expect(self, rows: int) -> None:
-        """So many rows will come."""
+        """Announce `rows` rows."""
         self.rows += rows
 
 
@@ -78,8 +78,8 @@ kernels = _Kernels()
 
 
 def siphash128(ids: pa.Array, key: bytes, out: tuple[U64, U64] | None = None) -> tuple[U64, U64]:
-    """(low, high) uint64[n] of the UTF-8 bytes of `ids` (Arrow string array without nulls) under a 16-byte key; in the
-    memory of `out`, where it is given."""
+    """Return (low, high) uint64[n] of the UTF-8 bytes of `ids` under a 16-byte key, in the arrays of `out` if given.
+    `ids`: Arrow string array without nulls."""
     offsets, data = id_buffers(ids)
     low, high = out or (np.empty(len(ids), np.uint64), np.empty(len(ids), np.uint64))
     if kernels.worth(len(ids)):
@@ -105,7 +105,7 @@ def _halves(key: bytes) -> tuple[np.uint64, np.uint64]:
 
 
 def id_buffers(ids: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
-    """Offsets int32 or int64 [n + 1] into the bytes uint8[…] of an Arrow string array."""
+    """Return offsets int32 or int64 [n + 1] into the bytes uint8[…] of an Arrow string array."""
     import pyarrow as pa
 
     if not (pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type)):
@@ -114,14 +114,14 @@ def id_buffers(ids: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
     _, offsets, data = ids.buffers()
     if len(ids) == 0 or offsets is None:
         return np.zeros(1, kind), np.zeros(0, np.uint8)
-    found = np.frombuffer(offsets, kind)[ids.offset : ids.offset + len(ids) + 1]
-    return np.require(found, requirements="A"), np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8)
+    part = np.frombuffer(offsets, kind)[ids.offset : ids.offset + len(ids) + 1]
+    return np.require(part, requirements="A"), np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8)
 
 
 def _padded(
     data: npt.NDArray[np.uint8], first: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], words: int
 ) -> U64:
-    """uint64[words, n]: each input zero-padded, its length modulo 256 in the last byte."""
+    """Return uint64[words, n]: each input zero-padded, its length modulo 256 in the last byte."""
     width = words * 8
     column = np.arange(width)
     inside = column < lengths[:, None]

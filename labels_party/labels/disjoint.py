@@ -1,4 +1,4 @@
-"""Batches of one label name have no example in common, or their releases would not compose in parallel."""
+"""Disjointness of batches of one label name, without which their releases would not compose in parallel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRIES = 100
 
 
 class SameExamples(OverlappingBatch):
-    """The ids are exactly those of a batch sealed earlier, so it is that batch."""
+    """Overlap with a batch sealed earlier that has exactly the same ids."""
 
     code = "same-examples"
     title = "These examples are a batch already"
@@ -35,15 +35,15 @@ class SameExamples(OverlappingBatch):
 
 @dataclass(frozen=True)
 class DisjointCheck:
-    """With every batch up to the seal of order `last`, by looking into `runs`."""
+    """Check against every batch up to the seal of order `last`, by the digests in `runs`."""
 
     last: int
     runs: list[Segment]
 
 
 class Disjoint:
-    """Batches whose id prefixes exclude each other share no id, since intake holds every id to the prefix of its batch;
-    all others are compared by digests."""
+    """Checks that batches share no id: by id prefixes that exclude each other, else by digests. Intake enforces the id
+    prefix of a batch."""
 
     def __init__(self, database: Database, history: History, vault: LabelVault) -> None:
         self.database, self.history, self.vault = database, history, vault
@@ -55,16 +55,16 @@ class Disjoint:
             self._require_open(connection, batch)
             return DisjointCheck(self.history.last(connection, batch.label), self.history.runs(connection, batch))
 
-        done: set[str] = set()
+        compared: set[str] = set()
         for _ in range(TRIES):
             now = self.database.read("seal.others", look)
-            done |= {s.key for s in now.runs if s.key not in done and self._compared(run, s)}
-            if all(s.key in done for s in now.runs):  # else one was merged away meanwhile
+            compared |= {s.key for s in now.runs if s.key not in compared and self._compared(run, s)}
+            if all(s.key in compared for s in now.runs):  # else one was merged away meanwhile
                 return now
         raise Unavailable("The digests of earlier batches were merged too often meanwhile; try again.")
 
     def check_again(self, connection: Connection, batch: Batch, run: Run, after: int) -> int:
-        """The same with those that were sealed since the seal of order `after`; returns the last order now."""
+        """Compare with batches sealed after order `after`; return the last order now. Raises as `check`."""
         self._require_open(connection, batch)
         self._refuse(self.history.since(connection, batch, after), run, len(run[0]))
         return self.history.last(connection, batch.label)
@@ -73,32 +73,32 @@ class Disjoint:
         if self.history.is_sealed(connection, batch.id):
             raise StaleBatch("Another seal of this batch came first.")
 
-    def _compared(self, run: Run, held: Segment) -> bool:
-        """False where nothing names the run any more. Raises OverlappingBatch."""
-        suspected, lost = run, False
+    def _compared(self, run: Run, segment: Segment) -> bool:
+        """Compare with one run; return False if no row names it any more. Raises OverlappingBatch."""
+        suspected, missing = run, False
         try:
-            other = self.vault.run(held.key)
+            other = self.vault.run(segment.key)
             # a copy that was cut short misses digests
-            lost = held.kind == HISTORY and len(other[0]) != held.rows
-            if not lost:
+            missing = segment.kind == HISTORY and len(other[0]) != segment.rows
+            if not missing:
                 marks = members(other, run)
                 page_out(other)
                 if not marks.any():
                     return True
                 suspected = only(run, marks)
         except FileNotFoundError:
-            lost = held.kind == HISTORY
-            if not lost:
+            missing = segment.kind == HISTORY
+            if not missing:
                 raise
-        parts = self.database.read("seal.parts", lambda c: self.history.parts(c, held))
-        if lost and parts:  # still named, so nobody merged it away
-            self.database.write("history.forget", lambda c: self.history.forget(c, held))
-            self.vault.delete(held.key)
+        parts = self.database.read("seal.parts", lambda c: self.history.parts(c, segment))
+        if missing and parts:  # still named, so nobody merged it away
+            self.database.write("history.forget", lambda c: self.history.forget(c, segment))
+            self.vault.delete(segment.key)
         self._refuse(parts, suspected, len(run[0]))
         return bool(parts)
 
     def _refuse(self, others: list[tuple[Batch, Segment]], suspected: Run, n: int) -> None:
-        """Raises OverlappingBatch where one of the n digests of a batch that are `suspected` is of one of `others`."""
+        """Raise OverlappingBatch if one of the `suspected` digests of a batch of n belongs to one of `others`."""
         for other, own in others:
             shared = int(members(self.vault.run(own.key), suspected).sum())
             if shared and shared == n == other.n:

@@ -1,4 +1,4 @@
-"""Erased examples as the seal sees them: keyed digests whose labels never count again in their population."""
+"""Erased examples at the seal: keyed digests whose labels never count again in their population."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from labels_party.storage.tables import erased_units, erasures
 
 
 def text_of(low: U64, high: U64) -> list[str]:
-    """Digests as they are stored: 32 hexadecimal digits each."""
+    """Format digests for storage: 32 hexadecimal digits each."""
     return [f"{h:016x}{w:016x}" for h, w in zip(high.tolist(), low.tolist(), strict=True)]
 
 
 def run_of(texts: list[str]) -> Run:
-    """Inverse of `text_of`, as a sorted run."""
+    """Parse the output of `text_of` into a sorted run."""
     high = np.array([int(t[:16], 16) for t in texts], np.uint64)
     low = np.array([int(t[16:], 16) for t in texts], np.uint64)
     return sort_run(low, high)[0]
 
 
 def blanked(connection: Connection, population: str) -> Run:
-    """Digests of all examples of a population whose erasure was asked for: they take the missing-label value."""
+    """Return the digests of examples of a population with an erasure request: they take the missing-label value."""
     query = sa.select(erasures.c.id_digest).where(erasures.c.population == population)
     return run_of(list(connection.execute(query).scalars()))
 
 
 def blanked_units(connection: Connection, population: str) -> Run:
-    """Digests of all units whose erasure was asked for: none of their examples keeps its label."""
+    """Return the digests of units with an erasure request: none of their examples keeps its label."""
     query = sa.select(erased_units.c.unit_digest).where(erased_units.c.population == population)
     return run_of(list(connection.execute(query).scalars()))
 
 
 def count_blanked(connection: Connection, population: str) -> int:
-    """How many examples and units there are: erasures are only ever added, so the same number is the same set."""
+    """Count these examples and units: erasures are only ever added, so an equal count means an equal set."""
     counts = (sa.select(sa.func.count()).where(t.c.population == population) for t in (erasures, erased_units))
     return sum(int(connection.execute(query).scalar_one()) for query in counts)

@@ -1,13 +1,12 @@
-"""Erasure requests: the label of an example stops counting, and is deleted from what is stored; its id stays.
+"""Erasure requests: the label of an example stops counting and is deleted from storage; its id stays.
 
-An erased example takes the population's missing-label value: at the seal of a batch that is still open, else at once in
-the sealed batch, which is written again without the label. Which rows a batch has never depends on it (invariant
-public-rows). Only the owner asks, and is told which ids no batch has. A later label of an erased id is accepted and
-ignored, so that who sends labels learns nothing. The ids are kept as keyed digests only.
+An erased example takes the population's missing-label value: at the seal of an open batch, or at once in a sealed
+batch, which is rewritten without the label. The rows of a batch never depend on it (invariant public-rows). Only the
+owner requests, and learns which ids no batch has. A later label of an erased id is accepted and ignored, so that
+senders of labels learn nothing. Ids are stored as keyed digests only.
 
-A crash at any point loses nothing: requests and what was done about them are rows, an object is replaced and the old
-one noted in one transaction, and deleted afterwards. While a release of a batch is being drawn its labels stay as they
-are; the erasure waits for it.
+A crash at any point loses nothing: requests and their progress are rows; one transaction replaces an object and notes
+the old one, which is deleted afterwards. While a release of a batch is being drawn, its labels stay and erasures wait.
 """
 
 from __future__ import annotations
@@ -53,19 +52,19 @@ if TYPE_CHECKING:
 log = logging.getLogger("label_dp.erasures")
 MOST_IDS = 100_000  # of one request
 AT_ONCE = 500  # rows of one statement
-SHOWN = 100  # ids that matched nothing, of those that are named
+SHOWN = 100  # unmatched ids in a reply
 RETRIES = 20
 REQUESTED, DONE = "requested", "done"
 BEFORE, AFTER, PURGED = "before any release", "after a release", "labels were purged already"
 
 
 class SegmentsChanged(Exception):
-    """The batch is not as it was looked at, or a release of it is being drawn: look again later."""
+    """Change of a batch since it was read, or a release of it being drawn: try again later."""
 
 
 @dataclass(frozen=True)
 class ErasureWork:
-    """Requested digests (as text) of one population, and its batches that may hold them."""
+    """Requested digests of one population, and its batches that may hold them."""
 
     population: Population
     asked: Run
@@ -73,6 +72,8 @@ class ErasureWork:
 
 
 class Erasures:
+    """Erasure requests by id: recording, execution and list."""
+
     def __init__(
         self,
         database: Database,
@@ -84,45 +85,46 @@ class Erasures:
         clock: Callable[[], Any],
         hold: Callable[[str], AbstractContextManager[bool]],
     ) -> None:
-        """`hold` says whether no other process is at what it names."""
+        """Prepare; `hold(name)` yields whether this process alone now works on `name`."""
         self.database, self.populations, self.batches = database, populations, batches
         self.vault, self.secrets, self.audit, self.clock = vault, secrets_, audit, clock
         self.hold = hold
 
-    # --- asking -------------------------------------------------------------------------------------------
+    # --- request ------------------------------------------------------------------------------------------
 
     def request(self, population: str, ids: list[str | int], actor: str, call: IdempotentCall = NO_KEY) -> Reply:
-        """Note that the labels of `ids` are to be erased; (202, what was asked, and which ids no batch has, which the
-        owner may know). `finish` then does it.
-
-        Raises InvalidInput, InvalidRows, Conflict (no missing-label value).
-        """
+        """Record a request to erase the labels of `ids`; return 202, the request and ids that no batch has. `finish`
+        carries it out. Raises InvalidInput, InvalidRows, Conflict (no missing-label value)."""
         if not 1 <= len(ids) <= MOST_IDS:
             raise InvalidInput(f"Send 1 to {MOST_IDS} example ids at a time.")
-        found = self.population(population)
-        asked = self.digests(found, ids)
-        texts = text_of(*asked)
-        unmatched, names = self._unmatched(found, asked, ids)
+        declared = self.population(population)
+        digests = self.digests(declared, ids)
+        texts = text_of(*digests)
+        unmatched, names = self._unmatched(declared, digests, ids)
 
         def store(connection: Connection) -> Reply:
-            return call.once(connection, lambda: (202, self._note(connection, found, asked, texts, actor) | unmatched))
+            return call.once(
+                connection, lambda: (202, self._note(connection, declared, digests, texts, actor) | unmatched)
+            )
 
         status, answer = self.database.write("erasure.request", store)
-        return status, {**answer, "unmatched_ids": names}  # no row keeps an id, a remembered answer neither
+        return status, {**answer, "unmatched_ids": names}  # neither rows nor stored replies keep ids
 
     def population(self, name: str) -> Population:
-        """Raises NotFound, Conflict (no missing-label value)."""
-        found = self.database.read("erasure.look", lambda c: self.populations.get(c, name))
-        if found.missing_label is None:
+        """Return the population. Raises NotFound, Conflict (no missing-label value)."""
+        rules = self.database.read("erasure.look", lambda c: self.populations.get(c, name))
+        if rules.missing_label is None:
             raise Conflict(
-                f"In population '{found.name}' {NO_ERASURE}, and its rules cannot change. Leave the example out of the "
+                f"In population '{rules.name}' {NO_ERASURE}, and its rules cannot change. Leave the example out of the "
                 "next batch, and delete all labels of its old one: labels-party purge BATCH, or over REST "
                 "POST /v1/batches/{batch}/purge."
             )
-        return found
+        return rules
 
-    def _unmatched(self, population: Population, asked: Run, ids: list[str | int]) -> tuple[dict[str, int], list[str]]:
-        """How many of the examples no batch of the population has, sealed, purged or open, and some of their ids."""
+    def _unmatched(
+        self, population: Population, digests: Run, ids: list[str | int]
+    ) -> tuple[dict[str, int], list[str]]:
+        """Count the examples that no batch of the population has, sealed, purged or open; name some of their ids."""
 
         def look(connection: Connection) -> list[str]:
             batches = self.batches.of_population(connection, population.id)
@@ -130,10 +132,10 @@ class Erasures:
 
         def seen() -> Marks:
             keys = self.database.read("erasure.runs", look)
-            return among(asked, (self.vault.run(key) for key in keys))
+            return among(digests, (self.vault.run(key) for key in keys))
 
         busy = "Too many uploads to the same population at once; try again."
-        unknown = set(text_of(*only(asked, ~until_current(seen, RETRIES, busy))))
+        unknown = set(text_of(*only(digests, ~until_current(seen, RETRIES, busy))))
         some = []
         if unknown:
             named = zip(ids, self._texts(population, ids), strict=True)
@@ -141,7 +143,7 @@ class Erasures:
         return {"unmatched": len(unknown)}, some
 
     def digests(self, population: Population, ids: list[str | int]) -> Run:
-        """The run of the different ids' keyed digests. Raises InvalidRows."""
+        """Return the run of keyed digests of the distinct ids. Raises InvalidRows."""
         return run_of(sorted(set(self._texts(population, ids))))
 
     def _texts(self, population: Population, ids: list[str | int]) -> list[str]:
@@ -151,9 +153,9 @@ class Erasures:
         return text_of(*siphash128(column, digest_key(self.secrets, population.label)))
 
     def _note(
-        self, connection: Connection, population: Population, asked: Run, texts: list[str], actor: str
+        self, connection: Connection, population: Population, digests: Run, texts: list[str], actor: str
     ) -> dict[str, Any]:
-        details = {"examples": len(texts), "ids_mac": self.mac(population, asked)}
+        details = {"examples": len(texts), "ids_mac": self.mac(population, digests)}
         event = self.audit.append(
             connection, Event(ERASURE_REQUESTED, population.subject, actor=actor, details=details)
         )
@@ -161,38 +163,38 @@ class Erasures:
         return {"population": population.id, "examples": len(texts), "requested": event.moment}
 
     def add(self, connection: Connection, population: Population, texts: list[str], moment: str, actor: str) -> None:
-        """A row for each example of which none is there yet."""
-        known: set[str] = set()
+        """Add a row for each example that has none yet."""
+        present: set[str] = set()
         t = erasures
         for start in range(0, len(texts), AT_ONCE):
             part = t.c.id_digest.in_(texts[start : start + AT_ONCE])
             query = sa.select(t.c.id_digest).where(t.c.population == population.id, part)
-            known.update(connection.execute(query).scalars())
+            present.update(connection.execute(query).scalars())
         row = {"population": population.id, "state": REQUESTED, "requested": moment, "requested_by": actor}
-        rows = [{"id": "era_" + secrets.token_hex(12), "id_digest": d} | row for d in texts if d not in known]
+        rows = [{"id": "era_" + secrets.token_hex(12), "id_digest": d} | row for d in texts if d not in present]
         for start in range(0, len(rows), AT_ONCE):
             connection.execute(sa.insert(t), rows[start : start + AT_ONCE])
 
     def mac(self, population: Population, run: Run) -> str:
-        """Comparable by this party only: whether two requests were about the same ids."""
+        """Return a MAC of the ids: only this party can tell whether two requests concern the same ids."""
         return self.secrets.mac("erased:" + population.id, *run_parts(run))
 
-    # --- doing it -----------------------------------------------------------------------------------------
+    # --- execution --------------------------------------------------------------------------------------
 
     def finish(self, stopped: Callable[[], bool] = lambda: False) -> int:
-        """Carry out what was asked for, as far as no draw is in progress; returns how many requests still wait."""
+        """Carry out requests unless a draw is in progress; return the count of requests that still wait."""
         self._delete_replaced()
         waiting = self.database.read("erasure.waiting", self._waiting)
         for population in waiting:
             if stopped():
                 break
             try:
-                with self.hold(f"erasures {population}") as mine:
-                    if mine:
+                with self.hold(f"erasures {population}") as alone:
+                    if alone:
                         self._finish(population)
-            except LabelDPError as error:  # it is tried again; the other populations go on
-                said = event("erasures-wait", population=population, code=error.code)
-                log.warning("erasures of population %s wait: %s", population, error.code, extra=said)
+            except LabelDPError as error:  # it is retried; the other populations go on
+                extra = event("erasures-wait", population=population, code=error.code)
+                log.warning("erasures of population %s wait: %s", population, error.code, extra=extra)
         query = sa.select(sa.func.count()).select_from(erasures).where(erasures.c.state == REQUESTED)
         return self.database.read("erasure.left", lambda c: int(c.execute(query).scalar_one())) if waiting else 0
 
@@ -205,11 +207,11 @@ class Erasures:
         work = self.database.read("erasure.work", lambda c: self._work(c, population_id))
         blocked = False
         for batch, runs in work.batches:
-            held = only(work.asked, among(work.asked, (self.vault.run(s.key) for s in runs)))
-            if not len(held[0]):
+            digests = only(work.asked, among(work.asked, (self.vault.run(s.key) for s in runs)))
+            if not len(digests[0]):
                 continue
             try:
-                self._erase(work.population, batch, held)
+                self._erase(work.population, batch, digests)
             except (SegmentsChanged, FileNotFoundError):
                 blocked = True
         if not blocked:
@@ -221,42 +223,42 @@ class Erasures:
         population = self.populations.get(connection, population_id)
         t = erasures
         query = sa.select(t.c.id_digest).where(t.c.population == population_id, t.c.state == REQUESTED)
-        asked = run_of(list(connection.execute(query).scalars()))
+        requested = run_of(list(connection.execute(query).scalars()))
         sealed = [b for b in self.batches.of_population(connection, population_id) if b.sealed is not None]
         return ErasureWork(
-            population, asked, [(b, self.batches.segments(connection, b.id, RUNS, SEALED)) for b in sealed]
+            population, requested, [(b, self.batches.segments(connection, b.id, RUNS, SEALED)) for b in sealed]
         )
 
-    def _erase(self, population: Population, batch: Batch, held: Run) -> None:
-        """Write the sealed batch again without the labels of `held`, and put it in the old one's place."""
+    def _erase(self, population: Population, batch: Batch, digests: Run) -> None:
+        """Rewrite the sealed batch without the labels of `digests`, and replace the old one."""
         stored = self.database.read("erasure.sealed", lambda c: self.batches.segments(c, batch.id, SEALED))
         if not stored:  # purged
-            self.database.write("erasure.purged", lambda c: self._replace(c, population, batch, held, {}))
+            self.database.write("erasure.purged", lambda c: self._replace(c, population, batch, digests, {}))
             return
         keys = {old: f"{batch.id}/sealed-{secrets.token_hex(8)}.parquet" for old in stored}
         try:
             for old, key in keys.items():
-                self.vault.put(key, self._without(population, old.key, held), label_schema())
+                self.vault.put(key, self._without(population, old.key, digests), label_schema())
             self.database.fault("erasure.written")
-            self.database.write("erasure.replace", lambda c: self._replace(c, population, batch, held, keys))
+            self.database.write("erasure.replace", lambda c: self._replace(c, population, batch, digests, keys))
         except (SegmentsChanged, FileNotFoundError):
             delete(self.vault, keys.values())
             raise
 
-    def _without(self, population: Population, old: str, held: Run) -> Iterator[pa.RecordBatch]:
-        """The rows of object `old`, those of `held` with the missing-label value."""
+    def _without(self, population: Population, old: str, digests: Run) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of object `old`, those of `digests` with the missing-label value."""
         index = population.missing_index
         assert index is not None
         id_key = digest_key(self.secrets, population.label)
         for rows in self.vault.scan(old):
             ids: Any = rows.column(0)
-            gone = contains(held, *siphash128(ids, id_key))
+            gone = contains(digests, *siphash128(ids, id_key))
             yield label_rows(ids, np.where(gone, np.uint32(index), positions_of(rows)))
 
     def _replace(
-        self, connection: Connection, population: Population, batch: Batch, held: Run, keys: dict[Segment, str]
+        self, connection: Connection, population: Population, batch: Batch, digests: Run, keys: dict[Segment, str]
     ) -> None:
-        """`keys` of the objects that take the place of the old ones; none of a purged batch."""
+        """Replace the old objects by `keys` (empty for a purged batch), and record the erasure."""
         batch_uses = standing(connection, batch.id)
         now = self.batches.segments(connection, batch.id, SEALED)
         # a draw in progress reads the old object; its release is published first, then this comes
@@ -275,15 +277,15 @@ class Erasures:
             self.batches.retire_uploads(connection, batch.id)  # they hold the labels as well
             self.batches.retire_predictors(connection, batch.id)  # they learned from them
         effect = PURGED if not keys else AFTER if published else BEFORE
-        details = {"examples": len(held[0]), "effect": effect, "published": published}
-        details |= {"ids_mac": self.mac(population, held)}
+        details = {"examples": len(digests[0]), "effect": effect, "published": published}
+        details |= {"ids_mac": self.mac(population, digests)}
         subject = Subject(population.id, population.name, population.label, batch.id)
         self.audit.append(connection, Event(LABEL_ERASED, subject, actor="worker", details=details))
-        self._mark(connection, population, held, {"batch": batch.id, "effect": effect})
+        self._mark(connection, population, digests, {"batch": batch.id, "effect": effect})
 
-    def _done(self, connection: Connection, work: ErasureWork, asked: Run) -> None:
-        """Mark what is in no sealed batch. Raises nothing; a batch sealed meanwhile had left these labels out."""
-        self._mark(connection, work.population, asked, {})
+    def _done(self, connection: Connection, work: ErasureWork, digests: Run) -> None:
+        """Mark requests outside sealed batches as done; a batch sealed meanwhile left these labels out."""
+        self._mark(connection, work.population, digests, {})
 
     def _mark(self, connection: Connection, population: Population, run: Run, values: dict[str, str]) -> None:
         t, texts = erasures, text_of(*run)
@@ -304,7 +306,7 @@ class Erasures:
     def _forget(self, connection: Connection, batch: str, number: int) -> None:
         self.batches.drop_segments(connection, batch, ERASED, [number])
 
-    # --- telling ------------------------------------------------------------------------------------------
+    # --- list ---------------------------------------------------------------------------------------------
 
     def list(
         self,
@@ -316,8 +318,8 @@ class Erasures:
         limit: int,
         units: Sequence[str] = (),
     ) -> list[dict[str, Any]]:
-        """Requests in order of their ids, or those of the examples `ids`, or of `units` (digests): what was done, which
-        releases cannot be recalled. Made of public facts: which batch an id is in, never whether it had a label."""
+        """List requests in order of id, or those of the examples `ids` or of `units` (digests): state and releases not
+        recallable. Made of public facts: which batch has an id, never whether it had a label."""
         t = erasures
         query = sa.select(t).where(t.c.population == population.id, t.c.id > after).order_by(t.c.id).limit(limit)
         if ids:
@@ -330,13 +332,15 @@ class Erasures:
 
     @staticmethod
     def told(connection: Connection, row: sa.Row[Any], population: Population) -> dict[str, Any]:
-        """One request."""
-        told: dict[str, Any] = {name: getattr(row, name) for name in ("id", "state", "effect", "requested", "batch")}
-        told |= {"requested_by": row.requested_by, "applied": row.applied}
-        sent: list[dict[str, Any]] = []
+        """Describe one request."""
+        description: dict[str, Any] = {
+            name: getattr(row, name) for name in ("id", "state", "effect", "requested", "batch")
+        }
+        description |= {"requested_by": row.requested_by, "applied": row.applied}
+        releases: list[dict[str, Any]] = []
         if row.batch is not None and row.applied is not None:
             published = [s for s in standing(connection, row.batch) if s.state == PUBLISHED and s.published]
             for release in sorted(published, key=lambda s: str(s.published)):
                 if str(release.published) <= row.applied:
-                    sent.append({"work": release.id, "published": str(release.published)[:10]})
-        return told | {"cannot_be_recalled": sent, "audiences": [*population.audiences] if sent else []}
+                    releases.append({"work": release.id, "published": str(release.published)[:10]})
+        return description | {"cannot_be_recalled": releases, "audiences": [*population.audiences] if releases else []}

@@ -1,7 +1,7 @@
-"""A look at a file of labels before anything of it is sent, sealed or charged: the owner's own, on its own machine.
+"""Check of a file of labels before anything of it is sent, sealed or charged: the owner's, on its own machine.
 
-What is found here is made of raw labels and no ε paid for it. It is returned to who runs the command, and neither
-stored, logged, counted nor served.
+The findings are made of raw labels without paying ε. They are returned to the caller of the command, and never stored,
+logged, counted or served.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 # a step of which (almost) all labels are a multiple
 STEPS = (1000.0, 500.0, 100.0, 50.0, 10.0, 5.0, 1.0, 0.5, 0.25, 0.1, 0.05, 0.01, 0.001)
-KEPT = 1 << 21  # labels from which quantiles are told; of a longer file every second, fourth, … one
+KEPT = 1 << 21  # labels in the sample for quantiles; of a longer file every second, fourth, … one
 MOST_NAMES = 100  # classes
 MOST_SHOWN = 5
 
 
 @dataclass
 class Ids:
-    """Of one column of ids, or of units: how many rows have none, and which values occur more than once."""
+    """Counts of one column of ids or units."""
 
     rows: int = 0
     empty: int = 0
     first_empty: int | None = None
-    unfit: int = 0  # rows that an upload is refused for, but the empty ones
+    unfit: int = 0  # rows that make an upload refused, without the empty ones
     first_unfit: int | None = None
-    rule: str = ""  # that this row breaks
+    rule: str = ""  # broken by this row
     distinct: int = 0
     repeated: int = 0  # rows whose value occurred before
     most: int = 0  # rows of the commonest value
@@ -50,7 +50,7 @@ class Ids:
 
 @dataclass
 class Labels:
-    """Of the column of labels."""
+    """Counts of the column of labels."""
 
     rows: int = 0
     empty: int = 0
@@ -62,11 +62,11 @@ class Labels:
     below: int = 0  # the domain, if one was given
     above: int = 0
     hundredth: int = 0  # whose hundredth lies inside the domain
-    strange: int = 0  # of a domain of names: none of them
-    classes: dict[str, int] = field(default_factory=dict)  # of a domain of names: those that occur
-    refused: int = 0  # rows that an upload is refused for
+    strange: int = 0  # names outside a domain of names
+    classes: dict[str, int] = field(default_factory=dict)  # occurring names of a domain of names
+    refused: int = 0  # rows that make an upload refused
     first_refused: int | None = None
-    rule: str = ""  # that this row breaks
+    rule: str = ""  # broken by this row
     multiples: dict[float, int] = field(default_factory=lambda: dict.fromkeys(STEPS, 0))
     names: dict[str, int] | None = field(default_factory=dict)  # texts that are no numbers; None: too many
     sample: Floats = field(default_factory=lambda: np.zeros(0))
@@ -78,7 +78,7 @@ class Labels:
 
 
 class Digests:
-    """Hashes of a column under a key that only this process knows, 8 bytes a row."""
+    """Hashes of a column, 8 bytes a row, under a key that only this process has."""
 
     def __init__(self, key: bytes | None = None) -> None:
         self.key = key or secrets.token_bytes(16)
@@ -91,10 +91,10 @@ class Digests:
         return siphash128(texts, self.key)[1]
 
     def sorted(self) -> U64:
-        found = np.concatenate([np.zeros(0, np.uint64), *self.parts])
-        self.parts = [found]
-        found.sort()
-        return found
+        whole = np.concatenate([np.zeros(0, np.uint64), *self.parts])
+        self.parts = [whole]
+        whole.sort()
+        return whole
 
 
 def look_at(
@@ -106,8 +106,8 @@ def look_at(
     rule: str,
     most: int | None = None,
 ) -> FileContent:
-    """One pass over the file, read as an upload is, and a second one over its ids where some repeat; `rule` of labels
-    outside the domain. Raises InvalidFile and its kinds."""
+    """Check a file as an upload would be, in one pass, and a second one over its ids if some repeat. `rule`: for
+    labels outside the domain; `most`: the bound of examples per unit. Raises InvalidFile and its kinds."""
     file_content = FileContent()
     ids, units = Digests(), Digests()
     for table in file.chunks():
@@ -132,6 +132,8 @@ def look_at(
 
 @dataclass
 class FileContent:
+    """Findings of a file."""
+
     ids: Ids = field(default_factory=Ids)
     labels: Labels = field(default_factory=Labels)
     units: Ids | None = None
@@ -139,29 +141,29 @@ class FileContent:
 
 
 def compare(
-    found: FileContent, listed: LabelFile, id_column: str, unit_column: str | None, most: int | None = None
+    content: FileContent, id_list: LabelFile, id_column: str, unit_column: str | None, most: int | None = None
 ) -> tuple[Ids, int, int]:
-    """(what is to be said of a list of ids, listed ids without a row here, rows here that are not listed); the units
-    of the list go into `found`."""
-    ids, digests, units = Ids(), Digests(found.digests.key), Digests()
-    for table in listed.chunks():
+    """Compare with a list of ids; return (findings of the list, listed ids without a row, rows not listed). The units
+    of the list go into `content`."""
+    ids, digests, units = Ids(), Digests(content.digests.key), Digests()
+    for table in id_list.chunks():
         _look_at_texts(ids, table[id_column], id_column, ID, digests)
         if unit_column is not None:
-            found.units = found.units or Ids()
-            _look_at_texts(found.units, table[unit_column], unit_column, UNIT, units)
+            content.units = content.units or Ids()
+            _look_at_texts(content.units, table[unit_column], unit_column, UNIT, units)
     _count(ids, digests)
-    if found.units is not None:
-        _count(found.units, units, most)
-    ours, wanted = np.unique(found.digests.sorted()), np.unique(digests.sorted())
-    both = np.intersect1d(ours, wanted, assume_unique=True).size
-    return ids, wanted.size - both, ours.size - both
+    if content.units is not None:
+        _count(content.units, units, most)
+    ours, listed_ids = np.unique(content.digests.sorted()), np.unique(digests.sorted())
+    both = np.intersect1d(ours, listed_ids, assume_unique=True).size
+    return ids, listed_ids.size - both, ours.size - both
 
 
 # --- one column -------------------------------------------------------------------------------------------------
 
 
 def _texts(column: Any) -> pa.Array:
-    """As ids are spelled; null where there is none."""
+    """Cast to text as ids are spelled; null if empty."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -190,33 +192,33 @@ def _look_at_texts(ids: Ids, column: Any, name: str, what: str, digests: Digests
 
 
 def _count(ids: Ids, digests: Digests, most: int | None = None) -> U64:
-    """The digests that occur more than once; fills in how often, and how many rows are beyond `most` of one."""
-    found = digests.sorted()
-    starts = np.flatnonzero(np.concatenate([[True], found[1:] != found[:-1]])) if found.size else np.zeros(0, np.int64)
-    counts = np.diff(np.append(starts, found.size))
-    ids.distinct, ids.repeated = int(starts.size), int(found.size - starts.size)
+    """Fill in the counts of distinct, repeated and excess rows; return the digests that occur more than once."""
+    every = digests.sorted()
+    starts = np.flatnonzero(np.concatenate([[True], every[1:] != every[:-1]])) if every.size else np.zeros(0, np.int64)
+    counts = np.diff(np.append(starts, every.size))
+    ids.distinct, ids.repeated = int(starts.size), int(every.size - starts.size)
     ids.most = int(counts.max()) if counts.size else 0
     ids.beyond = 0 if most is None else int(np.maximum(counts - most, 0).sum())
-    again: U64 = found[starts[counts > 1]]
+    again: U64 = every[starts[counts > 1]]
     return again
 
 
 def _spelled(file: LabelFile, column: str, digests: Digests, again: U64) -> list[str]:
-    """Some of the values with these (sorted) digests, as they are spelled."""
-    found: dict[str, None] = {}
+    """Look up some of the values with these (sorted) digests."""
+    values: dict[str, None] = {}
     for table in file.chunks():
         texts = _texts(table[column]).drop_null()
         hashes = digests.of(texts)
         at = np.minimum(np.searchsorted(again, hashes), again.size - 1)
         for row in np.flatnonzero(again[at] == hashes)[: MOST_SHOWN * 4]:
-            found.setdefault(texts[int(row)].as_py())
-        if len(found) >= MOST_SHOWN:
+            values.setdefault(texts[int(row)].as_py())
+        if len(values) >= MOST_SHOWN:
             break
-    return list(found)[:MOST_SHOWN]
+    return list(values)[:MOST_SHOWN]
 
 
 def _read_labels(labels: Labels, column: Any, domain: Domain, rule: str, name: str) -> None:
-    """As those of an upload are."""
+    """Check labels as those of an upload."""
     try:
         positions_of(column, domain, rule, name)
     except InvalidRows as faults:
@@ -264,8 +266,8 @@ def _look_at_names(labels: Labels, column: Any, domain: Domain) -> None:
 
     texts = _texts(column)
     gone = np.asarray(texts.is_null())
-    known = np.asarray(pc.is_in(texts, value_set=pa.array(domain.names, pa.large_string())), bool)
-    strange = ~known & ~gone
+    in_domain = np.asarray(pc.is_in(texts, value_set=pa.array(domain.names, pa.large_string())), bool)
+    strange = ~in_domain & ~gone
     if gone.any() and labels.first_empty is None:
         labels.first_empty = labels.rows + int(np.flatnonzero(gone)[0])
     if strange.any():
@@ -274,7 +276,7 @@ def _look_at_names(labels: Labels, column: Any, domain: Domain) -> None:
     labels.empty += int(gone.sum())
     labels.no_number += int((~gone).sum())
     labels.strange += int(strange.sum())
-    _count_texts(labels.classes, texts.filter(pa.array(known)))
+    _count_texts(labels.classes, texts.filter(pa.array(in_domain)))
 
 
 def _count_texts(counts: dict[str, int], texts: pa.Array) -> None:
@@ -296,7 +298,7 @@ def _note_names(labels: Labels, column: Any, marks: npt.NDArray[np.bool_]) -> No
 
 
 def _keep(labels: Labels, numbers: Floats) -> None:
-    """At most KEPT of the labels, evenly over the file."""
+    """Add labels to the sample: at most KEPT, evenly over the file."""
     rows = np.arange(labels.numbers - len(numbers), labels.numbers)
     labels.sample = np.concatenate([labels.sample, numbers[rows % labels.stride == 0]])
     while labels.sample.size > KEPT:

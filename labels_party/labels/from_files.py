@@ -1,4 +1,4 @@
-"""A batch from files in one go: nothing of it is in the database before it is sealed, so a refusal leaves nothing."""
+"""A batch sealed from files in one transaction: it enters the database at the seal, so a refusal leaves nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from labels_party.ledger.populations import Population, Populations
 
 
 class FileBatches:
-    """`populations` finds or declares the population of the batch in the transaction that seals it."""
+    """Batches from files; the transaction that seals one finds or declares its population."""
 
     def __init__(self, populations: Populations, batches: Batches, sealer: Sealer) -> None:
         self.populations, self.batches, self.sealer = populations, batches, sealer
@@ -42,11 +42,11 @@ class FileBatches:
         progress: Callable[[str, float], None],
         id_prefix: str | None = None,
     ) -> str:
-        """The id of the sealed batch of `labels` (columns id, label[, unit]) and, if given, of the ids (and units) in
-        `examples`.
+        """Seal a batch of `labels` (columns id, label[, unit]) and, if given, ids (and units) in `examples`; return its
+        id.
 
-        Each id begins with `id_prefix`, if given. `check` is asked once the number of examples is known, and may
-        refuse. Raises what intake and seal raise; then neither population, batch nor file is left.
+        Each id begins with `id_prefix`, if given. `check` gets the number of examples and may refuse. Raises errors of
+        intake and seal; then neither population, batch nor file remains.
         """
         busy = "Too many batches of this population are sealed at once; try again."
         return until_current(
@@ -63,7 +63,7 @@ class FileBatches:
         progress: Callable[[str, float], None],
         id_prefix: str | None,
     ) -> str:
-        """Raises StaleBatch where something else came meanwhile."""
+        """Try once. Raises StaleBatch on a concurrent change."""
         batch = self.batches.draft(population, PUBLIC if examples is None else ID_LIST, id_prefix)
         kernels.expect(labels.rows or 0)
         batch_index = BatchIndex(batch, population)
@@ -74,31 +74,33 @@ class FileBatches:
             if examples is not None:
                 arrival = self._taken(stack, batch_index, None, examples, passing)
                 batch_index = BatchIndex(batch, population, listed={EXAMPLES: arrival.digests.run})
-            taken = self._taken(stack, batch_index, INSERT, labels, passing)
-            whole = (taken if arrival is None else arrival).digests
+            arrival_labels = self._taken(stack, batch_index, INSERT, labels, passing)
+            whole = (arrival_labels if arrival is None else arrival).digests
             check(whole.rows)
             progress("sealing", 0.2)
-            held = StoredExamples([] if arrival is None else arrival.objects.stored, taken.objects.stored)
-            return self._sealed(batch, population, held, whole.run, actor, passing)
+            stored = StoredExamples([] if arrival is None else arrival.objects.stored, arrival_labels.objects.stored)
+            return self._sealed(batch, population, stored, whole.run, actor, passing)
 
     def _taken(
-        self, stack: ExitStack, known: BatchIndex, mode: str | None, file: LabelFile, passing: IdSort | None
+        self, stack: ExitStack, batch_index: BatchIndex, mode: str | None, file: LabelFile, passing: IdSort | None
     ) -> Arrival:
-        """The rows of a file checked, and in the sort `passing`; stored where there is none."""
-        submission = Submission(known.batch, known.population, mode, file.columns, owner=True)
-        sealer, sort = self.sealer, self.sealer.sort
-        kept = sort.digests(file.rows, file.id_bytes)
+        """Check the rows of a file, and feed them to the sort `passing`, or store them if it is None."""
+        submission = Submission(batch_index.batch, batch_index.population, mode, file.columns, owner=True)
+        sealer, id_sort = self.sealer, self.sealer.sort
+        in_memory = id_sort.digests(file.rows, file.id_bytes)
         # its temporary files stay until the seal, which takes the digests over from there
-        arrival = stack.enter_context(Arrival(submission, known, sealer.vault, sealer.secrets, sort.spill, kept))
+        arrival = stack.enter_context(
+            Arrival(submission, batch_index, sealer.vault, sealer.secrets, id_sort.spill, in_memory)
+        )
         with _told_lines(file):
             if passing is None:
-                stack.callback(arrival.objects.delete)  # what counts is in the sealed file then
+                stack.callback(arrival.objects.delete)  # the sealed file then holds the labels
                 arrival.receive(file.chunks())
                 return arrival
             for rows in arrival.passing(file.chunks):
                 records = np.full(len(rows.ids), NONE) if rows.positions is None else rows.positions.astype(np.uint32)
                 passing.add(rows.ids, records)
-            if mode is not None and not known.listed and kept is not None:  # no more rows, and room for both
+            if mode is not None and not batch_index.listed and in_memory is not None:  # no more rows, and room for both
                 passing.start()
             arrival.finish()
         return arrival
@@ -107,16 +109,16 @@ class FileBatches:
         self,
         batch: Batch,
         population: Population,
-        held: StoredExamples,
+        examples: StoredExamples,
         run: Run,
         actor: str,
         passing: IdSort | None,
     ) -> str:
-        self.record(self.sealer.prepare(batch, population, held, [run], passing), actor)
+        self.record(self.sealer.prepare(batch, population, examples, [run], passing), actor)
         return batch.id
 
     def record(self, sealed: Prepared, actor: str) -> None:
-        """The transaction that stores a sealed batch, and its population if it is new. Raises as `Sealer.record`."""
+        """Store a sealed batch, and its population if it is new, in one transaction. Raises as `Sealer.record`."""
         batch, population = sealed.batch, sealed.population
 
         def declare(connection: Connection) -> None:
@@ -132,7 +134,7 @@ class FileBatches:
 
 @contextlib.contextmanager
 def _told_lines(file: LabelFile) -> Iterator[None]:
-    """Rows that are refused are told with their lines."""
+    """Add line numbers to errors of refused rows."""
     try:
         yield
     except InvalidRows as error:
@@ -140,7 +142,7 @@ def _told_lines(file: LabelFile) -> Iterator[None]:
 
 
 def file_columns(population: Population, id_column: str, label_column: str, *, listed: bool) -> dict[str, Any]:
-    """Columns wanted of the labels and of the list of examples: units come with the list where there is one."""
+    """Choose the columns of the labels and of the list of examples: units come with the list, if there is one."""
     unit = (population.unit.unit_column,) if has_units(population) else ()
     if listed:
         return {"labels": (id_column, label_column), "examples": (id_column, *unit)}

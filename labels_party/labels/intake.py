@@ -1,6 +1,6 @@
-"""Taking examples and labels into an open batch. A chunk passes from step to step and never back:
+"""Intake of examples and labels into an open batch. A chunk passes from step to step and never back.
 
-read (`formats`) → checked → compared (its digests, with the batch's) → stored → recorded, in one transaction.
+Steps: read (`formats`), checked, compared (its digests with the batch's), stored, recorded in one transaction.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ RETRIES = 200
 
 
 class Intake:
-    """`sent` are Arrow tables or record batches, or a function that opens them, given the columns that are read
-    and whether the label's holds names of classes."""
+    """Intake of uploads: Arrow tables or record batches, or a function that opens them. The function gets the columns
+    to read and whether labels are names of classes."""
 
     def __init__(self, database: Database, batches: Batches, vault: LabelVault, secrets_: Secrets, spill: Path) -> None:
         self.database, self.batches, self.vault, self.secrets, self.spill = database, batches, vault, secrets_, spill
@@ -50,12 +50,12 @@ class Intake:
     def put_examples(
         self, batch_id: str, sent: Sent, call: IdempotentCall = NO_KEY, *, may_replace: bool = True
     ) -> Reply:
-        """Declare the set of ids of an open batch (and their units, where the population has them); the same list
-        again changes nothing.
+        """Declare the ids of an open batch (and units, if the population has them); the same list again changes
+        nothing.
 
-        With `may_replace` (the owner) another list replaces the first while no label is stored. Without it, what is
-        answered depends on the lists alone, never on whether labels came: else asking again would tell (invariant
-        public-rows); and in a population with units it is refused. Raises InvalidRows, Conflict.
+        With `may_replace` (the owner) another list replaces the first while no label is stored. Without it the reply
+        depends on the lists alone, never on labels, which a repeated call would otherwise reveal (invariant
+        public-rows); a population with units refuses it. Raises InvalidRows, Conflict.
         """
         earlier = self._earlier(call)
         if earlier is not None:
@@ -75,53 +75,49 @@ class Intake:
     def add_labels(
         self, batch_id: str, sent: Sent, call: IdempotentCall = NO_KEY, *, mode: str = INSERT, owner: bool
     ) -> Reply:
-        """Store the records that are sent: all of them or none, with bounded memory.
+        """Store all records or none, in bounded memory.
 
-        The unit is read only where the population has units and presence is public. `mode` insert refuses an id that
-        has a record already, whatever either says; upsert replaces its label, a null label deletes it. Labels are
-        mapped to the domain and encrypted before they touch a disk. An insert of who is no `owner` is answered alike
-        whether ids in it have records: then all of it is set aside, so that nothing of it counts, and the batch's
-        owner decides of it before the seal (`aside.py`). Raises InvalidRows, DuplicateId, Conflict.
+        Units are read only if the population has them and presence is public. `mode` insert refuses an id that has a
+        record; upsert replaces its label, and a null label deletes it. Labels are mapped to the domain and encrypted
+        before they touch a disk. Without `owner`, an insert with such an id gets the usual reply but is set aside until
+        the batch's owner decides (`aside.py`). Raises InvalidRows, DuplicateId, Conflict.
         """
         if mode not in (INSERT, UPSERT):
             raise InvalidInput("mode is 'insert' or 'upsert'.")
         return self._labels(batch_id, sent, call, mode, owner=owner)
 
     def add_small(self, batch_id: str, uploads: Sequence[Small]) -> list[Reply | Exception]:
-        """As `add_labels` of each, with one object and one transaction for all that have nothing wrong; an answer or
-        an error for each."""
+        """Run `add_labels` for each, with one object and one transaction for all without faults; return a reply or
+        error each."""
         runs: list[Segment] = []
         busy = "Too many uploads to the same batch at once; try again."
         try:
-            found = until_current(lambda: self.small_uploads.attempt(batch_id, uploads, runs), RETRIES, busy)
+            replies = until_current(lambda: self.small_uploads.attempt(batch_id, uploads, runs), RETRIES, busy)
         except Unavailable as error:
             return [error] * len(uploads)
-        except LabelDPError:  # which may be meant for some of them: each is told its own
-            found = [None] * len(uploads)
+        except LabelDPError:  # it may concern some of them only: each gets its own
+            replies = [None] * len(uploads)
         self.compaction.run(UploadTiers(self.batches, batch_id), runs)
         answers: list[Reply | Exception] = []
-        for upload, answer in zip(uploads, found, strict=True):
+        for upload, answer in zip(uploads, replies, strict=True):
             try:
                 alone = partial(self.add_labels, batch_id, upload.chunks, upload.call, owner=upload.owner)
                 answers.append(alone() if answer is None else answer)
-            except Exception as error:  # the caller's own, whatever it is
+            except Exception as error:  # the caller's own
                 answers.append(error)
         return answers
 
     def delete_labels(self, batch_id: str, sent: Sent, call: IdempotentCall = NO_KEY, *, owner: bool) -> Reply:
-        """Delete the labels of the ids that are sent, whether or not they have one; the ids stay in the batch.
-
-        Raises InvalidRows, Conflict.
-        """
+        """Delete the labels of these ids, if they have one; the ids stay in the batch. Raises InvalidRows, Conflict."""
         return self._labels(batch_id, sent, call, DELETE, owner=owner)
 
     def _labels(self, batch_id: str, sent: Sent, call: IdempotentCall, mode: str, *, owner: bool) -> Reply:
         earlier = self._earlier(call)
         if earlier is not None:
             return earlier
-        lost = "A part of the batch is lost; see the service's log."
-        seen = partial(look, self.database, self.batches, self.vault, batch_id, owner=owner)
-        batch_index = until_current(seen, RETRIES, lost)
+        unavailable = "A part of the batch is lost; see the service's log."
+        read = partial(look, self.database, self.batches, self.vault, batch_id, owner=owner)
+        batch_index = until_current(read, RETRIES, unavailable)
         submission = Submission(batch_index.batch, batch_index.population, mode, owner=owner)
         runs: list[Segment] = []
         reply = self._take(submission, batch_index, sent, call, partial(self.recorder.labels, call=call, runs=runs))
@@ -131,14 +127,14 @@ class Intake:
     def _take(
         self,
         submission: Submission,
-        known: BatchIndex,
+        batch_index: BatchIndex,
         sent: Sent,
         call: IdempotentCall,
         record: Callable[[Arrival], Reply],
     ) -> Reply:
-        """Receive, then record. Whatever goes wrong, also a caller who went away, leaves no object behind."""
+        """Receive, then record. Any failure, even a disconnect, leaves no object behind."""
         committing = False
-        with Arrival(submission, known, self.vault, self.secrets, self.spill) as arrival:
+        with Arrival(submission, batch_index, self.vault, self.secrets, self.spill) as arrival:
             try:
                 arrival.receive(_chunks(sent, submission))
                 call.settle()
@@ -162,7 +158,7 @@ class Intake:
         return reply
 
     def discard(self, batch_id: str, call: IdempotentCall = NO_KEY) -> Reply:
-        """Remove an open batch with everything of it. Raises Conflict once it is sealed."""
+        """Remove an open batch and all its data. Raises Conflict once it is sealed."""
 
         def effect(connection: Connection) -> tuple[Reply, list[str]]:
             batch, _ = self.batches.get(connection, batch_id)

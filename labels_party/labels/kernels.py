@@ -14,7 +14,7 @@ I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 BYTES, WORDS = "Array(uint8, 1, 'C', readonly=True)", "Array(uint64, 1, 'C', readonly=True)"
 OFFSETS = [f"Array({kind}, 1, 'C', readonly=True)" for kind in ("int32", "int64")]
-FAR = 32  # times as many digests as are looked for: then each is searched for, else both are gone through
+FAR = 32  # ratio of sizes above which each digest is searched; below, both runs are scanned
 LONGEST = 256  # digests of a part that insertion sorts quickly enough
 # written out, so that importing this module compiles every kernel once or loads it from the cache
 
@@ -23,7 +23,7 @@ LONGEST = 256  # digests of a part that insertion sorts quickly enough
 def _siphash(
     data: npt.NDArray[np.uint8], start: Any, length: Any, k0: np.uint64, k1: np.uint64
 ) -> tuple[np.uint64, np.uint64]:
-    """SipHash-2-4-128 of data[start : start + length], both halves."""
+    """Compute both halves of SipHash-2-4-128 of data[start : start + length]."""
     v0 = k0 ^ np.uint64(0x736F6D6570736575)
     v1 = k1 ^ np.uint64(0x646F72616E646F6D) ^ np.uint64(0xEE)
     v2 = k0 ^ np.uint64(0x6C7967656E657261)
@@ -91,7 +91,7 @@ def merge_two(a_low: U64, a_high: U64, b_low: U64, b_high: U64, low: U64, high: 
     at: Any = np.int64(0)
     while i < a_low.size and j < b_low.size:
         one, other = a_high[i], b_high[j]
-        # without a branch: how many digests both runs have, time must not tell
+        # branch-free: time must not reveal how many digests both runs have
         later = below(other, one) | (np.uint64(one == other) & below(b_low[j], a_low[i]))
         chosen = np.uint64(0) - later
         low[at], high[at] = (a_low[i] & ~chosen) | (b_low[j] & chosen), (one & ~chosen) | (other & chosen)
@@ -108,8 +108,8 @@ def merge_two(a_low: U64, a_high: U64, b_low: U64, b_high: U64, low: U64, high: 
 
 @compiled(f"void({WORDS}, {WORDS}, {WORDS}, {WORDS}, boolean[::1])")
 def mark_members(run_low: U64, run_high: U64, low: U64, high: U64, found: npt.NDArray[np.bool_]) -> None:
-    """found[i]: whether the i-th of *sorted* digests occurs in a sorted run that is not empty. How many steps it takes,
-    and where they branch, follows from the two lengths: time must not tell which digests do (invariant no-oracle)."""
+    """Set found[i] to whether the i-th of *sorted* digests occurs in a sorted run that is not empty. Steps and
+    branches depend on the two lengths alone: time must not reveal which digests occur (invariant no-oracle)."""
     n, m = np.int64(run_low.size), np.int64(low.size)
     place = np.full(m, n - 1)  # of the first whose high half is no smaller
     i: Any = np.int64(0)
@@ -150,11 +150,11 @@ def sort_digests(
     first: int,
     second: int,
 ) -> bool:
-    """Fill `sorted_low`, `sorted_high` and `order`, each [n], with n digests by (high, low), equal ones in their order.
+    """Sort n digests by (high, low), stably, into `sorted_low`, `sorted_high` and `order`, each [n].
 
-    Into parts by the `first` bits of `high`, each within the cache, there into smaller ones by the `second` bits that
-    follow, and at last by insertion. `divided` uint64[2, n] and `rows` uint32[n] are scratch. False where a part is too
-    large for that, as it hardly ever is for digests that are all different.
+    Splits by the `first` bits of `high` into parts within the cache, those by the next `second` bits, then by
+    insertion. `divided` uint64[2, n] and `rows` uint32[n] are scratch. Returns False if a part is too large for that,
+    which is rare if all digests differ.
     """
     ends, inner = np.zeros((1 << first) + 1, np.int64), np.empty((1 << second) + 1, np.int64)
     outer_shift, inner_shift, mask = np.uint64(64 - first), np.uint64(64 - first - second), np.uint64((1 << second) - 1)

@@ -1,7 +1,7 @@
-"""Holders of the party's keys at rest: the wrapping keys of batches, and the secret that digests of ids are made with.
+"""Key services: holders of the wrapping keys of batches and of the secret for digests of ids.
 
-Files of the home are the usual way. A key service keeps wrapping keys to itself and wraps where it is. The secret of
-digests is used for every id, so a service gives a working key once, at the start; it stays in memory then.
+Files of the home are the usual one. A key service wraps inside and does not release wrapping keys. Every id needs the
+digest secret, so a service releases a working key once, at the start, which stays in memory.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from labels_party.storage.wrapping import WrappingKeys
 
 
 class KeyService(Protocol):
-    """Wrapping keys have numbers; `place` is bound into what is wrapped. All raise Unavailable."""
+    """Numbered wrapping keys; `place` is bound into the wrapped key. All methods raise Unavailable."""
 
     def make(self, number: int) -> None:
-        """Make the key of that number, durable; nothing where there is one."""
+        """Create wrapping key `number` durably. Does nothing if it exists."""
 
     def wrap(self, number: int, plain: bytes, place: str) -> bytes: ...
 
     def unwrap(self, number: int, wrapped: bytes, place: str) -> bytes:
-        """Raises DamagedObject for what was not wrapped so."""
+        """Unwrap a key. Raises DamagedObject if it was wrapped otherwise."""
 
     def forget_before(self, number: int) -> list[int]:
-        """Erase the keys of lower numbers; returns theirs."""
+        """Erase the keys of lower numbers; return these numbers."""
 
     def called(self, number: int) -> str:
-        """What people know the key of that number by."""
+        """Return the display name of key `number`."""
 
     def require(self, number: int) -> None:
-        """Refuse to go on without the keys that a database in use needs: new ones would hide that those are lost."""
+        """Raise Unavailable if keys of a database in use are missing: new ones would hide the loss."""
 
     def secret(self) -> Secrets:
-        """The secret, made at the first use."""
+        """Return the secret of digests, created at first use."""
 
 
 class FileKeys(WrappingKeys):

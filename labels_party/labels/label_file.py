@@ -1,4 +1,4 @@
-"""A file of ids, labels or units on this machine, read in chunks: Parquet or CSV, told apart by content."""
+"""Local file of ids, labels or units, read in chunks: Parquet or CSV, recognised by content."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ CSV_BLOCK = 1 << 22
 
 @dataclass(frozen=True)
 class LabelFile:
-    """`columns` in the order they are wanted, ids first; only of Parquet it is known how many `rows` there are, and
-    about how many bytes ids take. Every column of a CSV stays text."""
+    """File to read: `columns` in order, ids first; every column of a CSV stays text. `rows` and `id_bytes`
+    (approximate size of the ids) are known for Parquet only."""
 
     path: Path
     columns: tuple[str, ...]
@@ -33,14 +33,14 @@ class LabelFile:
 
     @classmethod
     def open(cls, path: Path, columns: Iterable[str], *, names_are_public: bool = False) -> LabelFile:
-        """Look at the file's head. Raises InvalidFile (unreadable, empty), InvalidTable (a column is missing).
+        """Read the file's head. Raises InvalidFile (unreadable, empty), InvalidTable (a column is missing).
 
-        Without `names_are_public` an error text names its columns only where a wanted one is there: without a header
+        Without `names_are_public` an error names the file's columns only if a requested one is there: without a header
         they are its first row.
         """
         import pyarrow as pa
 
-        wanted = tuple(dict.fromkeys(columns))
+        requested = tuple(dict.fromkeys(columns))
         refuse_pipe(path)
         try:
             with path.open("rb") as file:
@@ -48,16 +48,16 @@ class LabelFile:
             if not magic:
                 raise InvalidFile(f"'{path}' is empty; expected a Parquet or CSV file with a header.")
             csv = magic != PARQUET_MAGIC
-            rows, size, names = (None, None, _csv_names(path)) if csv else _parquet_head(path, wanted[0])
+            rows, size, names = (None, None, _csv_names(path)) if csv else _parquet_head(path, requested[0])
         except (pa.ArrowException, UnicodeDecodeError) as error:
             raise unreadable(path, error) from None
         except (OSError, LyingFile, Expands) as error:
             raise _broken(path, error) from None
-        require_columns(names, wanted, str(path), names_are_public, csv=csv)
-        return cls(path, wanted, rows, size, csv)
+        require_columns(names, requested, str(path), names_are_public, csv=csv)
+        return cls(path, requested, rows, size, csv)
 
     def chunks(self) -> Iterator[pa.Table]:
-        """The rows in file order, read ahead by a thread. Raises InvalidFile."""
+        """Yield the rows in file order, read ahead by a thread. Raises InvalidFile."""
         import pyarrow as pa
 
         try:
@@ -101,7 +101,7 @@ def _broken(path: Path, error: Exception) -> InvalidFile:
 
 
 def _parquet_head(path: Path, ids: str) -> tuple[int, int | None, list[str]]:
-    """Rows, bytes of the column `ids` by the file's own account, and names."""
+    """Return rows, size of the column `ids` in bytes according to the file, and column names."""
     with ParquetRows.open(path) as rows:
         about = rows.file.metadata
         place = next((i for i in range(about.num_columns) if about.schema.column(i).path == ids), None)

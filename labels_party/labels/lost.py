@@ -1,7 +1,7 @@
-"""Batches of which the ledger knows more than the store: they were sealed after the backup that was restored.
+"""Batches in the ledger but not in the store: sealed after the backup that was restored.
 
-Their labels are gone, and the digests of their ids with them, so an id of theirs is not recognised. A batch that may
-hold one is charged at its seal what such a batch has spent at most: nobody's label is charged less than it spent.
+Their labels and digests are gone, so their ids are not recognised. A batch that may hold one is charged at its seal the
+most that any such batch has spent, so that no label is charged less than it spent.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ ASKED_BY, CHARGED_BY = "restore", "ledger"
 
 
 def carry_lost(connection: Connection, ledger: Ledger, batch: Batch, population: Population) -> None:
-    """In the transaction that seals `batch`, after its event. Raises Conflict where a population counts examples of
-    units, whose tallies are lost."""
-    lost = lost_batches(connection, batch)
-    spent = {name: (ledger.spent(connection, name).nano, ledger.spent_delta(connection, name)) for name in lost}
+    """Charge the spent budget of lost batches to `batch`, in the transaction that seals it, after its event. Raises
+    Conflict if the population bounds examples per unit, whose tallies are lost."""
+    batches_lost = lost_batches(connection, batch)
+    spent = {name: (ledger.spent(connection, name).nano, ledger.spent_delta(connection, name)) for name in batches_lost}
     nano = max((each for each, _ in spent.values()), default=0)
     if not nano:
         return
     if population.unit.max_examples is not None:
         raise Conflict(
-            f"Batch '{lost[0]}' of this label was lost with a database that was restored, and with it how many "
+            f"Batch '{batches_lost[0]}' of this label was lost with a database that was restored, and with it how many "
             "examples of each unit it had. Seal this one in a new population, of another label name."
         )
     delta = min(max(each for _, each in spent.values()), population.lifetime_delta)
     split = EpsilonSplit(ZERO, ZERO, Epsilon(min(nano, population.lifetime.nano)), delta)
-    charge_kept(connection, ledger, population, batch.id, split, {"lost": lost[:100]})
+    charge_kept(connection, ledger, population, batch.id, split, {"lost": batches_lost[:100]})
 
 
 def lost_batches(connection: Connection, batch: Batch) -> list[str]:
-    """Those that may share an id with `batch` and have no digests."""
+    """List batches without digests that may share an id with `batch`."""
     run = sa.select(s.c.batch).where(s.c.batch == b.c.id, s.c.kind == RUNS, s.c.of == SEALED)
     gone = (b.c.label == batch.label, b.c.state == PURGED, b.c.id != batch.id, ~run.exists())
     query = sa.select(b.c.id).where(*gone, may_share_ids(batch.id_prefix)).order_by(b.c.id)
@@ -59,7 +59,7 @@ def charge_kept(
     split: EpsilonSplit,
     details: dict[str, Any],
 ) -> None:
-    """A charge for which nothing is drawn, with the events that four eyes want."""
+    """Charge without a draw, with the events that four eyes require."""
     about = (population, batch, f"rel_lost{secrets.token_hex(10)}")
     ask_first(connection, ledger, population, *about[1:], split, details)
     ledger.charge(connection, *about, split, CHARGED_BY, details)
@@ -75,9 +75,9 @@ def ask_first(
     split: EpsilonSplit,
     details: dict[str, Any],
 ) -> None:
-    """In a four-eyes population a charge by CHARGED_BY follows a request and an approval: a charge on top of what is
-    known to have been spent needs nobody's consent."""
+    """Record request and approval of a charge by CHARGED_BY in a four-eyes population. Such a charge covers budget
+    already spent, so it needs no consent."""
     if population.four_eyes:
-        asked = details | {"epsilon": split.as_json()}
-        ledger.note(connection, REQUESTED, population, batch, work, ASKED_BY, asked)
+        request = details | {"epsilon": split.as_json()}
+        ledger.note(connection, REQUESTED, population, batch, work, ASKED_BY, request)
         ledger.note(connection, APPROVED, population, batch, work, CHARGED_BY, {"requested_by": ASKED_BY})

@@ -1,7 +1,7 @@
-"""Members of units, as pairs of keyed digests: the index of an erasure of a person.
+"""Members of units as pairs of keyed digests: the index for erasing a person.
 
-A sealed batch keeps them beside its list of digests, when its labels are purged too, so that it can be said later what
-cannot be recalled. Neither an id nor a unit can be read from them without the party's secret.
+A sealed batch keeps them beside its digests, even after its labels are purged, so that releases that cannot be recalled
+stay known. Without the party's secret neither ids nor units can be read from them.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Pairs = tuple[Run, Run]  # digests of ids and of units (in file order, not sorte
 
 
 def pairs_of(rows: Iterable[tuple[pa.Array, pa.Array]], id_key: bytes, unit_key: bytes) -> Iterator[Pairs]:
-    """Of records (ids, units), in their order."""
+    """Yield digest pairs of records (ids, units), in order."""
     for ids, units in rows:
         yield siphash128(ids, id_key), siphash128(units, unit_key)
 
 
 def stored(pairs: Iterable[Pairs]) -> Iterator[tuple[U64, ...]]:
-    """As the vault takes numbers."""
+    """Flatten pairs to the vault's columns."""
     for ids, units in pairs:
         yield *ids, *units
 
@@ -39,22 +39,22 @@ def read(parts: Iterable[tuple[U64, ...]]) -> Iterator[Pairs]:
         yield (id_low, id_high), (unit_low, unit_high)
 
 
-def belonging(asked: Run, pairs: Callable[[], Iterator[Pairs]]) -> dict[str, str]:
-    """Examples of the units `asked`, as text of both digests: example → unit. Of several records of an id the last
-    one's unit counts; only ids that had one of these units at some time are held in memory."""
+def belonging(units_run: Run, pairs: Callable[[], Iterator[Pairs]]) -> dict[str, str]:
+    """Map examples of the units in `units_run` to their unit, both as digest text. The unit of an id's last record
+    counts; only ids that ever had one of these units are held in memory."""
     candidates: Run = EMPTY
     for ids, units in pairs():
-        mine = contains(asked, *units)
-        if mine.any():
-            candidates = merge([candidates, sort_run(ids[0][mine], ids[1][mine])[0]])
-    found: dict[str, str] = {}
+        matches = contains(units_run, *units)
+        if matches.any():
+            candidates = merge([candidates, sort_run(ids[0][matches], ids[1][matches])[0]])
+    unit_of: dict[str, str] = {}
     if not len(candidates[0]):
-        return found
+        return unit_of
     for ids, units in pairs():
         rows = np.flatnonzero(contains(candidates, *ids))
-        found |= dict(zip(_texts(ids, rows), _texts(units, rows), strict=True))
-    wanted = set(text_of(*asked))
-    return {example: unit for example, unit in found.items() if unit in wanted}
+        unit_of |= dict(zip(_texts(ids, rows), _texts(units, rows), strict=True))
+    texts = set(text_of(*units_run))
+    return {example: unit for example, unit in unit_of.items() if unit in texts}
 
 
 def _texts(digests: tuple[U64, U64], rows: np.ndarray[tuple[int], np.dtype[np.intp]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""From columns of a table to ids and domain positions. Every refusal names row, field and rule, never the value."""
+"""Table columns to ids and domain positions. Every error names row, field and rule, never the value."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OUTSIDE = "lies outside the label domain, whose out-of-domain rule is 'refuse'"
 
 
 def canonical_column(column: Any, field: str, what: str = "id") -> pa.Array:
-    """Ids or units of one chunk as a string array. Raises InvalidRows, InvalidTable."""
+    """Return ids or units of one chunk as a string array. Raises InvalidRows, InvalidTable."""
     import pyarrow as pa
 
     ids = canonical_ids(_decoded(column, ""), field, what)
@@ -37,7 +37,7 @@ def canonical_column(column: Any, field: str, what: str = "id") -> pa.Array:
 
 
 def prefixed(ids: pa.Array, prefix: str | None, field: str) -> pa.Array:
-    """The same ids, each of which begins as its batch declared. Raises InvalidRows."""
+    """Return the ids unchanged if all begin with `prefix`. Raises InvalidRows."""
     import pyarrow.compute as pc
 
     if prefix is None:
@@ -49,15 +49,15 @@ def prefixed(ids: pa.Array, prefix: str | None, field: str) -> pa.Array:
 
 
 def readable(column: Any) -> Any:
-    """The same column; a view of text as text, since Arrow filters and takes no rows of a view."""
+    """Cast a string view to text, since Arrow cannot filter or take rows of a view."""
     import pyarrow as pa
 
     return column.cast(pa.large_string()) if pa.types.is_string_view(column.type) else column
 
 
 def _decoded(column: Any, instead: str) -> Any:
-    """A dictionary column as plain values, its overlong texts replaced by `instead`, which is refused as they are: a
-    small dictionary of long texts would decode to many times its size."""
+    """Decode a dictionary column, its overlong texts replaced by `instead`, which is refused as they are. A small
+    dictionary of long texts would otherwise decode to many times its size."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -73,7 +73,7 @@ def _decoded(column: Any, instead: str) -> Any:
 
 
 def absent(column: Any) -> npt.NDArray[np.bool_]:
-    """bool[n]: rows without a label, which an upsert takes as deletions: null, or no text in a CSV."""
+    """Mark bool[n] of rows without a label (null, or blank text in a CSV), which an upsert takes as deletions."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -81,14 +81,14 @@ def absent(column: Any) -> npt.NDArray[np.bool_]:
     missing = pc.is_null(column)
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         missing = pc.or_(missing, pc.equal(pc.fill_null(pc.utf8_trim_whitespace(column), ""), ""))
-    found: npt.NDArray[np.bool_] = (
+    marks: npt.NDArray[np.bool_] = (
         missing.to_numpy(zero_copy_only=False) if isinstance(missing, pa.Array) else missing.to_numpy()
     )
-    return found.astype(bool)
+    return marks.astype(bool)
 
 
 def floats_of(column: Any, field: str = LABEL) -> npt.NDArray[np.float64]:
-    """Finite float64[n] from a numeric or (CSV) text column. Raises InvalidRows, InvalidTable."""
+    """Read finite float64[n] from a numeric or (CSV) text column. Raises InvalidRows, InvalidTable."""
     values, bad = numbers_of(column, field)
     if bad.any():
         raise _wrong(column, np.flatnonzero(bad), field, NUMBER)
@@ -99,7 +99,7 @@ def floats_of(column: Any, field: str = LABEL) -> npt.NDArray[np.float64]:
 
 
 def numbers_of(column: Any, field: str = LABEL) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """float64[n], and bool[n] of rows without a number, which are nan. Raises InvalidTable."""
+    """Read float64[n], and bool[n] of rows without a number, which are nan. Raises InvalidTable."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -134,7 +134,7 @@ def _from_text(column: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.boo
 
 
 def classes_of(column: Any, domain: Domain, field: str = LABEL) -> npt.NDArray[np.int64]:
-    """Codes int64[n] of a text column of names of `domain`, spelled exactly so. Raises InvalidRows, InvalidTable."""
+    """Read codes int64[n] from a text column of names of `domain`. Raises InvalidRows, InvalidTable."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -143,8 +143,8 @@ def classes_of(column: Any, domain: Domain, field: str = LABEL) -> npt.NDArray[n
     text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
     if not text and not pa.types.is_null(kind):
         raise InvalidTable(f"The column '{field}' must hold names of classes as text.")
-    found = pc.index_in(column.cast(pa.large_string()), value_set=pa.array(domain.names, pa.large_string()))
-    codes = np.asarray(pc.fill_null(found, -1), np.int64)
+    indices = pc.index_in(column.cast(pa.large_string()), value_set=pa.array(domain.names, pa.large_string()))
+    codes = np.asarray(pc.fill_null(indices, -1), np.int64)
     rows = np.flatnonzero(codes < 0)
     if rows.size:
         raise _wrong(column, rows, field, CLASS)
@@ -152,17 +152,17 @@ def classes_of(column: Any, domain: Domain, field: str = LABEL) -> npt.NDArray[n
 
 
 def _wrong(column: Any, rows: npt.NDArray[np.int64], field: str, rule: str) -> InvalidRows:
-    """Rows that break `rule`, or have nothing where a label should be."""
-    shown = rows[: InvalidRows.shown]
+    """Build the error of rows that break `rule` or lack a label."""
+    first = rows[: InvalidRows.shown]
     empty = f"is empty, and {rule}" if field in (SCORE, SCORE_2) else EMPTY
-    gone = absent(readable(column).take(shown))
-    problems = [RowProblem(int(i), field, empty if none else rule) for i, none in zip(shown, gone, strict=True)]
+    gone = absent(readable(column).take(first))
+    problems = [RowProblem(int(i), field, empty if none else rule) for i, none in zip(first, gone, strict=True)]
     return InvalidRows(problems, len(rows))
 
 
 def positions_of(column: Any, domain: Domain, rule: str, field: str = LABEL) -> npt.NDArray[np.int64]:
-    """Domain positions int64[n] of labels as they came: names by their spelling, numbers by `label_dp.label_values`,
-    outside values clipped or refused (public rule). Raises InvalidRows, InvalidTable."""
+    """Map labels to domain positions int64[n]: names by spelling, numbers by `label_dp.label_values`. Labels outside
+    the domain are clipped or refused (public rule). Raises InvalidRows, InvalidTable."""
     if domain.names:
         return classes_of(column, domain, field)
     index, outside = positions(column, floats_of(column, field), domain)

@@ -1,7 +1,7 @@
-"""Keys in a PKCS#11 token: a hardware module, a cloud's, or SoftHSM. No key leaves it but the working key of digests.
+"""Keys in a PKCS#11 token: a hardware module, a cloud's, or SoftHSM. Only the working key of digests leaves it.
 
-Wrapping is AES-256-GCM by the token, with an own nonce each, bound to its place. The working key is an HMAC of the
-token's secret under a fixed text.
+Wrapping is AES-256-GCM inside the token, with a fresh nonce each, bound to its place. The working key is an HMAC of a
+fixed text under the token's secret.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ TAG_BITS = 128
 
 
 class TokenKeys:
-    """`module` is the library of the token's maker. A session is opened at the first use, and used by one at a time."""
+    """Keys of a token; `module` is the PKCS#11 library. One session, opened at first use, serves one caller at a
+    time."""
 
     def __init__(self, module: str, token: str, pin: str) -> None:
         self.module, self.token, self._pin = module, token, pin
@@ -58,24 +59,24 @@ class TokenKeys:
         with self._opened() as session:
             key = self._key(session, number)
             try:
-                found = key.decrypt(wrapped[NONCE:], mechanism=Mechanism.AES_GCM, mechanism_param=param)
+                key_bytes = key.decrypt(wrapped[NONCE:], mechanism=Mechanism.AES_GCM, mechanism_param=param)
             except (EncryptedDataInvalid, EncryptedDataLenRange, GeneralError):  # makers differ in what they say
                 raise DamagedObject(DAMAGED) from None
-            return bytes(found)
+            return bytes(key_bytes)
 
     def forget_before(self, number: int) -> list[int]:
         from pkcs11 import Attribute, ObjectClass
 
         with self._opened() as session:
-            held = {}
+            old_keys = {}
             for key in session.get_objects({Attribute.CLASS: ObjectClass.SECRET_KEY}):
                 label = str(key[Attribute.LABEL])
                 name = label.removeprefix(WRAPPING)
                 if name != label and name.isdecimal() and int(name) < number:
-                    held[int(name)] = key
-            for old in held.values():
+                    old_keys[int(name)] = key
+            for old in old_keys.values():
                 old.destroy()
-            return sorted(held)
+            return sorted(old_keys)
 
     def called(self, number: int) -> str:
         return f"key {WRAPPING}{number} of token {self.token}"
@@ -120,19 +121,25 @@ class TokenKeys:
             return
         hidden = {Attribute.SENSITIVE: True, Attribute.EXTRACTABLE: False}
         if kind == "AES":
-            uses, made = MechanismFlag.ENCRYPT | MechanismFlag.DECRYPT, Mechanism.AES_KEY_GEN
+            uses, generator = MechanismFlag.ENCRYPT | MechanismFlag.DECRYPT, Mechanism.AES_KEY_GEN
             session.generate_key(
-                KeyType.AES, 256, label=label, store=True, capabilities=uses, mechanism=made, template=hidden
+                KeyType.AES, 256, label=label, store=True, capabilities=uses, mechanism=generator, template=hidden
             )
         else:
-            uses, made = MechanismFlag.SIGN | MechanismFlag.VERIFY, Mechanism.GENERIC_SECRET_KEY_GEN
+            uses, generator = MechanismFlag.SIGN | MechanismFlag.VERIFY, Mechanism.GENERIC_SECRET_KEY_GEN
             session.generate_key(
-                KeyType.GENERIC_SECRET, 256, label=label, store=True, capabilities=uses, mechanism=made, template=hidden
+                KeyType.GENERIC_SECRET,
+                256,
+                label=label,
+                store=True,
+                capabilities=uses,
+                mechanism=generator,
+                template=hidden,
             )
 
     @contextmanager
     def _opened(self) -> Iterator[Session]:
-        """Raises Unavailable where the token does not answer; the next use opens it again."""
+        """Yield the session. Raises Unavailable if the token does not answer; the next use reopens it."""
         try:
             import pkcs11
         except ModuleNotFoundError:
@@ -151,11 +158,11 @@ class TokenKeys:
                 ) from None
 
     def _open(self, token: Any) -> Session:
-        """A process logs in once to a token; all its sessions have that."""
+        """Open a session; a process logs in to a token once, for all its sessions."""
         from pkcs11.exceptions import UserAlreadyLoggedIn
 
         try:
-            found: Session = token.open(rw=True, user_pin=self._pin)
+            session: Session = token.open(rw=True, user_pin=self._pin)
         except UserAlreadyLoggedIn:
-            found = token.open(rw=True)
-        return found
+            session = token.open(rw=True)
+        return session

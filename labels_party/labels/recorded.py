@@ -1,4 +1,4 @@
-"""An upload's last step: its objects become part of the batch, in one transaction with the reply."""
+"""Last step of an upload: one transaction makes its objects part of the batch and stores the reply."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from labels_party.labels.runs import EMPTY, Marks, Run, among, same_run
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.secrets import Secrets
 
-CHECKED_INSIDE = 1 << 20  # digests that a transaction may compare itself; more are compared outside, then retried
+CHECKED_INSIDE = 1 << 20  # digests compared inside a transaction; more are compared outside, then retried
 
 
 class Recorder:
-    """Every attempt raises StaleBatch or FileNotFoundError where it is to be repeated; the objects stay then."""
+    """Transactions of uploads; each raises StaleBatch or FileNotFoundError to be retried, and the objects stay."""
 
     def __init__(self, database: Database, batches: Batches, vault: LabelVault, secrets_: Secrets) -> None:
         self.database, self.batches, self.vault, self.secrets = database, batches, vault, secrets_
@@ -45,7 +45,7 @@ class Recorder:
     # --- labels -------------------------------------------------------------------------------------------
 
     def labels(self, arrival: Arrival, call: IdempotentCall, runs: list[Segment]) -> Reply:
-        """`runs` gets the batch's runs of before. Raises DuplicateId, InvalidRows, Conflict."""
+        """Record labels; `runs` receives the batch's earlier runs. Raises DuplicateId, InvalidRows, Conflict."""
         submission, digests = arrival.submission, arrival.digests
         try:
             return self._labels(arrival, call, runs)
@@ -80,16 +80,18 @@ class Recorder:
 
         return commit(self.database, self.vault, "labels.store", call, effect, [run_key], [s.key for s in stored])
 
-    def compare_new(self, connection: Connection, known: BatchIndex, run: Run) -> tuple[list[Segment], Marks]:
-        """Inside the transaction, so that of two uploads with one id only one counts: the runs of the batch, and which
-        digests of `run` are in those that were not `known`. Raises StaleBatch."""
-        segments = self.batches.segments(connection, known.batch.id, RUNS, EXAMPLES)
-        if known.batch.presence == ID_LIST and any(s.key not in known.listed for s in segments):
+    def compare_new(self, connection: Connection, batch_index: BatchIndex, run: Run) -> tuple[list[Segment], Marks]:
+        """Return the batch's runs, and which digests of `run` occur in those that `batch_index` lacks. Runs inside the
+        transaction, so that of two uploads with one id only one counts. Raises StaleBatch."""
+        segments = self.batches.segments(connection, batch_index.batch.id, RUNS, EXAMPLES)
+        if batch_index.batch.presence == ID_LIST and any(s.key not in batch_index.listed for s in segments):
             raise StaleBatch("Another list of ids came meanwhile.")
-        if known.held_back and set(known.held_back) - set(self.batches.held_back(connection, known.batch.id)):
+        if batch_index.held_back and set(batch_index.held_back) - set(
+            self.batches.held_back(connection, batch_index.batch.id)
+        ):
             raise StaleBatch("An upload that was set aside counts meanwhile.")
-        runs = self.batches.segments(connection, known.batch.id, RUNS, LABELS)
-        new = [s for s in runs if s.key not in known.taken]
+        runs = self.batches.segments(connection, batch_index.batch.id, RUNS, LABELS)
+        new = [s for s in runs if s.key not in batch_index.taken]
         if len(run[0]) and (sum(s.rows for s in new) > CHECKED_INSIDE or (new and len(run[0]) > CHECKED_INSIDE)):
             raise StaleBatch("Many labels came meanwhile.")
         return runs, among(run, (self.vault.run(s.key) for s in new) if len(run[0]) else ())
@@ -97,7 +99,7 @@ class Recorder:
     # --- lists of examples --------------------------------------------------------------------------------
 
     def examples(self, arrival: Arrival, call: IdempotentCall) -> Reply:
-        """The same list again changes nothing; only the owner replaces one. Raises Conflict."""
+        """Record a list of ids; the same list again changes nothing, only the owner replaces one. Raises Conflict."""
         submission, (stored,) = arrival.submission, arrival.objects.stored
         batch = submission.batch
         reply: Reply = 200, {"batch": batch.id, "examples": stored.rows}
@@ -135,19 +137,19 @@ class Recorder:
         return commit(self.database, self.vault, "examples.store", call, effect, [run_key], [stored.key])
 
     def _list(self, connection: Connection, batch_id: str) -> list[Segment]:
-        """The list of examples and its run; nothing where none came."""
+        """Return the list of examples and its run; empty if none came."""
         segments = self.batches.segments(connection, batch_id, EXAMPLES)
         return segments + self.batches.segments(connection, batch_id, RUNS, EXAMPLES)
 
 
 def require_listed(batch: Batch) -> None:
-    """Raises Conflict for a batch that takes no list of ids."""
+    """Raise Conflict if the batch takes no list of ids."""
     if batch.presence != ID_LIST:
         raise Conflict(f"The owner declared presence in batch '{batch.id}' public, so it takes no list of ids.")
 
 
 def _run_key(key: str) -> str:
-    """A fresh key for the run beside a stored object: an attempt that is repeated never writes over another's."""
+    """Make a fresh key for the run beside a stored object: a retry never overwrites another's."""
     return f"{key.removesuffix('.parquet')}-{secrets.token_hex(4)}.run"
 
 
@@ -155,14 +157,14 @@ WORD = 1 << 64
 
 
 def same_examples(vault: LabelVault, one: tuple[str, Run], other: tuple[str, Run], key: bytes, *, units: bool) -> bool:
-    """Whether two lists, each its object in the vault and its run, have the same ids and the same unit for each."""
+    """Compare two lists, each (object key, run): the same ids, each with the same unit?"""
     if not same_run(one[1], other[1]):
         return False
     return not units or _fingerprint(vault, one[0], key) == _fingerprint(vault, other[0], key)
 
 
 def _fingerprint(vault: LabelVault, stored: str, key: bytes) -> tuple[int, int]:
-    """Sums of the keyed digests of (id, unit), which do not depend on the order of rows."""
+    """Sum the keyed digests of (id, unit), independent of the order of rows."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

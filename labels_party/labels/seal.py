@@ -1,8 +1,7 @@
-"""Sealing a batch: ids complete, labels present or replaced by the missing-label value, disjoint from all others.
+"""Seal of a batch: ids complete, labels present or replaced by the missing-label value, disjoint from all others.
 
-Afterwards nothing of the batch changes: one file of (id, label), encrypted, sorted bytewise by id, one sorted run of id
-digests and, in a population with units, one tally of them. Which rows it has and their order do not depend on labels
-(invariant public-rows).
+A sealed batch never changes: one encrypted file of (id, label) sorted bytewise by id, one sorted run of id digests and,
+in a population with units, one tally. Its rows and their order do not depend on labels (invariant public-rows).
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ RETRIES = 20
 
 @dataclass(frozen=True)
 class Prepared:
-    """A seal whose files are written and whose checks were passed, to be recorded in one transaction."""
+    """Seal with files written and checks passed, to be recorded in one transaction."""
 
     batch: Batch
     population: Population
@@ -84,7 +83,7 @@ class Prepared:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Of all that was written for it."""
+        """Keys of all its objects."""
         return (
             *(key for key, _ in self.objects),
             self.run_key,
@@ -93,11 +92,13 @@ class Prepared:
 
 
 def sealed_key(batch: Batch, name: str) -> str:
-    """The vault's key of a sealed file."""
+    """Return the vault's key of a sealed file."""
     return f"{batch.id}/sealed-{name}.parquet"
 
 
 class Sealer:
+    """Checks, files and transactions of seals."""
+
     def __init__(
         self,
         database: Database,
@@ -108,7 +109,7 @@ class Sealer:
         sort: LabelSort,
         turn: Callable[[str], AbstractContextManager[None]],
     ) -> None:
-        """`turn` waits until no other process is at what it names."""
+        """Prepare; `turn(name)` waits until no other process works on `name`."""
         self.database, self.batches, self.vault, self.secrets = database, batches, vault, secrets_
         self.ledger, self.audit, self.turn = ledger, ledger.audit, turn
         self.sort, self.units = sort, Units(batches, vault, secrets_, sort)
@@ -123,29 +124,29 @@ class Sealer:
         call: IdempotentCall = NO_KEY,
         guard: Callable[[Connection], None] | None = None,
     ) -> Reply:
-        """Seal an open batch. Raises Busy; or Conflict, OverlappingBatch, TooManyExamples or IncompleteLabels; then
-        nothing changed, but that keys which may send labels only are refused from now on: they must not see how it
-        ended. Whatever is wrong with ids or units is said before labels are looked at.
+        """Seal an open batch; `guard` may refuse inside the sealing transaction.
 
-        `guard` is asked in the transaction that seals, and may refuse.
+        Ids and units are checked before labels are read. Raises Busy, Conflict, OverlappingBatch, TooManyExamples or
+        IncompleteLabels. Then nothing changed, except that keys that may only send labels are refused from now on: they
+        must not see the outcome.
         """
         earlier = self.database.read("seal.seen", call.earlier)
         if earlier is not None:
             return earlier
         busy = "Too many uploads to the same batch at once, or a part of it is lost; try again."
         self.database.write("seal.close", lambda c: self.batches.close(c, batch_id))
-        # two would sort all of the batch, and one throw it away; who waits for that holds no memory
+        # two seals would sort the batch twice; waiting here holds no memory
         with self.turn(f"seal {batch_id}"), self.sort.alone():
             return until_current(lambda: self._attempt(batch_id, actor, call, guard), RETRIES, busy)
 
     def _attempt(
         self, batch_id: str, actor: str, call: IdempotentCall, guard: Callable[[Connection], None] | None
     ) -> Reply:
-        # of one moment: a repeated call whose first one sealed meanwhile gets its answer, no conflict
-        earlier, found = self.database.read("seal.look", lambda c: (call.earlier(c), self._look(c, batch_id)))
+        # one snapshot: a repeated call whose first one sealed meanwhile gets its reply, no conflict
+        earlier, state = self.database.read("seal.look", lambda c: (call.earlier(c), self._look(c, batch_id)))
         if earlier is not None:
             return earlier
-        batch, population, segments, runs, held_back = found
+        batch, population, segments, runs, held_back = state
         require_open(batch)
         if batch.set_aside:
             raise UploadsSetAside(batch_id, batch.set_aside)
@@ -168,10 +169,10 @@ class Sealer:
         runs: list[Run],
         passing: IdSort | None = None,
     ) -> Prepared:
-        """Everything that takes long: checks and files. `runs` hold the digest of every example once; the records are
-        those `passing`, or the segments of `examples`.
+        """Run the slow part: checks and files.
 
-        Raises OverlappingBatch, TooManyExamples or IncompleteLabels; then nothing is left.
+        `runs` hold the digest of every example once; the records are those `passing`, or the segments of `examples`.
+        Raises OverlappingBatch, TooManyExamples or IncompleteLabels; then nothing remains.
         """
         run = merge(runs)
         checked = self.disjoint.check(batch, run)
@@ -227,8 +228,8 @@ class Sealer:
     def adopted(
         self, batch: Batch, population: Population, objects: list[tuple[str, int]], runs: list[Run], id_bytes: int
     ) -> Prepared:
-        """As `prepare`, of objects that somebody else wrote; `runs` hold the digest of every
-        example once. Raises OverlappingBatch, and StaleBatch where some examples are erased; then no run is left."""
+        """Prepare a seal from objects written elsewhere; `runs` hold the digest of every example once. Raises
+        OverlappingBatch, and StaleBatch if some examples are erased; then no run remains."""
         run = merge(runs)
         checked = self.disjoint.check(batch, run)
         if self.database.read("seal.erased", lambda c: count_blanked(c, population.id)):
@@ -240,7 +241,7 @@ class Sealer:
         )
 
     def _put_run(self, key: str, label: str, run: Run, parts: list[Run]) -> str:
-        """Store the digests; returns the MAC of their set."""
+        """Store the digests; return the MAC of their set."""
         self.vault.put_run(key, *run)
         mac = self.secrets.mac("ids:" + label, *run_parts(run))
         for part in (run, *parts):  # of a large batch they would take the sort's memory
@@ -255,8 +256,8 @@ class Sealer:
         call: IdempotentCall = NO_KEY,
         first: Callable[[Connection], None] | None = None,
     ) -> Reply:
-        """Transaction `name`, in which `first` comes first and may refuse. What was checked before is checked against
-        what was sealed meanwhile. Raises StaleBatch or OverlappingBatch; then nothing of it is left."""
+        """Record the seal in transaction `name`, after `first`, which may refuse. Repeats the checks against batches
+        sealed meanwhile. Raises StaleBatch or OverlappingBatch; then nothing remains."""
 
         def effect(connection: Connection) -> tuple[Reply, list[str]]:
             if first is not None:
@@ -311,18 +312,18 @@ class Sealer:
         return batch, population, {EXAMPLES: examples, LABELS: records}, runs, held_back
 
     def _digests(self, batch: Batch, runs: list[Segment], held_back: list[Segment]) -> list[Run]:
-        """Of every example once; uploads had them as often as they were sent."""
-        found = [self.vault.run(s.key) for s in runs]
+        """Return the digest of every example once; runs of uploads repeat them as sent."""
+        held_runs = [self.vault.run(s.key) for s in runs]
         if batch.presence == ID_LIST:
-            return found
-        each = beyond(found, digests_of(self.vault, held_back, digest_key(self.secrets, batch.label)))
-        for run in found:
+            return held_runs
+        each = beyond(held_runs, digests_of(self.vault, held_back, digest_key(self.secrets, batch.label)))
+        for run in held_runs:
             page_out(run)
         return [each]
 
 
 class _Size:
-    """Bytes of the ids that went by: space for the largest possible message is reserved from it."""
+    """Counter of id bytes, from which space for the largest possible message is reserved."""
 
     def __init__(self) -> None:
         self.id_bytes = 0
@@ -334,18 +335,18 @@ class _Size:
 
 
 class SealedLabels:
-    """Reads a sealed batch back from its objects, which follow each other in the order of ids."""
+    """Reader of a sealed batch; its objects follow each other in id order."""
 
     def __init__(self, vault: LabelVault, *objects: str) -> None:
         self.vault, self.objects = vault, objects
 
     def chunks(self) -> Iterator[tuple[pa.Array, npt.NDArray[np.int64]]]:
-        """(ids, domain positions int64[m]) in id order."""
+        """Yield (ids, domain positions int64[m]) in id order."""
         for batch in self._batches(None):
             yield batch.column(0), positions_of(batch).astype(np.int64)
 
     def positions(self) -> Iterator[npt.NDArray[np.int64]]:
-        """Domain positions int64[m] alone, in id order; ids are not even read."""
+        """Yield domain positions int64[m] in id order, without reading ids."""
         for batch in self._batches([POSITION]):
             yield positions_of(batch).astype(np.int64)
 
@@ -354,7 +355,7 @@ class SealedLabels:
             yield from ahead(self.vault.scan(name, columns=columns))
 
     def groups(self) -> Iterator[tuple[int, int]]:
-        """Rows, and bytes of their ids, group by group in the order of ids; from the feet of the objects."""
+        """Yield (rows, bytes of their ids) per row group in id order, from the objects' footers."""
         for name in self.objects:
             yield from self.vault.groups(name)
 

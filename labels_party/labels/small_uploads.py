@@ -1,8 +1,8 @@
-"""Small uploads of one batch that wait at the same time: one object, one run of digests and one transaction for all.
+"""Concurrent small uploads of one batch: one object, one run of digests and one transaction for all.
 
-Each is answered once that transaction is durable, as if it had come alone. What a key that may send labels only can
-measure does not depend on which ids have a record: whether an upload of it is set aside is a mark in a row that each
-has, and nothing else (invariant no-oracle).
+Each is answered once that transaction is durable, as if it had come alone. Nothing that a key may measure which may
+only send labels depends on which ids have a record: being set aside is a mark in a row that every upload has (invariant
+no-oracle).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Small:
-    """An upload to be inserted whose body is in memory: `chunks` gives it whenever it is asked."""
+    """Insert whose body is in memory; each call of `chunks` returns it."""
 
     chunks: Callable[..., Chunks]  # of columns, whether labels are classes, and usual names of columns
     call: IdempotentCall
@@ -51,7 +51,7 @@ _Part = tuple["pa.Array", npt.NDArray[np.int64]]
 
 @dataclass(frozen=True)
 class _Read:
-    """A small upload without a fault in itself."""
+    """Small upload without faults of its own."""
 
     upload: Small
     ids: pa.Array
@@ -60,49 +60,53 @@ class _Read:
 
 @dataclass(frozen=True)
 class _Group:
-    """Small uploads that may be stored together, the digests of all their rows, and of which upload each is."""
+    """Small uploads to store together, the digests of all their rows, and the upload of each digest."""
 
     read: list[_Read]
     run: Run
     of: npt.NDArray[np.int64]
 
-    def only(self, chosen: Marks) -> _Group:
-        """Some of the uploads."""
-        rows, number = chosen[self.of], np.cumsum(chosen) - 1
-        read = [one for one, stays in zip(self.read, chosen, strict=True) if stays]
+    def only(self, mask: Marks) -> _Group:
+        """Select the marked uploads."""
+        rows, number = mask[self.of], np.cumsum(mask) - 1
+        read = [one for one, stays in zip(self.read, mask, strict=True) if stays]
         return _Group(read, only(self.run, rows), number[self.of[rows]])
 
     def having(self, marks: Marks) -> Marks:
-        """bool[uploads]: which have one of the marked digests."""
+        """Mark bool[uploads] that have one of the marked digests."""
         return np.bincount(self.of, marks, minlength=len(self.read)) > 0
 
     @property
     def owners(self) -> Marks:
-        """bool[uploads]: which an owner sends."""
+        """Mark bool[uploads] sent by an owner."""
         return np.array([one.upload.owner for one in self.read], np.bool_)
 
     @property
     def again(self) -> Marks:
-        """Digests that an upload before has."""
+        """Mark digests that an earlier upload has."""
         return repeated(self.run)
 
     @property
     def twice(self) -> Marks:
-        """Digests that the same upload has before."""
+        """Mark digests that the same upload has earlier."""
         marks = self.again
         marks[1:] &= self.of[1:] == self.of[:-1]
         return marks
 
 
 class SmallUploads:
+    """Stores small uploads together."""
+
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self._known: dict[str, BatchIndex] = {}  # of the batch of the last uploads: its runs stay mapped
 
     def attempt(self, batch_id: str, uploads: Sequence[Small], runs: list[Segment]) -> list[Reply | None]:
-        """Store what has nothing to be said against it, and the answers of those and of calls that were answered
-        before. None: for the caller to take alone, which says what is wrong with it. `runs` gets the batch's runs of
-        before. Raises StaleBatch, FileNotFoundError or what `look` raises, and then nothing is stored."""
+        """Store uploads without faults; return their replies and those of calls answered before.
+
+        None: the caller takes the upload alone, which reports its fault. `runs` receives the batch's earlier runs.
+        Raises StaleBatch, FileNotFoundError or errors of `look`, and then stores nothing.
+        """
         recorder = self.recorder
         before = self._known.get(batch_id)
         owner = all(upload.owner for upload in uploads)
@@ -113,76 +117,77 @@ class SmallUploads:
         if read:
             group, aside = self._judged(batch_index, list(read.values()))
             self._store(batch_index, group, aside, runs)
-            taken = {id(one) for one in group.read}
+            stored = {id(one) for one in group.read}
             for i, one in read.items():
-                answers[i] = _reply(batch_index, one) if id(one) in taken else None
+                answers[i] = _reply(batch_index, one) if id(one) in stored else None
         return answers
 
     # --- parts --------------------------------------------------------------------------------------------
 
     @staticmethod
     def _earlier(connection: Connection, uploads: Sequence[Small]) -> tuple[list[Reply | None], list[int]]:
-        """Answers given before, and which calls are new: the first of each key, and of those that are not refused."""
+        """Return replies given before, and the indices of new calls: the first of each key, without refused ones."""
         earlier = earlier_of(connection, [upload.call for upload in uploads])
         keys = [(upload.call.caller, upload.call.key) for upload in uploads]
         new = [
-            i for i, found in enumerate(earlier) if found is None and (keys[i][1] is None or keys.index(keys[i]) == i)
+            i for i, reply in enumerate(earlier) if reply is None and (keys[i][1] is None or keys.index(keys[i]) == i)
         ]
-        return [None if isinstance(found, LabelDPError) else found for found in earlier], new
+        return [None if isinstance(reply, LabelDPError) else reply for reply in earlier], new
 
-    def _may(self, known: BatchIndex, upload: Small) -> bool:
+    def _may(self, batch_index: BatchIndex, upload: Small) -> bool:
         try:
-            known.require_list()
+            batch_index.require_list()
             upload.call.settle()
         except LabelDPError:
             return False
         return True
 
-    def _read(self, known: BatchIndex, uploads: dict[int, Small]) -> dict[int, _Read]:
-        """Those without a fault in themselves. Tables of one shape are checked together."""
+    def _read(self, batch_index: BatchIndex, uploads: dict[int, Small]) -> dict[int, _Read]:
+        """Read uploads without faults of their own; tables of one schema are checked together."""
         import pyarrow as pa
 
-        submission = Submission(known.batch, known.population, INSERT, owner=True)
+        submission = Submission(batch_index.batch, batch_index.population, INSERT, owner=True)
         if submission.units:
             return {}
+        classes = bool(batch_index.population.domain.names)
         alike: dict[pa.Schema, dict[int, pa.Table]] = {}
         for i, upload in uploads.items():
             with contextlib.suppress(Exception):  # whatever it is, the single upload says it
-                chunks = list(upload.chunks(submission.columns, bool(known.population.domain.names), *submission.usual))
+                chunks = list(upload.chunks(submission.columns, classes, *submission.usual))
                 table = pa.concat_tables(chunk.table for chunk in sliced(chunks))
                 alike.setdefault(table.schema, {})[i] = table
-        found: dict[int, _Read] = {}
+        readable: dict[int, _Read] = {}
         for tables in alike.values():
-            together = _checked(submission, list(tables.values()))
+            checked_parts = _checked(submission, list(tables.values()))
             for at, (i, table) in enumerate(tables.items()):
-                for part in together[at : at + 1] or _checked(submission, [table]):
-                    found[i] = _Read(uploads[i], *part)
-        return found
+                for part in checked_parts[at : at + 1] or _checked(submission, [table]):
+                    readable[i] = _Read(uploads[i], *part)
+        return readable
 
-    def _judged(self, known: BatchIndex, read: list[_Read]) -> tuple[_Group, Marks]:
-        """Those to store, and which of them are set aside: another upload had an id before. Left out are one that names
-        an id twice or an unlisted one, and an owner's with such an id, which may be refused."""
+    def _judged(self, batch_index: BatchIndex, read: list[_Read]) -> tuple[_Group, Marks]:
+        """Select uploads to store, and mark those set aside because another upload had an id before. Leaves out
+        uploads with a repeated or unlisted id, and an owner's with a taken id, which may be refused."""
         import pyarrow as pa
 
-        key = digest_key(self.recorder.secrets, known.batch.label)
+        key = digest_key(self.recorder.secrets, batch_index.batch.label)
         run, order = sort_run(*siphash128(pa.concat_arrays([one.ids for one in read]), key))
         group = _Group(read, run, np.repeat(np.arange(len(read)), [len(one.ids) for one in read])[order])
         odd = group.twice
-        if known.batch.presence == ID_LIST:
-            odd |= ~among(run, known.listed.values())
+        if batch_index.batch.presence == ID_LIST:
+            odd |= ~among(run, batch_index.listed.values())
         group = group.only(~group.having(odd))
-        taken = among(group.run, known.taken.values())
-        refused = group.having(taken | group.again) & group.owners
-        taken = taken[~refused[group.of]]
+        recorded = among(group.run, batch_index.taken.values())
+        refused = group.having(recorded | group.again) & group.owners
+        recorded = recorded[~refused[group.of]]
         group = group.only(~refused)
-        return group, group.having(taken | group.again)
+        return group, group.having(recorded | group.again)
 
-    def _store(self, known: BatchIndex, group: _Group, aside: Marks, runs: list[Segment]) -> None:
+    def _store(self, batch_index: BatchIndex, group: _Group, aside: Marks, runs: list[Segment]) -> None:
         if not group.read:
             return
         import pyarrow as pa
 
-        recorder, batch_id, read = self.recorder, known.batch.id, group.read
+        recorder, batch_id, read = self.recorder, batch_index.batch.id, group.read
         name = f"{batch_id}/{LABELS}-{secrets.token_hex(8)}"
         key, run_key = f"{name}.parquet", f"{name}.run"
         ids, positions = pa.concat_arrays([one.ids for one in read]), np.concatenate([one.positions for one in read])
@@ -195,7 +200,7 @@ class SmallUploads:
                 raise StaleBatch("One of these calls was answered meanwhile.")
             for owner in sorted(set(group.owners.tolist())):
                 require_sendable(now, recorder.batches.clock(), owner=owner)
-            runs[:], came = recorder.compare_new(connection, known, group.run)
+            runs[:], came = recorder.compare_new(connection, batch_index, group.run)
             late = aside | group.having(came)
             if (late & group.owners).any():
                 raise StaleBatch("A record of one of these ids came meanwhile.")
@@ -208,7 +213,7 @@ class SmallUploads:
             recorder.batches.bump(connection, now, waiting)
             recorder.batches.add_segment(connection, batch_id, LABELS, key, len(ids))
             recorder.batches.add_segment(connection, batch_id, RUNS, run_key, len(ids), LABELS)
-            remember(connection, [(one.upload.call, _reply(known, one)) for one in read])
+            remember(connection, [(one.upload.call, _reply(batch_index, one)) for one in read])
             return (200, {}), []
 
         try:
@@ -223,7 +228,7 @@ class SmallUploads:
 
 
 def _checked(submission: Submission, tables: list[pa.Table]) -> list[_Part]:
-    """The ids and positions of each table; nothing where there is a fault in one of them."""
+    """Return ids and positions of each table; empty if any table has a fault."""
     import pyarrow as pa
 
     findings = Findings()
@@ -237,5 +242,5 @@ def _checked(submission: Submission, tables: list[pa.Table]) -> list[_Part]:
             for end, table in zip(ends, tables, strict=True)]  # fmt: skip
 
 
-def _reply(known: BatchIndex, one: _Read) -> Reply:
-    return 200, {"batch": known.batch.id, "accepted": len(one.ids)}
+def _reply(batch_index: BatchIndex, one: _Read) -> Reply:
+    return 200, {"batch": batch_index.batch.id, "accepted": len(one.ids)}

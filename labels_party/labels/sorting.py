@@ -1,7 +1,7 @@
-"""From records to a batch's rows: sorted bytewise by id, one row per example, whatever the order of records.
+"""Records to a batch's rows: sorted bytewise by id, one row per example, for any order of records.
 
-What the sort puts on a disk is encrypted (invariant budget-outlives-labels), and which rows come out, in which order,
-does not depend on labels.
+Data of the sort on disk is encrypted (invariant budget-outlives-labels). The rows and their order do not depend on
+labels.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SHOWN_IDS = 20
-SHARE = 28  # percent of the memory for rows that wait for the sort; their sorted copies, Arrow and Python take the rest
-TOGETHER = 42  # percent for such rows of a file and its digests, where these wait in memory as well
+SHARE = 28  # percent of memory for rows before the sort; sorted copies, Arrow and Python take the rest
+TOGETHER = 42  # percent for such rows and their digests, if both are in memory
 PATIENCE = 20.0  # seconds that a seal waits for another one of its process
-NONE = np.uint32(0xFFFFFFFF)  # in place of a position: a record that says that there is no label
+NONE = np.uint32(0xFFFFFFFF)  # in place of a position: a record without a label
 
 
 class IncompleteLabels(MissingLabels):
-    """Shown to the owner only, who holds the labels."""
+    """StoredExamples without a label; shown to the owner only, who holds the labels."""
 
     def __init__(self, examples: list[str]) -> None:
         super().__init__(
@@ -50,32 +50,32 @@ class IncompleteLabels(MissingLabels):
 
 @dataclass(frozen=True)
 class StoredExamples:
-    """What a batch holds before it is sealed. `listed`: segments of declared ids, none where presence is public."""
+    """Content of a batch before its seal; `listed`: segments of declared ids, none if presence is public."""
 
     listed: list[Segment]
     labels: list[Segment]
 
     @property
     def corrected(self) -> bool:
-        """Whether an id may have several records."""
+        """True if an id may have several records."""
         return any(s.mode != INSERT for s in self.labels)
 
     @property
     def complete(self) -> bool:
-        """Whether every listed id certainly has one label: ids are unique, and every label's is listed."""
+        """True if every listed id certainly has one label: ids are unique, and every label's is listed."""
         return not self.corrected and sum(s.rows for s in self.listed) == sum(s.rows for s in self.labels)
 
 
 @dataclass(frozen=True)
 class Excess:
-    """Digests, under `key`, of examples that do not keep their label because of the unit bound."""
+    """Digests under `key` of examples that lose their label to the unit bound."""
 
     run: Run
     key: bytes
 
 
 class LabelSort:
-    """Bounded memory: what does not fit in `memory_mb` lies encrypted under `spill`."""
+    """Sort in bounded memory: rows beyond `memory_mb` lie encrypted under `spill`."""
 
     def __init__(self, vault: LabelVault, spill: Path, memory_mb: int, patience: float = PATIENCE) -> None:
         self.vault, self.spill, self.memory_mb, self.patience = vault, spill, memory_mb, patience
@@ -83,7 +83,7 @@ class LabelSort:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """The whole memory, for one batch of a process at a time. Raises Busy if it does not become free in time."""
+        """Reserve the memory for one batch of the process. Raises Busy after `patience` seconds."""
         if not self._memory.acquire(timeout=self.patience):
             raise Busy("Another batch is being sealed, which takes the memory for sorts; try again in a moment.")
         try:
@@ -92,20 +92,19 @@ class LabelSort:
             self._memory.release()
 
     def digests(self, rows: int | None, id_bytes: int | None) -> int | None:
-        """How many digests of a file may wait in memory: all where the sort needs no disk either; None, as of uploads,
-        where it will or where that is unknown."""
+        """Return how many digests of a file may wait in memory: all of them if the sort needs no disk, else None."""
         memory = self.memory_mb << 20
         if rows is None or id_bytes is None or id_bytes + 8 * rows > memory * SHARE // 100:
             return None
         return rows if id_bytes + 24 * rows <= memory * TOGETHER // 100 else None
 
     def begin(self) -> IdSort:
-        """A sort that takes records: id and domain position, or NONE; of an id the last one counts."""
+        """Start a sort of records: id and domain position, or NONE; the last record of an id counts."""
         return IdSort(self.spill, (self.memory_mb << 20) * SHARE // 100)
 
     @contextlib.contextmanager
     def of(self, examples: StoredExamples) -> Iterator[IdSort]:
-        """A sort of stored records. A listed id is one without a label that comes before all others."""
+        """Sort stored records; listed ids come first, without a label."""
         with self.begin() as id_sort:
             for segment in [] if examples.complete else examples.listed:
                 for batch in self.vault.scan(segment.key):
@@ -119,17 +118,15 @@ class LabelSort:
 
 
 def resolved(
-    found: IdSort, distinct: int, missing_index: int | None, excess: Excess | None
+    id_sort: IdSort, distinct: int, missing_index: int | None, excess: Excess | None
 ) -> Iterator[tuple[pa.Array, npt.NDArray[np.uint32]]]:
-    """(ids, domain positions uint32[m]) of every example, sorted bytewise by id; `distinct`: how many ids there are.
-
-    An example without a label, and one in `excess`, takes `missing_index`. Raises IncompleteLabels without one.
-    """
+    """Yield (ids, domain positions uint32[m]) of every example, sorted bytewise by id, of `distinct` ids. An example
+    without a label, or in `excess`, gets `missing_index`. Raises IncompleteLabels if it is None."""
     import pyarrow as pa
 
     without: list[str] = []
-    for block in found.blocks():
-        if found.rows > distinct:
+    for block in id_sort.blocks():
+        if id_sort.rows > distinct:
             block = block.last_of_each()
         ids, positions = block.ids(), block.labels
         if excess is not None:

@@ -1,4 +1,4 @@
-"""A temporary file that only this process can read, for what holds raw labels. It has no name: a kill leaves none."""
+"""Unnamed temporary file for raw labels that only this process can read; a kill leaves none."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ IN_MEMORY, CHUNK = 1 << 20, 1 << 16
 
 
 class Spool(Anywhere):
-    """Append with `add`, then read anywhere. Beyond IN_MEMORY bytes it is an unnamed file below `folder`, in chunks
-    under AES-256-GCM and a key that is nowhere but in this object; the end that fills no chunk stays in memory. What
-    was changed there is an OSError."""
+    """Append with `add`, then read anywhere.
+
+    Beyond IN_MEMORY bytes it is an unnamed file below `folder`, in chunks under AES-256-GCM with a key that only this
+    object has; the last, partial chunk stays in memory. Changed data raises OSError.
+    """
 
     def __init__(self, folder: Path) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A submission to a batch: a list of its examples, or records of labels."""
+"""Submission to a batch: a list of its examples, or records of labels."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Submission:
-    """`mode` is insert, upsert (a null label deletes) or delete (ids alone), or None for a list of examples.
+    """Submission to a batch.
 
-    `fields`: what the sender calls the columns of id, label and unit, the unit last. Only the `owner` is told that an
-    id has a record, and replaces a list; the insert of somebody else is set aside.
+    `mode` is insert, upsert (a null label deletes) or delete (ids alone), or None for a list of examples. `fields`: the
+    sender's names of the columns of id, label and unit, the unit last. Only the `owner` learns that an id has a record
+    and may replace a list; the insert of anybody else is set aside.
     """
 
     batch: Batch
@@ -34,7 +35,7 @@ class Submission:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Those of `fields` that are read."""
+        """Names of the columns to read."""
         plain = self.fields[: 1 if self.mode in (None, DELETE) else 2]
         return (*plain, self.unit_field) if self.units else plain
 
@@ -52,20 +53,21 @@ class Submission:
 
     @property
     def units(self) -> bool:
-        """Units come with the list of examples; where presence is public there is none, so they come with labels."""
+        """True if units come with this submission: with the list of examples, or with labels if presence is public."""
         return has_units(self.population) and (self.mode is None or self.batch.presence == PUBLIC)
 
     @property
     def usual(self) -> tuple[dict[str, str], ...]:
-        """What a table may call a column where the sender names none: that of units as the population does."""
+        """Default column names of a table if the sender names none: the population's unit column."""
         column = self.population.unit.unit_column
         return ({UNIT: column},) if self.units and column is not None else ()
 
     @property
     def schema(self) -> pa.Schema:
-        """Of what is stored of it."""
+        """Schema of the stored rows."""
         return example_schema(self.units) if self.mode is None else label_schema(self.units)
 
 
 def has_units(population: Population) -> bool:
+    """Return whether examples of the population belong to units."""
     return population.unit.unit_column is not None

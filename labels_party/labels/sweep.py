@@ -1,4 +1,4 @@
-"""Objects that no row names, left by a crash or a commit whose reply was lost, are removed after a day."""
+"""Daily removal of objects that no row names, left by a crash or a commit whose reply was lost."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ AT_ONCE = 500  # keys of one query
 
 
 class Sweep:
-    """Safe beside uploads and seals: a batch to which anything was written within a day is left alone, and what is old
-    is listed before the segments are read, so an object that was named meanwhile is seen to be named."""
+    """Removal of leftovers, safe beside uploads and seals. Batches written to within a day are skipped. Old objects
+    are listed before segments are read, so one named meanwhile is seen."""
 
     def __init__(
         self,
@@ -31,20 +31,20 @@ class Sweep:
         also: Sequence[Callable[[], object]] = (),
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`also` is run once a day as well."""
+        """Prepare; `also` runs once a day as well."""
         self.database, self.vault, self.marker = database, vault, marker
         self.also, self.now = also, now
 
     def run(self) -> int:
-        """Remove the leftovers; returns how many there were."""
+        """Remove the leftovers; return their number."""
         old = self.vault.untouched(self.now() - DAY)
         removed = 0
         for start in range(0, len(old), AT_ONCE):
             part = old[start : start + AT_ONCE]
 
             def named(connection: Connection, part: list[str] = part) -> set[str]:
-                found = connection.execute(sa.select(segments.c.key).where(segments.c.key.in_(part)))
-                return set(itertools.chain.from_iterable(found))
+                rows = connection.execute(sa.select(segments.c.key).where(segments.c.key.in_(part)))
+                return set(itertools.chain.from_iterable(rows))
 
             for key in set(part) - self.database.read("vault.named", named):
                 self.vault.delete(key)
@@ -52,7 +52,7 @@ class Sweep:
         return removed
 
     def run_daily(self, stopping: Callable[[], bool] = lambda: False) -> int:
-        """`run`, at most once a day among all processes of this home: `marker` is the file that tells."""
+        """Call `run` at most once a day among all processes of this home, as the file `marker` records."""
         if stopping() or (self.marker.exists() and self.now() - self.marker.stat().st_mtime < DAY):
             return 0
         self.marker.touch(mode=0o600)

@@ -1,7 +1,7 @@
-"""Erasure of a person: of every example of a unit, in every batch of a population.
+"""Erasure of a person: every example of a unit, in every batch of a population.
 
-Examples of sealed batches are erased as any others (`erasures.py`). The unit itself is kept as a keyed digest: the seal
-of a batch that is open now, or that is opened later, leaves out the labels of its examples, unread.
+StoredExamples of sealed batches are erased like others (`erasures.py`). The unit is kept as a keyed digest: the seal of any
+open or later batch leaves out the labels of its examples, unread.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ from labels_party.storage.tables import api_keys, erased_units, erasures
 
 @dataclass(frozen=True)
 class Look:
-    """What was found of the asked units: examples of sealed batches (digests as text, example → unit), the units that
-    some record names, and how many examples open batches have of them."""
+    """Occurrences of the requested units: sealed examples (digest text, example → unit), named units, open examples."""
 
     order: int  # of the last sealed batch
     sealed: dict[str, str]
@@ -45,27 +44,29 @@ class Look:
 
 
 class UnitErasures:
+    """Erasure requests by unit."""
+
     def __init__(self, erasures_: Erasures, units: Units) -> None:
         self.erasures, self.units = erasures_, units
         self.database, self.batches, self.vault = erasures_.database, erasures_.batches, erasures_.vault
 
     def request(self, population: str, units: list[str], actor: str, call: IdempotentCall = NO_KEY) -> Reply:
-        """Note that the labels of all examples of `units` are to be erased; (202, what was asked, how many examples
-        that are, and which units matched nothing). `Erasures.finish` then does it.
+        """Record a request to erase all examples of `units`; return 202, the request, counts and unmatched units.
 
-        Raises InvalidInput, InvalidRows, Conflict (no units, or no missing-label value), Unavailable.
+        `Erasures.finish` carries it out. Raises InvalidInput, InvalidRows, Conflict (no units, or no missing-label
+        value), Unavailable.
         """
         if not 1 <= len(units) <= MOST_IDS:
             raise InvalidInput(f"Send 1 to {MOST_IDS} units at a time.")
-        found = self.erasures.population(population)
-        names = dict(zip(self._texts(found, units), units, strict=True))
+        declared = self.erasures.population(population)
+        names = dict(zip(self._texts(declared, units), units, strict=True))
         busy = "Batches of this population are sealed all the time; try again."
-        return until_current(lambda: self._attempt(found, names, actor, call), RETRIES, busy)
+        return until_current(lambda: self._attempt(declared, names, actor, call), RETRIES, busy)
 
     def of(self, connection: Connection, population: Population, units: list[str]) -> list[dict[str, Any]]:
-        """What was asked for of each of `units`: when, by whom, how many examples of sealed batches, how many of them
-        wait, and which releases and answers cannot be recalled. Units of which nothing was asked are left out."""
-        t, found, names = erased_units, [], names_of(connection, api_keys)
+        """Describe the request for each of `units`: time, actor, examples, how many wait, releases not recallable.
+        Units without a request are left out."""
+        t, reports, names = erased_units, [], names_of(connection, api_keys)
         for name, text in zip(units, self._texts(population, units), strict=True):
             row = connection.execute(
                 sa.select(t).where(t.c.population == population.id, t.c.unit_digest == text)
@@ -74,21 +75,21 @@ class UnitErasures:
                 continue
             query = sa.select(erasures).where(erasures.c.population == population.id, erasures.c.unit_digest == text)
             rows = connection.execute(query).all()
-            told = [self.erasures.told(connection, one, population) for one in rows]
-            found.append(
+            requests = [self.erasures.told(connection, one, population) for one in rows]
+            reports.append(
                 with_names({"requested_by": row.requested_by}, names)
                 | {
                     "unit": name,
                     "requested": row.requested,
                     "examples": len(rows),
-                    "waiting": sum(one["state"] == REQUESTED for one in told),
-                    "cannot_be_recalled": recalled(told),
+                    "waiting": sum(one["state"] == REQUESTED for one in requests),
+                    "cannot_be_recalled": recalled(requests),
                 }
             )
-        return found
+        return reports
 
     def digests(self, population: Population, units: list[str]) -> list[str]:
-        """As they are stored. Raises Conflict where the population has no units, InvalidRows."""
+        """Return the stored form of units. Raises Conflict if the population has no units, InvalidRows."""
         return sorted(set(self._texts(population, units)))
 
     # --- parts --------------------------------------------------------------------------------------------
@@ -114,28 +115,28 @@ class UnitErasures:
         unmatched = [names[text] for text in sorted(names) if text not in looked.known][:SHOWN]
         return status, {**answer, "unmatched_units": unmatched}  # which no row keeps
 
-    def _look(self, population: Population, asked: Run) -> Look:
+    def _look(self, population: Population, queries: Run) -> Look:
         def look(connection: Connection) -> list[tuple[Batch, list[Any], StoredExamples]]:
             batches = self.batches.of_population(connection, population.id)
             parts = (self.batches.segments(connection, b.id, MEMBERS) for b in batches)
             return [(b, m, self._examples(connection, b)) for b, m in zip(batches, parts, strict=True)]
 
         sealed: dict[str, str] = {}
-        known: set[str] = set()
+        named: set[str] = set()
         waiting = order = 0
         for batch, members, examples in self.database.read("erasure.units", look):
             if batch.seal_order is None:
-                here = belonging(asked, partial(self._open, population, examples))
+                here = belonging(queries, partial(self._open, population, examples))
                 waiting += len(here)
             else:
-                here = belonging(asked, lambda of=members: self._sealed(of))  # type: ignore[misc]  # bound at once
+                here = belonging(queries, lambda of=members: self._sealed(of))  # type: ignore[misc]  # bound at once
                 sealed |= here
                 order = max(order, batch.seal_order)
-            known |= set(here.values())
-        return Look(order, sealed, known, waiting)
+            named |= set(here.values())
+        return Look(order, sealed, named, waiting)
 
     def _examples(self, connection: Connection, batch: Batch) -> StoredExamples:
-        """What an open batch holds; units come with the list where there is one."""
+        """Return the content of an open batch; units come with the list, if there is one."""
         if batch.presence == ID_LIST:
             return StoredExamples(self.batches.segments(connection, batch.id, EXAMPLES), [])
         return StoredExamples([], self.batches.records(connection, batch.id))
@@ -153,7 +154,7 @@ class UnitErasures:
     def _note(
         self, connection: Connection, population: Population, names: dict[str, str], looked: Look, actor: str
     ) -> dict[str, Any]:
-        """`names`: of the units asked for, by digest."""
+        """Record the request; `names` maps digests to units."""
         texts = sorted(names)
         if self._last(connection, population) != looked.order:
             raise StaleBatch("A batch was sealed meanwhile.")
@@ -184,7 +185,7 @@ class UnitErasures:
         return max((b.seal_order for b in batches if b.seal_order is not None), default=0)
 
 
-def recalled(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Every release or answer once that some of these erasures came too late for, with its audiences."""
-    works = {r["work"]: r | {"audiences": e["audiences"]} for e in told for r in e["cannot_be_recalled"]}
+def recalled(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """List each release or answer that came before one of these erasures, once, with its audiences."""
+    works = {r["work"]: r | {"audiences": e["audiences"]} for e in requests for r in e["cannot_be_recalled"]}
     return sorted(works.values(), key=lambda r: (r["published"], r["work"]))

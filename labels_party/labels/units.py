@@ -1,7 +1,7 @@
-"""The unit bound: over a population's lifetime at most N examples per unit keep their label.
+"""Unit bound: over a population's lifetime at most N examples per unit keep their label.
 
-What counts are examples of sealed batches, whether or not their batch is ever released: the simpler and the more
-private choice. Which examples are in excess follows from ids and units alone, in id order, before a label is read.
+All examples of sealed batches count, released or not: the simpler and more private choice. Excess follows from ids and
+units alone, in id order, before a label is read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ AT_ONCE = 1 << 20
 
 
 class TooManyExamples(Refusal):
-    """Shown to the owner only; ids, never labels."""
+    """Refusal of a batch beyond the unit bound; shows ids, never labels, to the owner only."""
 
     code = "too-many-examples-of-a-unit"
     title = "Too many examples of a unit"
@@ -54,8 +54,8 @@ class TooManyExamples(Refusal):
 
 @dataclass(frozen=True)
 class UnitTally:
-    """Units of one batch: their keyed digests as a run, how many examples of each keep their label (int64[n]), and how
-    many of all do not because of the bound; those of erased units are not among them."""
+    """Units of one batch, without erased ones. `units`: keyed digests as a run. `kept`: examples per unit that keep
+    their label, int64[n]. `beyond`: examples that lose it to the bound."""
 
     units: Run
     kept: Counts
@@ -63,6 +63,8 @@ class UnitTally:
 
 
 class Units:
+    """Tallies of units, and the bound they enforce."""
+
     def __init__(self, batches: Batches, vault: LabelVault, secrets_: Secrets, sort: LabelSort) -> None:
         self.batches, self.vault, self.secrets, self.sort = batches, vault, secrets_, sort
 
@@ -74,10 +76,10 @@ class Units:
         earlier: list[Segment],
         erased: Run = EMPTY,
     ) -> tuple[UnitTally, Excess | None]:
-        """What a batch would use of its units' allowances, and which of its examples are in excess.
+        """Compute the tally of a batch, and its examples in excess of their units' allowances.
 
-        `earlier`: the tallies of the population's sealed batches. No example of a unit in `erased` keeps its label.
-        Raises TooManyExamples where there is an excess and no missing-label value.
+        `earlier`: tallies of the population's sealed batches. No example of a unit in `erased` keeps its label. Raises
+        TooManyExamples if there is an excess and no missing-label value.
         """
         most = population.unit.max_examples
         assert most is not None
@@ -85,32 +87,32 @@ class Units:
         source = [s for s in (examples.listed or examples.labels) if s.rows]
         several = not examples.listed and examples.corrected  # then an id may come with more than one unit
         units, counts = self._counted(source, key)
-        left = np.maximum(most - self._used(earlier, units), 0)
+        allowances = np.maximum(most - self._used(earlier, units), 0)
         gone = members(erased, units)
-        left[gone] = 0
-        tight = counts > left  # several records of an id count several times here, so this errs on the safe side
+        allowances[gone] = 0
+        tight = counts > allowances  # counts every record of an id, so this errs on the safe side
         if not several and not tight.any():
             return UnitTally(units, counts), None
-        chosen = np.ones(len(left), np.bool_) if several else tight
+        marked = np.ones(len(allowances), np.bool_) if several else tight
         id_key = digest_key(self.secrets, batch.label)
-        kept, without, first, dropped = self._chosen(source, key, units, left, chosen, id_key)
-        kept = np.where(chosen, kept, counts)
-        some = kept > 0
-        tally = UnitTally((units[0][some], units[1][some]), kept[some], int(without[~gone].sum()))
+        remaining, without, first, dropped = self._chosen(source, key, units, allowances, marked, id_key)
+        remaining = np.where(marked, remaining, counts)
+        some = remaining > 0
+        tally = UnitTally((units[0][some], units[1][some]), remaining[some], int(without[~gone].sum()))
         if first and population.missing_index is None:
             raise TooManyExamples(most, first)
         return tally, Excess(dropped, id_key) if first else None
 
     def key(self, population: Population) -> bytes:
-        """Of the digests of its units."""
+        """Derive the key of the population's unit digests."""
         return self.secrets.derive("units:" + population.id)
 
     def digests(self, population: Population, units: pa.Array) -> Run:
-        """Of canonical names of units, in their order."""
+        """Digest canonical unit names, in order."""
         return siphash128(units, self.key(population))
 
     def store_members(self, key: str, batch: Batch, population: Population, examples: StoredExamples) -> int:
-        """Store which examples belong to which unit; returns the rows."""
+        """Store the unit of each example; return the number of rows."""
         rows = (
             (ids, units) for _, ids, units in self.rows([s for s in (examples.listed or examples.labels) if s.rows])
         )
@@ -118,14 +120,12 @@ class Units:
         return self.vault.put_numbers(key, stored(pairs))
 
     def store(self, key: str, tally: UnitTally) -> int:
-        """Store a tally; returns its rows."""
+        """Store a tally; return its number of rows."""
         return self.vault.put_numbers(key, [(*tally.units, tally.kept.astype(np.uint64))])
 
     def earlier(self, connection: Connection, population: Population) -> list[Segment]:
-        """The tallies of the population's sealed batches.
-
-        Raises Conflict where a batch was sealed without one: then no bound could be stated any more.
-        """
+        """List the tallies of the population's sealed batches. Raises Conflict if a batch was sealed without one: no
+        bound could be guaranteed then."""
         segments: list[Segment] = []
         for batch in self.batches.of_population(connection, population.id):
             if batch.seal_order is None:
@@ -140,20 +140,20 @@ class Units:
         return segments
 
     def check_again(
-        self, connection: Connection, population: Population, tally: UnitTally, seen: list[Segment]
+        self, connection: Connection, population: Population, tally: UnitTally, read_before: list[Segment]
     ) -> None:
-        """Inside the seal's transaction. Raises StaleBatch if a batch whose tally was not `seen` has a unit of `tally`:
-        both would use the same allowance."""
-        known = {segment.key for segment in seen}
+        """Check inside the seal's transaction for new tallies of the same units. Raises StaleBatch if a batch whose
+        tally is not in `read_before` has a unit of `tally`: both would use one allowance."""
+        keys = {segment.key for segment in read_before}
         for segment in self.earlier(connection, population):
-            for units, _ in self._tallied(segment) if segment.key not in known else ():
+            for units, _ in self._tallied(segment) if segment.key not in keys else ():
                 if members(tally.units, units).any():
                     raise StaleBatch("Another batch of the same units was sealed meanwhile.")
 
     # --- parts --------------------------------------------------------------------------------------------
 
     def rows(self, source: list[Segment]) -> Iterator[tuple[Segment, Any, Any]]:
-        """(segment, ids, units) of the records in their order. Raises Conflict where units are missing."""
+        """Yield (segment, ids, units) of the records, in order. Raises Conflict if units are missing."""
         for segment in source:
             for batch in self.vault.scan(segment.key, segment.start, segment.rows):
                 if UNIT not in batch.schema.names:
@@ -161,7 +161,7 @@ class Units:
                 yield segment, batch.column(ID), batch.column(UNIT)
 
     def _counted(self, source: list[Segment], key: bytes) -> tuple[Run, Counts]:
-        """Distinct units and how many records each has."""
+        """Count the records of each distinct unit."""
         parts: list[tuple[Run, Counts]] = []
         waiting: list[Run] = []
         for _, _, units in self.rows(source):
@@ -172,67 +172,70 @@ class Units:
         return _totals(parts + [(w, np.ones(len(w[0]), np.int64)) for w in waiting])
 
     def _tallied(self, segment: Segment) -> Iterator[tuple[Run, Counts]]:
-        for low, high, kept in self.vault.numbers(segment.key, 3):
-            yield (low, high), kept.astype(np.int64)
+        for low, high, counts in self.vault.numbers(segment.key, 3):
+            yield (low, high), counts.astype(np.int64)
 
     def _used(self, earlier: list[Segment], units: Run) -> Counts:
-        """int64[n]: how many examples of each unit keep their label in earlier batches."""
+        """Count int64[n] examples of each unit that keep their label in earlier batches."""
         used = np.zeros(len(units[0]), np.int64)
         for segment in earlier:
-            for theirs, kept in self._tallied(segment):
-                ours = members(units, theirs)
-                shared = theirs[0][ours], theirs[1][ours]
-                used[locate(units, shared)] += kept[ours]  # a tally has each unit once
+            for batch_units, counts in self._tallied(segment):
+                ours = members(units, batch_units)
+                shared = batch_units[0][ours], batch_units[1][ours]
+                used[locate(units, shared)] += counts[ours]  # a tally has each unit once
         return used
 
     def _chosen(
-        self, source: list[Segment], key: bytes, units: Run, left: Counts, chosen: npt.NDArray[np.bool_], id_key: bytes
+        self,
+        source: list[Segment],
+        key: bytes,
+        units: Run,
+        allowances: Counts,
+        marked: npt.NDArray[np.bool_],
+        id_key: bytes,
     ) -> tuple[Counts, Counts, list[str], Run]:
-        """Of the chosen units: how many examples keep their label and how many do not, some ids and all digests of
-        those that do not.
-
-        The first `left` ids in bytewise order keep it; of several records of an id the last one's unit counts.
-        """
+        """Return per chosen unit the examples that keep their label and those that do not, some ids and all digests of
+        the latter. The first `allowances` ids in bytewise order keep it; the unit of an id's last record counts."""
         import pyarrow as pa
 
-        kept, seen = np.zeros(len(left), np.int64), np.zeros(len(left), np.int64)
+        remaining, counts = np.zeros(len(allowances), np.int64), np.zeros(len(allowances), np.int64)
         first: list[str] = []
         lows, highs = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]
         with self.sort.begin() as id_sort:
             for _, ids, names in self.rows(source):
                 low, high = siphash128(names, key)
-                asked, order = sort_run(low, high)
+                sorted_names, order = sort_run(low, high)
                 place = np.empty(len(low), np.int64)
-                place[order] = locate(units, asked)
-                rows = chosen[place]
+                place[order] = locate(units, sorted_names)
+                rows = marked[place]
                 id_sort.add(ids.filter(pa.array(rows)), place[rows].astype(np.uint32))
             for block in id_sort.blocks():
                 block = block.last_of_each()
                 place = block.labels.astype(np.int64)
-                stays = seen[place] + _earlier_alike(place) < left[place]
-                seen += np.bincount(place, minlength=len(left))
-                kept += np.bincount(place[stays], minlength=len(left))
+                stays = counts[place] + _earlier_alike(place) < allowances[place]
+                counts += np.bincount(place, minlength=len(allowances))
+                remaining += np.bincount(place[stays], minlength=len(allowances))
                 gone = block.ids().filter(pa.array(~stays))
                 first += gone.slice(0, max(0, SHOWN_IDS - len(first))).to_pylist()
                 low, high = siphash128(gone, id_key)
                 lows.append(low)
                 highs.append(high)
-        return kept, seen - kept, first, sort_run(np.concatenate(lows), np.concatenate(highs))[0]
+        return remaining, counts - remaining, first, sort_run(np.concatenate(lows), np.concatenate(highs))[0]
 
 
 def _earlier_alike(place: Counts) -> Counts:
-    """int64[m]: how many earlier ones are equal to each."""
+    """Count int64[m] earlier equal entries of each."""
     order = np.argsort(place, kind="stable")
     grouped = place[order]
     starts = np.flatnonzero(np.concatenate([[True], grouped[1:] != grouped[:-1]]))
     sizes = np.diff(np.append(starts, len(place)))
-    found = np.empty(len(place), np.int64)
-    found[order] = np.arange(len(place)) - np.repeat(starts, sizes)
-    return found
+    earlier = np.empty(len(place), np.int64)
+    earlier[order] = np.arange(len(place)) - np.repeat(starts, sizes)
+    return earlier
 
 
 def _totals(parts: list[tuple[Run, Counts]]) -> tuple[Run, Counts]:
-    """Distinct digests as a run, with the sum of their counts."""
+    """Sum counts by distinct digest."""
     empty = np.zeros(0, np.uint64)
     low = np.concatenate([empty, *(p[0][0] for p in parts)])
     high = np.concatenate([empty, *(p[0][1] for p in parts)])

@@ -1,4 +1,4 @@
-"""The id digests of one upload, sorted with bounded memory: duplicates are found over the whole of it."""
+"""Id digests of one upload, sorted in bounded memory: duplicates are found over the whole upload."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from label_dp.quota import processors
 from labels_party.labels.runs import EMPTY, Run, Scratch, cut, merge, repeated, sort_run, total
 
 BUFFER, BUFFER_BYTES = 1 << 20, 1 << 25  # ids whose digests are sorted at once, or their bytes: they wait in memory
-KEPT = 1 << 22  # digests of sorted parts that stay in memory, where nothing else is said
+KEPT = 1 << 22  # default number of digests of sorted parts in memory
 THREADS = min(4, processors())
 
 Rows = npt.NDArray[np.int64]
 
 
 def merged_pieces(runs: list[Run], most: int = BUFFER) -> Iterator[Run]:
-    """The merge of sorted runs in consecutive sorted pieces of about `most` digests."""
+    """Merge sorted runs in consecutive sorted pieces of about `most` digests."""
     if total(runs) <= most:
         yield from map(merge, cut(runs, most))
         return
@@ -34,14 +34,14 @@ def merged_pieces(runs: list[Run], most: int = BUFFER) -> Iterator[Run]:
 
 
 class UploadRuns:
-    """Ids go in with their rows; sorted parts of about BUFFER of their digests come out, and at last one run of all.
+    """Sorts ids into parts of about BUFFER digests, and finally into one run.
 
-    `digests` fills (low, high) uint64[n] with those of n ids; a thread may ask it. What is more than `kept` digests
-    lies in `spill` until `close` (keyed digests, which tell no id).
+    `digests` fills (low, high) uint64[n] with those of n ids; a thread may call it. Digests beyond `in_memory` lie in
+    `spill` until `close`; keyed, they reveal no id.
     """
 
-    def __init__(self, spill: Path, digests: Callable[[Any, Run], object], kept: int | None = None) -> None:
-        self.spill, self.digests, self.kept = spill, digests, KEPT if kept is None else kept
+    def __init__(self, spill: Path, digests: Callable[[Any, Run], object], in_memory: int | None = None) -> None:
+        self.spill, self.digests, self.kept = spill, digests, KEPT if in_memory is None else in_memory
         self.repeated: Run = EMPTY  # digests that occur in more than one part
         self.again = 0  # how often, beyond the first time
         self._ids: list[Any] = []
@@ -61,7 +61,7 @@ class UploadRuns:
             self._folder.cleanup()
 
     def add(self, ids: Any, start: int) -> None:
-        """Ids of the rows from `start` on, which follow those of the last time."""
+        """Add ids of the rows from `start` on, which follow the previous ones."""
         if not self._waiting:
             self._first = start
         self._ids.append(ids)
@@ -73,27 +73,27 @@ class UploadRuns:
         return self._waiting >= BUFFER or self._bytes >= BUFFER_BYTES
 
     def begin(self) -> None:
-        """Have a thread digest and sort what was added since the last part, which `part` gives, while more is added."""
+        """Start a thread that digests and sorts the ids added since the last part; `part` returns the result."""
         self._thread = self._thread or ThreadPoolExecutor(1, "runs")
         self._begun = self._thread.submit(self._unique, *self._added())
 
     @property
     def begun(self) -> bool:
-        """Whether a part that was begun waits to be taken."""
+        """True while a started part waits to be taken."""
         return self._begun is not None
 
     def part(self) -> tuple[Run, Rows, Rows]:
-        """What was begun, or else what was added since: (a run without repetitions, their rows, rows of repeated
-        ids). Rows hold until the next part is begun: their memory is used again."""
+        """Return the started part, or the ids added since: (run without repetitions, their rows, rows of repeated
+        ids). Rows are valid until the next part starts: their memory is reused."""
         if self._begun is not None:
-            found, self._begun = self._begun.result(), None
+            result, self._begun = self._begun.result(), None
         elif not self._waiting:  # the upload ended with a full part
             nothing = np.zeros(0, np.int64)
             return EMPTY, nothing, nothing
         else:
-            found = self._unique(*self._added())
-        self._parts.append(found[0])
-        return found
+            result = self._unique(*self._added())
+        self._parts.append(result[0])
+        return result
 
     def _added(self) -> tuple[list[Any], int]:
         added = self._ids, self._first
@@ -101,12 +101,13 @@ class UploadRuns:
         return added
 
     def _unique(self, ids: list[Any], first: int) -> tuple[Run, Rows, Rows]:
-        """A run without repetitions, the rows of its digests, and those of repeated ids; rows counted from `first`."""
+        """Return a run without repetitions, the rows of its digests, and those of repeated ids; rows counted from
+        `first`."""
         ends = list(accumulate(map(len, ids)))
         low, high = (self._scratch.array(name, ends[-1]) for name in ("low", "high"))
         for part, end in zip(ids, ends, strict=True):
-            mine = slice(end - len(part), end)
-            self.digests(part, (low[mine], high[mine]))
+            rows_of_part = slice(end - len(part), end)
+            self.digests(part, (low[rows_of_part], high[rows_of_part]))
         run, rows = sort_run(low, high, self._scratch)
         rows += first
         marks = repeated(run)
@@ -115,18 +116,18 @@ class UploadRuns:
         return (run[0][~marks], run[1][~marks]), rows[~marks], rows[marks]
 
     def make_room(self) -> None:
-        """Move parts out of memory where there are many; call it when more will come."""
+        """Move parts to disk if there are many; call it before adding more."""
         if total(self._parts[self._spilled :]) >= self.kept:
             for i in range(self._spilled, len(self._parts)):
                 self._parts[i] = spilled([self._parts[i]], self._temporary(), len(self._parts[i][0]))
             self._spilled = len(self._parts)
 
     def finish(self) -> Run:
-        """One sorted run of every digest, mapped from disk where it is large."""
+        """Return one sorted run of every digest, mapped from disk if it is large."""
         self._scratch.clear()
         if len(self._parts) < 2:
             return self._parts[0] if self._parts else EMPTY
-        found: list[Run] = []
+        repeated_parts: list[Run] = []
         most = total(self._parts)
         large = most > KEPT
 
@@ -134,15 +135,15 @@ class UploadRuns:
             for piece in merged_pieces(self._parts) if large else (merge(self._parts),):
                 marks = repeated(piece)
                 self.again += int(marks.sum())
-                if marks.any() and total(found) < BUFFER:
-                    found.append((piece[0][marks], piece[1][marks]))
+                if marks.any() and total(repeated_parts) < BUFFER:
+                    repeated_parts.append((piece[0][marks], piece[1][marks]))
                     piece = piece[0][~marks], piece[1][~marks]
                 yield piece
 
         run = spilled(unique(), self._temporary(), most) if large else _joined_runs(list(unique()))
         self._parts.clear()  # they may be mapped files
-        if found:
-            self.repeated = _joined_runs(found)
+        if repeated_parts:
+            self.repeated = _joined_runs(repeated_parts)
         return run
 
     def _temporary(self) -> Path:
@@ -152,8 +153,8 @@ class UploadRuns:
 
 
 def spilled(pieces: Iterator[Run] | list[Run], folder: Path, most: int) -> Run:
-    """Consecutive pieces of a run, at most `most` digests, in a file below `folder` and mapped: as a vault keeps a run,
-    so that it can take the file, where there are `most`."""
+    """Write consecutive pieces of a run, at most `most` digests, to a mapped file below `folder`. With exactly `most`
+    digests the file has the vault's form, so a vault can take it."""
     path, rows = folder / f"{secrets.token_hex(8)}.run", 0
     with path.open("wb") as file:
         for piece in pieces:

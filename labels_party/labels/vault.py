@@ -1,5 +1,8 @@
-"""Labels at rest, as objects of a folder or a store: Parquet encrypted under the key of its batch, which is the folder
-in its name; and, in the clear, runs of keyed digests, which outlive labels."""
+"""Labels at rest, as objects of a folder or store: Parquet encrypted under the key of the batch, the folder in its
+name.
+
+Runs of keyed digests, which outlive labels, are in the clear.
+"""
 
 from __future__ import annotations
 
@@ -23,25 +26,24 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROW_GROUP = 1 << 17
-OVERLAPPED_FROM = 1 << 14  # rows of a batch: a thread for less is not worth it
+OVERLAPPED_FROM = 1 << 14  # rows of a record batch worth a thread
 
 
 class LabelVault:
-    """Immutable objects under string keys. What is put is durable when the call returns. `key_of` gives the key of a
-    batch, or raises FileNotFoundError where it was erased."""
+    """Immutable objects under string keys, durable once a call returns. `key_of` returns the key of a batch; it raises
+    FileNotFoundError if it was erased."""
 
     def __init__(self, objects: Objects, key_of: Callable[[str], bytes]) -> None:
         self.objects, self._key_of = objects, key_of
 
     @property
     def files(self) -> FolderObjects:
-        """The objects as files of this machine, for an engine that reads and writes them itself; only such a vault goes
-        with one."""
+        """Folder of the objects, for an engine that reads and writes files itself; only such a vault supports one."""
         assert isinstance(self.objects, FolderObjects)
         return self.objects
 
     def put(self, key: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
-        """Store record batches; returns the number of rows. Raises Unavailable, and what the batches raise."""
+        """Store record batches; return the number of rows. Raises Unavailable and errors of the batches."""
         failed: list[Exception] = []
 
         def watched() -> Iterator[pa.RecordBatch]:
@@ -58,8 +60,8 @@ class LabelVault:
     def scan(
         self, key: str, start: int = 0, rows: int | None = None, columns: list[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Read them back in order: `rows` of them from row `start` on, or all that follow it; only the bytes of some
-        `columns`, if given. Raises FileNotFoundError, Unavailable."""
+        """Yield rows `start` to `start + rows` (to the end if None) in order; reads only the given `columns`. Raises
+        FileNotFoundError, Unavailable."""
         import pyarrow.parquet as pq
 
         with self._reading(key) as source, pq.ParquetFile(source, pre_buffer=False) as file:
@@ -71,14 +73,13 @@ class LabelVault:
                 at += batch.num_rows
 
     def groups(self, key: str) -> list[tuple[int, int]]:
-        """Rows of each row group, and the bytes of its first column, which is that of ids: both are public. Raises as
-        `scan`."""
+        """Return (rows, bytes of its first column, the ids) per row group, both public. Raises as `scan`."""
         import pyarrow.parquet as pq
 
         with self._reading(key) as source:
             about = pq.read_metadata(source)
-        found = (about.row_group(i) for i in range(about.num_row_groups))
-        return [(group.num_rows, group.column(0).total_uncompressed_size) for group in found]
+        row_groups = (about.row_group(i) for i in range(about.num_row_groups))
+        return [(group.num_rows, group.column(0).total_uncompressed_size) for group in row_groups]
 
     def put_bytes(self, key: str, data: bytes) -> None:
         """Store bytes, encrypted as rows are. Raises Unavailable."""
@@ -87,13 +88,13 @@ class LabelVault:
             inside.write(data)
 
     def get_bytes(self, key: str) -> bytes:
-        """Raises FileNotFoundError, Unavailable."""
+        """Read bytes. Raises FileNotFoundError, Unavailable."""
         with self._reading(key) as source:
             return source.read()
 
     def put_run(self, key: str, low: U64, high: U64) -> None:
-        """Store a sorted run of 128-bit digests, in the clear; a file of a folder's that is one is taken away from its
-        place. Raises Unavailable."""
+        """Store a sorted run of 128-bit digests in the clear; moves the file if the run is mapped from one. Raises
+        Unavailable."""
         path = _whole_file(low, high)
         if path is not None and isinstance(self.objects, FolderObjects):
             with contextlib.suppress(OSError):  # of another file system, or taken before: then copied from its mapping
@@ -105,11 +106,11 @@ class LabelVault:
             _write_halves(file, low, high)
 
     def run(self, key: str) -> tuple[U64, U64]:
-        """A run, memory-mapped: (low, high) uint64[n], sorted by (high, low). Raises FileNotFoundError, Unavailable."""
+        """Map a run: (low, high) uint64[n], sorted by (high, low). Raises FileNotFoundError, Unavailable."""
         return _halves(self.objects.mapped(key))
 
     def put_numbers(self, key: str, parts: Iterable[tuple[U64, ...]]) -> int:
-        """Store columns uint64[m], part by part, in the clear: digests, and public counts. Returns the rows. Raises
+        """Store columns uint64[m] part by part in the clear (digests, public counts); return the rows. Raises
         Unavailable."""
         rows = 0
         with self._written(key, []) as file:
@@ -119,29 +120,29 @@ class LabelVault:
         return rows
 
     def numbers(self, key: str, columns: int) -> Iterator[tuple[U64, ...]]:
-        """Some rows of them at a time. Raises FileNotFoundError, Unavailable."""
-        found = _numbers(self.objects.mapped(key)).reshape(-1, columns)
-        for start in range(0, len(found), ROW_GROUP):
-            yield tuple(np.ascontiguousarray(column) for column in found[start : start + ROW_GROUP].T)
+        """Yield the columns some rows at a time. Raises FileNotFoundError, Unavailable."""
+        table = _numbers(self.objects.mapped(key)).reshape(-1, columns)
+        for start in range(0, len(table), ROW_GROUP):
+            yield tuple(np.ascontiguousarray(column) for column in table[start : start + ROW_GROUP].T)
 
     def batch_key(self, key: str) -> bytes:
-        """Of the batch of an object. Raises FileNotFoundError, Unavailable."""
+        """Return the key of the object's batch. Raises FileNotFoundError, Unavailable."""
         return self._key_of(key.partition("/")[0])
 
     def delete(self, key: str) -> None:
-        """Remove an object; no error if it is not there. Raises OSError, Unavailable."""
+        """Remove an object; no error if it is missing. Raises OSError, Unavailable."""
         self.objects.delete(key)
 
     def keys(self, prefix: str) -> list[str]:
-        """Every stored object whose key begins with `prefix`, a folder's name with its slash."""
+        """List the stored objects whose key begins with `prefix`, a folder's name with its slash."""
         return [stored.key for stored in self.objects.listed(prefix)]
 
     def untouched(self, since: float) -> list[str]:
-        """Every stored object in whose folder nothing was written after `since` (seconds of the epoch)."""
-        found: dict[str, list[Stored]] = {}
+        """List the stored objects in folders without a write after `since` (epoch seconds)."""
+        folders: dict[str, list[Stored]] = {}
         for stored in self.objects.listed(""):
-            found.setdefault(stored.key.rpartition("/")[0], []).append(stored)
-        old = (alike for folder, alike in found.items() if folder and all(s.modified < since for s in alike))
+            folders.setdefault(stored.key.rpartition("/")[0], []).append(stored)
+        old = (alike for folder, alike in folders.items() if folder and all(s.modified < since for s in alike))
         return sorted(stored.key for alike in old for stored in alike)
 
     @contextlib.contextmanager
@@ -152,8 +153,8 @@ class LabelVault:
 
     @contextlib.contextmanager
     def _written(self, key: str, failed: list[Exception]) -> Iterator[BinaryIO]:
-        """A new object; none is left where the disk fails. `failed`: what somebody else is the cause of, who says what
-        is wrong."""
+        """Write a new object; leaves none if the disk fails. Errors in `failed` have another cause and pass
+        unchanged."""
         try:
             with self.objects.writing(key) as file:
                 yield file
@@ -164,7 +165,7 @@ class LabelVault:
 
 
 def write_object(path: Path, batch_key: bytes, key: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
-    """A file that a vault can adopt as `key`, durable, in a folder that is there. Raises OSError."""
+    """Write a durable file that a vault can adopt as `key`, in an existing folder. Raises OSError."""
     with path.open("xb") as file:
         with ciphered(file, batch_key, key) as inside:
             _write_rows(inside, batches, schema)
@@ -174,7 +175,7 @@ def write_object(path: Path, batch_key: bytes, key: str, batches: Iterable[pa.Re
 
 @contextlib.contextmanager
 def read_object(path: Path, batch_key: bytes, key: str) -> Iterator[Reader]:
-    """The object `key` of a vault whose objects are files. Raises OSError, DamagedObject."""
+    """Open the object `key` of a vault whose objects are files. Raises OSError, DamagedObject."""
     import pyarrow as pa
 
     with pa.OSFile(str(path), "rb") as file:
@@ -182,7 +183,7 @@ def read_object(path: Path, batch_key: bytes, key: str) -> Iterator[Reader]:
 
 
 def write_run(path: Path, low: U64, high: U64) -> None:
-    """As `write_object`, of a run."""
+    """Write a run as `write_object` does."""
     with path.open("xb") as file:
         _write_halves(file, low, high)
         file.flush()
@@ -190,13 +191,13 @@ def write_run(path: Path, low: U64, high: U64) -> None:
 
 
 def read_run(path: Path) -> tuple[U64, U64]:
-    """As `LabelVault.run`."""
+    """Read a run as `LabelVault.run` does."""
     with path.open("rb") as file:
         return _halves(mapping(file))
 
 
 def _whole_file(low: U64, high: U64) -> Path | None:
-    """The file that holds both halves of a run, one after the other and nothing else, if they are mapped from one."""
+    """Return the file from which both halves of a run are mapped, if it holds exactly these."""
     if not isinstance(low, np.memmap) or not isinstance(high, np.memmap) or low.filename != high.filename:
         return None
     path, size = Path(str(low.filename)), 8 * len(low)
@@ -227,26 +228,23 @@ def _write_rows(file: BinaryIO, batches: Iterable[pa.RecordBatch], schema: pa.Sc
 
 
 def _grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows, ROW_GROUP of them at a time but at the end: how an object looks follows from their number alone.
-
-    Blocks of a sort depend on which records came, and where a message is cut may depend on row groups (invariant
-    public-rows).
-    """
+    """Regroup rows by ROW_GROUP, except at the end, so that an object's layout depends on their number alone. Blocks
+    of a sort depend on the records, and cuts of a message may depend on row groups (invariant public-rows)."""
     import pyarrow as pa
 
-    held: list[pa.RecordBatch] = []
+    waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
-        held.append(batch)
+        waiting.append(batch)
         rows += batch.num_rows
         if rows < ROW_GROUP:
             continue
-        whole = pa.Table.from_batches(held).combine_chunks().to_batches()[0]
+        whole = pa.Table.from_batches(waiting).combine_chunks().to_batches()[0]
         full = rows - rows % ROW_GROUP
         yield from (whole.slice(start, ROW_GROUP) for start in range(0, full, ROW_GROUP))
-        held, rows = [whole.slice(full)], rows - full
+        waiting, rows = [whole.slice(full)], rows - full
     if rows:
-        yield pa.Table.from_batches(held).combine_chunks().to_batches()[0]
+        yield pa.Table.from_batches(waiting).combine_chunks().to_batches()[0]
 
 
 def _write_halves(file: BinaryIO, low: U64, high: U64) -> None:
@@ -255,7 +253,7 @@ def _write_halves(file: BinaryIO, low: U64, high: U64) -> None:
 
 
 def _overlapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches; from the second on they are made by a thread while the one before is written."""
+    """Yield the batches; a thread makes each one after the first while the previous one is written."""
     making = iter(batches)
     first = next(making, None)
     if first is not None:

@@ -1,1 +1,1 @@
-"""Rows of ids and labels sorted bytewise by id, in memory that is bounded: blocks, their sort, runs on disk."""
+"""Rows of ids and labels sorted bytewise by id in bounded memory: blocks, their sort, runs on disk."""

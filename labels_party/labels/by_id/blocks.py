@@ -1,4 +1,4 @@
-"""A block: some rows of ids and labels, as the buffers that the compiled steps work on."""
+"""Block: rows of ids and labels as the buffers of the compiled steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Block:
-    """n rows: the i-th id is data[offsets[i] : offsets[i + 1]], UTF-8. `labels`: domain positions or what stands for
+    """n rows: the i-th id is data[offsets[i] : offsets[i + 1]], UTF-8; `labels` are domain positions or a marker for
     none."""
 
     offsets: npt.NDArray[np.int32]
@@ -27,7 +27,7 @@ class Block:
 
     @classmethod
     def of(cls, ids: list[pa.Array], labels: list[npt.NDArray[np.uint32]]) -> Block:
-        """Arrow string arrays without nulls, with a label for each row; below 2³¹ bytes of ids."""
+        """Build a block from Arrow string arrays without nulls and a label per row; below 2³¹ bytes of ids."""
         import pyarrow as pa
 
         offsets, data = id_buffers(ids[0] if len(ids) == 1 else pa.concat_arrays(ids))
@@ -36,7 +36,7 @@ class Block:
 
     @classmethod
     def joined(cls, blocks: list[Block]) -> Block:
-        """The rows of all blocks, in their order."""
+        """Concatenate blocks."""
         if len(blocks) == 1:
             return blocks[0]
         bounds = [(int(b.offsets[0]), int(b.offsets[-1])) for b in blocks]
@@ -55,22 +55,22 @@ class Block:
 
     @property
     def size(self) -> int:
-        """Bytes of memory that the rows need."""
+        """Bytes of memory for the rows."""
         return self.id_bytes + 8 * len(self)
 
     def part(self, start: int, stop: int) -> Block:
-        """Rows [start, stop), in the same memory."""
+        """Return rows [start, stop), in the same memory."""
         return Block(self.offsets[start : stop + 1], self.data, self.labels[start:stop])
 
     def id(self, row: int) -> bytes:
         return self.data[self.offsets[row] : self.offsets[row + 1]].tobytes()
 
     def before(self, bound: bytes) -> int:
-        """How many rows of a sorted block have a smaller id."""
+        """Count the rows of a sorted block with a smaller id."""
         return bisect_left(range(len(self)), bound, key=self.id)
 
     def last_of_each(self) -> Block:
-        """Of rows that lie side by side and have one id, the last."""
+        """Keep the last of adjacent rows with one id."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -80,12 +80,12 @@ class Block:
         return self if last.all() else Block.of([ids.filter(pa.array(last))], [self.labels[last]])
 
     def ids(self) -> pa.StringArray:
-        """In the same memory."""
+        """Return the ids, in the same memory."""
         import pyarrow as pa
 
         return pa.StringArray.from_buffers(len(self), pa.py_buffer(self.offsets), pa.py_buffer(self.data))
 
 
 def total(blocks: Iterable[Block]) -> int:
-    """Rows of all blocks."""
+    """Count the rows of all blocks."""
     return sum(map(len, blocks))

@@ -1,7 +1,7 @@
-"""The sort of blocks in memory: partitioned by a sample until a part fits the cache, then sorted there by 64-bit codes.
+"""Sort of blocks in memory: partitioned by a sample until a part fits the cache, then sorted by 64-bit codes.
 
-A code holds what distinguishes the ids of a part and, in its low bits, the row, so that one sort of numbers gives the
-order, and equal ids keep the order in which they came (Frazer & McKellar 1970, samplesort).
+A code holds the distinguishing bytes of a part's ids and, in its low bits, the row: sorting numbers gives the order,
+and equal ids keep their order (Frazer & McKellar 1970, samplesort).
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from labels_party.labels.by_id.blocks import Block, total
 from labels_party.labels.digests import kernels
 
 THREADS = min(8, processors())
-PART = 1 << 16  # rows that a part of the sample's choice has on average
-MOST = 1 << 17  # rows of a part that is not divided again
+PART = 1 << 16  # mean rows per part
+MOST = 1 << 17  # rows of a part that is not divided further
 MOST_BUCKETS = 1 << 9
-SAMPLED = 32  # keys looked at for each bucket
+SAMPLED = 32  # sampled keys per bucket
 KEY = 8  # bytes
 
 
 def in_order(blocks: list[Block], *, sorted_blocks: bool = False) -> Generator[Block]:
-    """All rows sorted bytewise by id in consecutive blocks, no id in two of them; empties the list. `sorted_blocks`:
-    each of them is sorted already, and so is cut where others have to be divided."""
-    taken = blocks.copy()
+    """Yield all rows sorted bytewise by id in consecutive blocks, no id in two of them; empties the list.
+    `sorted_blocks`: each block is sorted already, so it is cut instead of divided."""
+    inputs = blocks.copy()
     blocks.clear()
-    if not taken:
+    if not inputs:
         return
-    if not kernels.worth(total(taken)):
-        yield _compared(Block.joined(taken))
+    if not kernels.worth(total(inputs)):
+        yield _compared(Block.joined(inputs))
         return
     with ThreadPoolExecutor(THREADS, "sort") as pool:
-        yield from in_turn(pool, _sorted, _parts(taken, 0, pool, sorted_blocks), THREADS)
+        yield from in_turn(pool, _sorted, _parts(inputs, 0, pool, sorted_blocks), THREADS)
 
 
 def _compared(block: Block) -> Block:
-    """A few rows, for which compiled code would have to be loaded first."""
+    """Sort a few rows without loading compiled code."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -51,7 +51,7 @@ def _compared(block: Block) -> Block:
 
 
 def _parts(blocks: list[Block], depth: int, pool: ThreadPoolExecutor, sorted_blocks: bool) -> Iterator[list[Block]]:
-    """Rows in parts, every id of a part before every id of the next; empties the list."""
+    """Yield rows in parts, every id of a part before every id of the next; empties the list."""
     from labels_party.labels.by_id.kernels import shared_prefix
 
     rows = total(blocks)
@@ -63,25 +63,27 @@ def _parts(blocks: list[Block], depth: int, pool: ThreadPoolExecutor, sorted_blo
     ends = [end for b in blocks for end in (b.part(0, 1), b.part(len(b) - 1, len(b)))] if sorted_blocks else blocks
     depth = min(shared_prefix(b.offsets, b.data, first, depth, first.size) for b in ends)
     splitters = _splitters(blocks, depth, min(MOST_BUCKETS, rows // PART))
-    held: list[Block] = []
+    pieces: list[Block] = []
 
     def divided(block: Block) -> tuple[Block, npt.NDArray[np.int64]]:
         return (_cut if sorted_blocks else _divided)(block, depth, splitters)
 
     blocks.reverse()
     each = (blocks.pop() for _ in range(len(blocks)))  # a block is let go once it is worked on
-    found = list(in_turn(pool, divided, each, THREADS - 1))
+    divided_blocks = list(in_turn(pool, divided, each, THREADS - 1))
     for bucket in range(2 * len(splitters) + 1):
-        held = [b.part(int(at[bucket]), int(at[bucket + 1])) for b, at in found if at[bucket + 1] > at[bucket]]
-        inside = total(held)
+        pieces = [
+            b.part(int(at[bucket]), int(at[bucket + 1])) for b, at in divided_blocks if at[bucket + 1] > at[bucket]
+        ]
+        inside = total(pieces)
         if inside == rows:  # keys do not tell these ids apart
-            yield held
+            yield pieces
         elif inside:
-            yield from _parts(held, depth, pool, sorted_blocks)
+            yield from _parts(pieces, depth, pool, sorted_blocks)
 
 
 def _splitters(blocks: list[Block], depth: int, buckets: int) -> npt.NDArray[np.uint64]:
-    """Sorted keys that divide the rows about evenly: 2^i − 1 of them, the last one repeated where too few differ."""
+    """Choose 2^i − 1 sorted keys that divide the rows about evenly; repeats the last one if too few differ."""
     step = max(1, total(blocks) // (SAMPLED * buckets))
     sample = []
     for block in blocks:
@@ -89,12 +91,12 @@ def _splitters(blocks: list[Block], depth: int, buckets: int) -> npt.NDArray[np.
         ids = [block.id(row)[depth : depth + KEY].ljust(KEY, b"\0") for row in rows.tolist()]
         sample.append(np.frombuffer(b"".join(ids), ">u8").astype(np.uint64))
     keys = np.sort(np.concatenate(sample))
-    chosen = np.unique(keys[np.arange(1, buckets) * len(keys) // buckets])
-    return np.pad(chosen, (0, (1 << len(chosen).bit_length()) - 1 - len(chosen)), mode="edge")
+    distinct = np.unique(keys[np.arange(1, buckets) * len(keys) // buckets])
+    return np.pad(distinct, (0, (1 << len(distinct).bit_length()) - 1 - len(distinct)), mode="edge")
 
 
 def _divided(block: Block, depth: int, splitters: npt.NDArray[np.uint64]) -> tuple[Block, npt.NDArray[np.int64]]:
-    """The rows by bucket, and int64[2s + 2]: where the rows of each begin."""
+    """Group rows by bucket; also return int64[2s + 2], the first row of each."""
     from labels_party.labels.by_id.kernels import choose_buckets, fill_keys, scatter
 
     count = 2 * len(splitters) + 1
@@ -110,7 +112,7 @@ def _divided(block: Block, depth: int, splitters: npt.NDArray[np.uint64]) -> tup
 
 
 def _cut(block: Block, depth: int, splitters: npt.NDArray[np.uint64]) -> tuple[Block, npt.NDArray[np.int64]]:
-    """As `_divided`, of a sorted block, whose rows stay where they are."""
+    """Find the buckets as `_divided` does, in a sorted block, without moving rows."""
     from labels_party.labels.by_id.kernels import fill_keys
 
     keys = np.empty(len(block), np.uint64)
@@ -121,7 +123,7 @@ def _cut(block: Block, depth: int, splitters: npt.NDArray[np.uint64]) -> tuple[B
 
 
 def _sorted(parts: list[Block]) -> Block:
-    """One sorted block of rows that fit the cache."""
+    """Sort rows that fit the cache into one block."""
     from labels_party.labels.by_id.kernels import gather
 
     block = Block.joined(parts)
@@ -132,7 +134,7 @@ def _sorted(parts: list[Block]) -> Block:
 
 
 def _order(block: Block, depth: int) -> npt.NDArray[np.int64]:
-    """int64[n]: the rows in the order of their ids, equal ids in their order; the first `depth` bytes are the same."""
+    """Return int64[n] rows in stable order of ids whose first `depth` bytes are equal."""
     from labels_party.labels.by_id.kernels import fill_keys, gather, settle_ties, shared_prefix
 
     n = len(block)
@@ -147,9 +149,9 @@ def _order(block: Block, depth: int) -> npt.NDArray[np.int64]:
     keys -= low
     coded = ((keys >> np.uint64(max(0, width + bits - 64))) << np.uint64(bits)) | np.arange(n, dtype=np.uint64)
     coded.sort()
-    order, left = np.empty(n, np.int64), np.empty(n // 8 + 2, np.int64)
-    found = settle_ties(block.offsets, block.data, depth, coded, bits, order, left)
-    for start, end in left[:found].reshape(-1, 2).tolist():
+    order, ties = np.empty(n, np.int64), np.empty(n // 8 + 2, np.int64)
+    count = settle_ties(block.offsets, block.data, depth, coded, bits, order, ties)
+    for start, end in ties[:count].reshape(-1, 2).tolist():
         rows = order[start:end].copy()
         tied = _empty(len(rows), int((block.offsets[rows + 1] - block.offsets[rows]).sum()))
         gather(block.offsets, block.data, block.labels, rows, tied.offsets, tied.data, tied.labels)
@@ -158,7 +160,7 @@ def _order(block: Block, depth: int) -> npt.NDArray[np.int64]:
 
 
 def _ended(block: Block, depth: int) -> npt.NDArray[np.int64]:
-    """The order of rows that are alike in KEY bytes from `depth` on, as far as they go: zeros fill those that end."""
+    """Order rows that agree in KEY bytes from `depth` on, as far as they go: zeros fill those that end."""
     ends = np.minimum(np.diff(block.offsets), depth + KEY)
     order = np.argsort(ends, kind="stable")
     going = order[ends[order] == depth + KEY]  # the others are ended, and of one length they are equal

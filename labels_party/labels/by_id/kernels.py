@@ -19,7 +19,7 @@ U8 = npt.NDArray[np.uint8]
 U16 = npt.NDArray[np.uint16]
 U32 = npt.NDArray[np.uint32]
 U64 = npt.NDArray[np.uint64]
-MOST_TIES = 24  # rows of one key that are worth an insertion sort
+MOST_TIES = 24  # rows of one key for an insertion sort
 IDS = "Array(int32, 1, 'C', readonly=True), Array(uint8, 1, 'C', readonly=True)"
 LABELS = "Array(uint32, 1, 'C', readonly=True)"
 
@@ -38,13 +38,14 @@ def _copy(data: U8, start: Any, length: Any, to: U8, at: Any) -> None:
 
 
 @compiled(f"int64({IDS}, Array(uint8, 1, 'C', readonly=True), int64, int64)")
-def shared_prefix(offsets: I32, data: U8, first: U8, known: int, most: int) -> int:
-    """How many leading bytes, at most `most`, all rows share with `first`; `known` of them are certainly shared."""
+def shared_prefix(offsets: I32, data: U8, first: U8, at_least: int, most: int) -> int:
+    """Count the leading bytes, at most `most`, that all rows share with `first`; the first `at_least` are certainly
+    shared."""
     shared: Any = most
     for i in range(offsets.size - 1):
         start: Any = np.int64(offsets[i])
         shared = min(shared, np.int64(offsets[i + 1]) - start)
-        for b in range(known, shared):
+        for b in range(at_least, shared):
             if data[start + b] != first[b]:
                 shared = b
                 break
@@ -53,7 +54,7 @@ def shared_prefix(offsets: I32, data: U8, first: U8, known: int, most: int) -> i
 
 @compiled(f"void({IDS}, int64, uint64[::1])")
 def fill_keys(offsets: I32, data: U8, depth: int, keys: U64) -> None:
-    """keys[i]: bytes [depth, depth + 8) of the i-th id, first byte highest, zeros after its end."""
+    """Set keys[i] to bytes [depth, depth + 8) of the i-th id, first byte highest, zeros after its end."""
     for i in range(keys.size):
         start: Any = np.int64(offsets[i]) + depth
         length: Any = np.int64(offsets[i + 1]) - start
@@ -68,9 +69,10 @@ def fill_keys(offsets: I32, data: U8, depth: int, keys: U64) -> None:
 
 @compiled(f"void({IDS}, uint64[::1], uint64[::1], uint16[::1], int64[::1], int64[::1])")
 def choose_buckets(offsets: I32, data: U8, keys: U64, splitters: U64, bucket: U16, rows: I64, size: I64) -> None:
-    """bucket[i]: 2j for a key between splitters j − 1 and j, 2j + 1 for the j-th itself; with rows and bytes of each.
+    """Set bucket[i] to 2j for a key between splitters j − 1 and j, 2j + 1 for the j-th itself; count rows and bytes of
+    each.
 
-    The number of splitters is a power of two, less one: the search has as many steps for every key, and no branches.
+    The number of splitters is a power of two, less one: the search takes equal steps for every key, without branches.
     """
     half: Any = (np.int64(splitters.size) + 1) >> 1
     for i in range(keys.size):
@@ -82,16 +84,16 @@ def choose_buckets(offsets: I32, data: U8, keys: U64, splitters: U64, bucket: U1
             step >>= 1
         bucket[i] = 2 * low + np.int64(splitters[min(low, splitters.size - 1)] == key)
     for i in range(keys.size):
-        chosen = bucket[i]
-        rows[chosen] += 1
-        size[chosen] += np.int64(offsets[i + 1]) - np.int64(offsets[i])
+        target = bucket[i]
+        rows[target] += 1
+        size[target] += np.int64(offsets[i + 1]) - np.int64(offsets[i])
 
 
 @compiled(f"void({IDS}, {LABELS}, uint16[::1], int64[::1], int64[::1], int32[::1], uint8[::1], uint32[::1])")
 def scatter(
     offsets: I32, data: U8, labels: U32, bucket: U16, row: I64, at: I64, to_offsets: I32, to_data: U8, to_labels: U32
 ) -> None:
-    """Move rows to their buckets, in their order. `row`, `at`: the first row and byte of each bucket, both used up."""
+    """Move rows to their buckets, in order. `row`, `at`: first row and byte of each bucket, both advanced."""
     for i in range(labels.size):
         b = bucket[i]
         start: Any = np.int64(offsets[i])
@@ -107,7 +109,7 @@ def scatter(
 
 @compiled(f"void({IDS}, {LABELS}, int64[::1], int32[::1], uint8[::1], uint32[::1])")
 def gather(offsets: I32, data: U8, labels: U32, order: I64, to_offsets: I32, to_data: U8, to_labels: U32) -> None:
-    """The rows in another order."""
+    """Copy the rows in another order."""
     at: Any = np.int64(0)
     to_offsets[0] = 0
     for i in range(order.size):
@@ -122,7 +124,7 @@ def gather(offsets: I32, data: U8, labels: U32, order: I64, to_offsets: I32, to_
 
 @compiled()
 def _less(offsets: I32, data: U8, one: Any, other: Any, depth: int) -> bool:
-    """Whether an id comes before another one with the same first `depth` bytes."""
+    """Return whether an id precedes another one with the same first `depth` bytes."""
     a: Any = np.int64(offsets[one]) + depth
     b: Any = np.int64(offsets[other]) + depth
     a_end, b_end = np.int64(offsets[one + 1]), np.int64(offsets[other + 1])
@@ -135,15 +137,12 @@ def _less(offsets: I32, data: U8, one: Any, other: Any, depth: int) -> bool:
 
 
 @compiled(f"int64({IDS}, int64, uint64[::1], int64, int64[::1], int64[::1])")
-def settle_ties(offsets: I32, data: U8, depth: int, coded: U64, bits: int, order: I64, left: I64) -> int:
-    """From sorted codes, a row in the low `bits` of each, the order of rows; ties of few rows are settled by their ids.
-
-    Rows have their first `depth` bytes in common. Returns how many ties of more rows are `left`: the start and end of
-    each are written there.
-    """
+def settle_ties(offsets: I32, data: U8, depth: int, coded: U64, bits: int, order: I64, large_ties: I64) -> int:
+    """Derive the order of rows from sorted codes with a row in the low `bits`; order small ties by their ids. Rows
+    share their first `depth` bytes. Starts and ends of larger ties go to `large_ties`; returns how many numbers."""
     n: Any = coded.size
     mask = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
-    found: Any = 0
+    count: Any = 0
     start: Any = 0
     for i in range(n):
         order[i] = np.int64(coded[i] & mask)
@@ -153,8 +152,8 @@ def settle_ties(offsets: I32, data: U8, depth: int, coded: U64, bits: int, order
         while end < n and (coded[end] >> np.uint64(bits)) == key:
             end += 1
         if end - start > MOST_TIES:
-            left[found], left[found + 1] = start, end
-            found += 2
+            large_ties[count], large_ties[count + 1] = start, end
+            count += 2
         else:
             for i in range(start + 1, end):
                 row = order[i]
@@ -164,4 +163,4 @@ def settle_ties(offsets: I32, data: U8, depth: int, coded: U64, bits: int, order
                     j -= 1
                 order[j] = row
         start = end
-    return int(found)
+    return int(count)

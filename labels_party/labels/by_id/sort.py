@@ -1,4 +1,4 @@
-"""The sort by id, whatever the number of rows: in memory as long as they fit, else by runs on disk."""
+"""Sort by id of any number of rows: in memory while they fit, else by runs on disk."""
 
 from __future__ import annotations
 
@@ -24,11 +24,8 @@ BLOCK_ROWS, BLOCK_BYTES = 1 << 18, 1 << 24
 
 
 class IdSort:
-    """Rows go in; they come out once, sorted bytewise by id, rows of one id in the order in which they went in.
-
-    At most about `memory` bytes are held; what is more lies encrypted below `spill`. A context manager.
-    `rows`: how many went in.
-    """
+    """Context manager that yields added rows once, sorted bytewise by id; rows of one id keep their order. Holds about
+    `memory` bytes at most; more lies encrypted below `spill`. `rows`: count of added rows."""
 
     def __init__(self, spill: Path, memory: int) -> None:
         self.spill, self.memory = spill, memory
@@ -51,7 +48,7 @@ class IdSort:
             run.close()
 
     def add(self, ids: pa.Array, labels: npt.NDArray[np.uint32]) -> None:
-        """Some rows: Arrow strings without nulls, uint32[n]. Raises Unavailable where the disk fails."""
+        """Add rows: Arrow strings without nulls, uint32[n]. Raises Unavailable if the disk fails."""
         if not len(ids):
             return
         self._ids.append(ids)
@@ -65,7 +62,7 @@ class IdSort:
                 self._spill()
 
     def start(self) -> None:
-        """No more rows come: where they are in memory, a thread sorts until it has the first block."""
+        """End the input; if all is in memory, a thread sorts until the first block."""
         self._close_block()
         if self._blocks and not self._runs:
             sorted_, pool = in_order(self._blocks), ThreadPoolExecutor(1, "first block")
@@ -73,7 +70,7 @@ class IdSort:
             pool.shutdown(wait=False)
 
     def blocks(self) -> Iterator[Block]:
-        """All rows in consecutive sorted blocks, no id in two of them. Raises Unavailable."""
+        """Yield all rows in consecutive sorted blocks, no id in two of them. Raises Unavailable."""
         if self._begun is not None:
             sorted_, first = self._begun
             if (block := first.result()) is not None:
@@ -110,10 +107,10 @@ def _disk() -> Iterator[None]:
 
 
 class DiskRun:
-    """One sorted run, written once and read once."""
+    """Sorted run, written once and read once."""
 
     def __init__(self, blocks: Iterable[Block], folder: Path) -> None:
-        """Raises OSError."""
+        """Write the blocks. Raises OSError."""
         self._spool = Spool(folder)
         try:
             for block in blocks:
@@ -129,7 +126,7 @@ class DiskRun:
         self._spool.close()
 
     def blocks(self) -> Iterator[Block]:
-        """The blocks, once."""
+        """Yield the blocks, once."""
         while head := self._spool.read(16):
             rows, size = np.frombuffer(head, np.int64).tolist()
             whole = self._spool.read(8 * rows + 4 + size)
@@ -142,7 +139,7 @@ class DiskRun:
 
 
 class _Head:
-    """What was read of a run and is not passed on yet."""
+    """Blocks read from a run and not passed on yet."""
 
     def __init__(self, run: DiskRun, memory: int) -> None:
         self._blocks, self.memory = run.blocks(), memory
@@ -150,7 +147,7 @@ class _Head:
         self.ended = False
 
     def fill(self) -> None:
-        """Read on, by at least one block."""
+        """Read at least one more block."""
         size = 0
         while not self.ended:
             block = next(self._blocks, None)
@@ -167,7 +164,7 @@ class _Head:
         return self.held[-1].id(len(self.held[-1]) - 1)
 
     def taken(self, bound: bytes | None) -> list[Block]:
-        """The rows before `bound`, all where it is None; they are no longer held."""
+        """Remove and return the rows before `bound`, all if it is None."""
         blocks: list[Block] = []
         while self.held:
             rows = len(self.held[0]) if bound is None else self.held[0].before(bound)
@@ -181,7 +178,7 @@ class _Head:
 
 
 def merged(runs: list[DiskRun], memory: int) -> Iterator[Block]:
-    """The rows of all runs sorted by id, those of equal ids in the order of runs; no id in two blocks."""
+    """Merge runs by id; equal ids in the order of runs; no id in two blocks."""
     heads = [_Head(run, memory // (4 * len(runs))) for run in runs]  # taken, sorted and passed on: each once more
     for head in heads:
         head.fill()

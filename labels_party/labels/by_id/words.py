@@ -1,5 +1,4 @@
-"""Eight bytes at once inside compiled code, wherever they begin: numba's own loops go byte by byte; and words compared
-without a branch. Imports numba."""
+"""Unaligned eight-byte words inside compiled code, since numba's own loops go byte by byte. Imports numba."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ Builder = TypeVar("Builder", bound=Callable[..., Any])
 
 
 def intrinsic(function: Builder) -> Any:
-    """numba's, which takes the first argument away: its types do not say so."""
+    """Wrap numba's decorator, which removes the first argument without saying so in its types."""
     return _intrinsic(function)
 
 
@@ -29,7 +28,7 @@ def _pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
 
 @intrinsic
 def read_word(typing: Any, data: Any, at: Any) -> Any:
-    """uint64: data[at : at + 8], lowest byte first. Whoever calls stays inside the array."""
+    """Read uint64 data[at : at + 8], lowest byte first. The caller stays inside the array."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.load(_pointer(context, builder, signature, args), align=1)
@@ -39,7 +38,7 @@ def read_word(typing: Any, data: Any, at: Any) -> Any:
 
 @intrinsic
 def write_word(typing: Any, data: Any, at: Any, word: Any) -> Any:
-    """Inverse of `read_word`."""
+    """Write a word; inverse of `read_word`."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         builder.store(args[2], _pointer(context, builder, signature, args), align=1)
@@ -50,14 +49,14 @@ def write_word(typing: Any, data: Any, at: Any, word: Any) -> Any:
 
 @compiled()
 def below(one: Any, other: Any) -> Any:
-    """uint64: 1 where `one` is less than `other`, else 0, by arithmetic alone: in random data half of all branches are
-    guessed wrong, which takes longer than all else (Warren 2012, section 2-12)."""
+    """Return uint64 1 if `one` is less than `other`, else 0, by arithmetic alone (Warren 2012, section 2-12). In
+    random data half of all branches are mispredicted, which costs more than the rest."""
     return ((~one & other) | ((~one | other) & (one - other))) >> np.uint64(63)
 
 
 @intrinsic
 def turned(typing: Any, word: Any) -> Any:
-    """The same bytes, the first one last."""
+    """Reverse the bytes."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.bswap(args[0])

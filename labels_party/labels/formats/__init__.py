@@ -1,4 +1,4 @@
-"""The formats of an upload: bytes as they arrive in, chunks of rows out, with bounded memory."""
+"""Formats of an upload: from bytes as they arrive to chunks of rows, in bounded memory."""
 
 from labels_party.labels.formats.formats import FORMATS, Format, format_of
 from labels_party.labels.formats.source import Source

@@ -1,4 +1,4 @@
-"""The Arrow IPC streaming format, batch by batch."""
+"""Arrow IPC streaming format, batch by batch."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from labels_party.labels.formats.columns import check_schema
 from labels_party.labels.formats.source import WORKING, ColumnSelection, Exactly, Source, table_need
 
 
-def read_arrow(source: Source, wanted: ColumnSelection) -> Iterator[Chunk]:
-    """Chunks of the rows. Raises InvalidFile, InvalidTable, TooLarge."""
+def read_arrow(source: Source, selection: ColumnSelection) -> Iterator[Chunk]:
+    """Yield chunks of the rows. Raises InvalidFile, InvalidTable, TooLarge."""
     import pyarrow as pa
 
     guarded = GuardedStream(source)
     file = pa.PythonFile(guarded, mode="r")
     try:
         with pa.ipc.open_stream(file, options=pa.ipc.IpcReadOptions(use_threads=False)) as reader:
-            wanted = wanted.among(reader.schema.names)
-            check_schema(reader.schema, wanted)
-            for found in reader:
-                batch = found.select(list(wanted.fields))
+            selection = selection.among(reader.schema.names)
+            check_schema(reader.schema, selection)
+            for record_batch in reader:
+                batch = record_batch.select(list(selection.fields))
                 batch.validate(full=True)
                 if sum(plain_bytes(column) for column in batch.columns) > MOST_BODY:  # as text without dictionaries
                     raise TooLarge(LARGE)
@@ -35,8 +35,8 @@ def read_arrow(source: Source, wanted: ColumnSelection) -> Iterator[Chunk]:
     guarded.drain()
 
 
-# A look at each message of an Arrow stream before Arrow itself reads it: lengths that lie, and buffers that would
-# decompress to any size, are refused while they are numbers.
+# Each message of an Arrow stream is checked before Arrow itself reads it: false lengths, and buffers that would
+# decompress to any size, are refused before anything is allocated.
 CONTINUES = b"\xff\xff\xff\xff"
 MOST_METADATA = 1 << 20
 MOST_BODY = 1 << 26  # of one message, as sent and as decompressed
@@ -52,7 +52,7 @@ LARGE = (
 
 
 class _Table:
-    """One table of a flatbuffer (Google's format, as Arrow's metadata uses it), read field by field."""
+    """Table of a flatbuffer (Google's format, used by Arrow's metadata), read field by field."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self.data, self.at = data, at
@@ -60,7 +60,7 @@ class _Table:
         self.size = struct.unpack_from("<H", data, self.fields)[0]
 
     def place(self, slot: int) -> int:
-        """Where the field lies; zero if it is not there."""
+        """Return the position of the field; zero if it is absent."""
         entry = 4 + 2 * slot
         offset = struct.unpack_from("<H", self.data, self.fields + entry)[0] if entry + 2 <= self.size else 0
         return self.at + offset if offset else 0
@@ -70,17 +70,17 @@ class _Table:
         return int(struct.unpack_from("<" + kind, self.data, place)[0]) if place else 0
 
     def target(self, slot: int) -> int:
-        """Where the table or vector lies that the field points to; zero if there is none."""
+        """Return the position of the table or vector that the field points to; zero if there is none."""
         place = self.place(slot)
         return place + struct.unpack_from("<I", self.data, place)[0] if place else 0
 
 
 class GuardedStream:
-    """A file of the checked bytes, for Arrow's reader. Raises InvalidFile, TooLarge out of `read`."""
+    """File of checked bytes for Arrow's reader; `read` raises InvalidFile, TooLarge."""
 
     def __init__(self, source: Source) -> None:
         self._source = Exactly(source)
-        self._ready: deque[bytes] = deque()  # as Arrow asks for them: what comes before a body, the body
+        self._ready: deque[bytes] = deque()  # in Arrow's order: the part before a body, the body
         self._ended = False
         self._decoded_bytes = 0
         self._held: dict[int, int] = {}  # bytes of each dictionary
@@ -116,12 +116,12 @@ class GuardedStream:
         pass
 
     def drain(self) -> None:
-        """Read to the end of the upload. Raises InvalidFile if something follows the stream."""
+        """Read to the end of the upload. Raises InvalidFile if anything follows the stream."""
         if not self._source.rest_is_empty():
             raise InvalidFile("Something follows the end of the Arrow stream.")
 
     def _message(self) -> tuple[bytes, bytes]:
-        """What comes before the body of the next message, and the body."""
+        """Return the next message in two parts: up to its body, and the body."""
         prefix = self._source.read(8)
         if not prefix or prefix == CONTINUES + bytes(4):
             self._ended = True
@@ -150,7 +150,7 @@ class GuardedStream:
         return prefix + metadata, body
 
     def _take(self, decoded: int) -> None:
-        """Memory for what is decoded next; all of a large upload's at once, since it waits only once."""
+        """Reserve memory for the next decoded bytes; all of a large upload's at once, since it waits only once."""
         self._decoded_bytes += decoded
         if table_need(self._decoded_bytes) > FREE:
             needs(WORKING)
@@ -169,7 +169,7 @@ class GuardedStream:
 
     @staticmethod
     def _decoded(records: _Table, body: bytes) -> int:
-        """Bytes of the buffers once decompressed. Raises TooLarge."""
+        """Sum the decompressed bytes of the buffers. Raises TooLarge."""
         vector = records.target(2)
         if not records.place(3) or not vector:
             return len(body)

@@ -1,4 +1,4 @@
-"""Types of columns that Arrow streams and Parquet files may have."""
+"""Column types of Arrow streams and Parquet files."""
 
 from __future__ import annotations
 
@@ -11,23 +11,21 @@ from labels_party.labels.formats.source import ColumnSelection
 SHOWN = "the upload"
 
 
-def check_schema(schema: Any, wanted: ColumnSelection) -> None:
-    """Raises InvalidTable for a missing column or one whose type cannot hold what it should.
-
-    Checked before anything is decoded: nested types may hold any amount of anything.
-    """
+def check_schema(schema: Any, selection: ColumnSelection) -> None:
+    """Raise InvalidTable for a missing column or an unsuitable type. Runs before anything is decoded: nested types may
+    hold any amount of anything."""
     import pyarrow as pa
 
-    require_columns(schema.names, wanted.fields, SHOWN, public=False, csv=False)
-    for name in wanted.fields:
+    require_columns(schema.names, selection.fields, SHOWN, public=False, csv=False)
+    for name in selection.fields:
         kind = schema.field(name).type
         inner = kind.value_type if pa.types.is_dictionary(kind) else kind
         text = pa.types.is_string(inner) or pa.types.is_large_string(inner) or pa.types.is_string_view(inner)
         number = pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_decimal(inner)
-        if name in wanted.numeric:
+        if name in selection.numeric:
             if not (text or number or pa.types.is_null(inner)):
                 raise InvalidTable(f"The column '{name}' must hold numbers; it holds {shown(inner)}.")
-        elif name in wanted.classes:
+        elif name in selection.classes:
             if not (text or pa.types.is_null(inner)):
                 raise InvalidTable(f"The column '{name}' must hold names of classes as text; it holds {shown(inner)}.")
         elif not (text or pa.types.is_integer(inner)):
@@ -35,5 +33,5 @@ def check_schema(schema: Any, wanted: ColumnSelection) -> None:
 
 
 def shown(kind: Any) -> str:
-    """A type's name without names inside it, which a caller may have made of anything."""
+    """Return a type's name without the names inside it, which a caller chooses freely."""
     return str(kind).split("<", maxsplit=1)[0].split("[", maxsplit=1)[0]

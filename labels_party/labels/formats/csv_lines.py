@@ -21,55 +21,55 @@ MOST_RECORD = 1 << 16
 SHOWN = "the upload"
 
 
-def read_csv(source: Source, wanted: ColumnSelection) -> Iterator[Chunk]:
-    """Chunks of the records, every column as text: whoever takes them tells what a field without text means. Raises
-    InvalidFile, InvalidTable."""
-    held = (source.read()).removeprefix(b"\xef\xbb\xbf")
-    end = _records_end(held, at_end=False)
-    while not end and len(held) <= MOST_RECORD and (more := source.read()):
-        held += more
-        end = _records_end(held, at_end=False)
-    if not held:
+def read_csv(source: Source, selection: ColumnSelection) -> Iterator[Chunk]:
+    """Yield chunks of the records, every column as text; the caller interprets empty fields. Raises InvalidFile,
+    InvalidTable."""
+    buffer = (source.read()).removeprefix(b"\xef\xbb\xbf")
+    end = _records_end(buffer, at_end=False)
+    while not end and len(buffer) <= MOST_RECORD and (more := source.read()):
+        buffer += more
+        end = _records_end(buffer, at_end=False)
+    if not buffer:
         raise InvalidFile(f"{SHOWN.capitalize()} is empty; expected CSV with a header.")
-    first = _first_record_end(held)
-    header, line = held[:first], 1 + held.count(b"\n", 0, first)
+    first = _first_record_end(buffer)
+    header, line = buffer[:first], 1 + buffer.count(b"\n", 0, first)
     names = _names(header)
-    fields = wanted.among(names).fields
+    fields = selection.among(names).fields
     require_columns(names, fields, SHOWN, public=False)
-    held = held[first:]
+    buffer = buffer[first:]
     while True:
         more = source.read()
-        held += more
-        end = _records_end(held, at_end=not more)
+        buffer += more
+        end = _records_end(buffer, at_end=not more)
         if end:
-            yield _block(held[:end], names, fields, line)
-            line += held.count(b"\n", 0, end)
-            held = held[end:]
+            yield _block(buffer[:end], names, fields, line)
+            line += buffer.count(b"\n", 0, end)
+            buffer = buffer[end:]
         if not more:
             return
-        if len(held) > BLOCK + MOST_RECORD:
+        if len(buffer) > BLOCK + MOST_RECORD:
             raise InvalidFile(f"The record on line {line} is longer than {MOST_RECORD} bytes, or its quote never ends.")
 
 
-def _records_end(held: bytes, *, at_end: bool) -> int:
-    """Behind the last line break outside of quotes."""
+def _records_end(buffer: bytes, *, at_end: bool) -> int:
+    """Return the position behind the last line break outside quotes."""
     if at_end:
-        return len(held)
-    end = len(held)
-    quotes = held.count(b'"')
-    while (newline := held.rfind(b"\n", 0, end)) >= 0:
-        quotes -= held.count(b'"', newline, end)
+        return len(buffer)
+    end = len(buffer)
+    quotes = buffer.count(b'"')
+    while (newline := buffer.rfind(b"\n", 0, end)) >= 0:
+        quotes -= buffer.count(b'"', newline, end)
         if quotes % 2 == 0:
             return newline + 1
         end = newline
     return 0
 
 
-def _first_record_end(held: bytes) -> int:
-    at = held.find(b"\n")
-    while at >= 0 and held.count(b'"', 0, at) % 2:
-        at = held.find(b"\n", at + 1)
-    return at + 1 if at >= 0 else len(held)
+def _first_record_end(buffer: bytes) -> int:
+    at = buffer.find(b"\n")
+    while at >= 0 and buffer.count(b'"', 0, at) % 2:
+        at = buffer.find(b"\n", at + 1)
+    return at + 1 if at >= 0 else len(buffer)
 
 
 def _names(header: bytes) -> list[str]:
@@ -93,7 +93,7 @@ def _table(text: bytes, names: list[str], fields: tuple[str, ...], line: int) ->
 
     if not text.strip():
         return pa.table({name: pa.array([], pa.string()) for name in fields})
-    wanted = [f"c{names.index(name)}" for name in fields]
+    columns = [f"c{names.index(name)}" for name in fields]
     try:
         table = pyarrow.csv.read_csv(
             pa.BufferReader(text),
@@ -104,7 +104,7 @@ def _table(text: bytes, names: list[str], fields: tuple[str, ...], line: int) ->
             # newlines inside quotes are legal in CSV
             parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
             convert_options=pyarrow.csv.ConvertOptions(
-                column_types=dict.fromkeys(wanted, pa.string()), include_columns=wanted, strings_can_be_null=False
+                column_types=dict.fromkeys(columns, pa.string()), include_columns=columns, strings_can_be_null=False
             ),
         )
     except pa.ArrowException:
@@ -124,7 +124,7 @@ def _malformed(text: bytes, names: list[str], line: int) -> InvalidFile:
 
 
 def _lines(text: bytes, rows: int, line: int) -> Callable[[int], int]:
-    """The line on which a row of the block begins; rows and lines differ where quotes hold line breaks."""
+    """Map rows of the block to their lines; they differ if quotes hold line breaks."""
     if text.count(b"\n") + (not text.endswith(b"\n")) == rows:
         return lambda row: line + row
 

@@ -19,12 +19,12 @@ from labels_party.labels.parsing import LABEL, NUMERIC
 
 @dataclass(frozen=True)
 class Format:
-    """A format by its names as a content type, the usual one first. Records have our names; tables may have others."""
+    """Format with its content types, the usual one first; tables may rename columns, records may not."""
 
     types: tuple[str, ...]
     read: Callable[[Source, ColumnSelection], Iterator[Chunk]]
     table: bool = True
-    text: bool = True  # decoded it has about its size
+    text: bool = True  # decodes to about its own size
 
     def chunks(
         self,
@@ -37,21 +37,23 @@ class Format:
         columns: Mapping[str, str] | None = None,
         usual: Mapping[str, str] | None = None,
     ) -> Iterator[Chunk]:
-        """Chunks with the columns `fields`, which a table calls as `columns` says, or may call as `usual` says; labels
-        are names where they are `classes`. Temporary files go below `folder`. Raises InvalidFile, InvalidTable,
-        InvalidInput, TooLarge."""
+        """Yield chunks with the columns `fields`, which a table names by `columns` or, as a default, by `usual`.
+
+        Labels are names if `classes`. Temporary files go below `folder`. Raises InvalidFile, InvalidTable,
+        InvalidInput, TooLarge.
+        """
         if not self.table and columns:
             raise InvalidInput("Columns are named for CSV, Arrow and Parquet; in JSON the members have fixed names.")
         named = columns or {}
-        theirs = tuple(named.get(field, field) for field in fields)
-        if len(set(theirs)) != len(theirs):
+        names = tuple(named.get(field, field) for field in fields)
+        if len(set(names)) != len(names):
             raise InvalidInput("Each of the columns, for id, labels, scores and units, needs a name of its own.")
         label = (named.get(LABEL, LABEL),) if classes else ()
         numeric = tuple(named.get(field, field) for field in fields if field in NUMERIC)
-        instead = tuple((f, n) for f, n in (usual or {}).items() if self.table and f in theirs and n not in theirs)
+        instead = tuple((f, n) for f, n in (usual or {}).items() if self.table and f in names and n not in names)
         numbers = tuple(n for n in numeric if n not in label)
-        found = self.read(source, ColumnSelection(theirs, folder, nulls, numbers, label, instead))
-        return found if theirs == fields and not instead else _renamed(found, fields)
+        chunks = self.read(source, ColumnSelection(names, folder, nulls, numbers, label, instead))
+        return chunks if names == fields and not instead else _renamed(chunks, fields)
 
 
 def _renamed(chunks: Iterator[Chunk], fields: tuple[str, ...]) -> Iterator[Chunk]:
@@ -74,9 +76,9 @@ FORMATS = (JSON, NDJSON, CSV, ARROW, PARQUET)
 
 
 def format_of(content_type: str | None) -> Format:
-    """JSON where nothing is said. Raises UnsupportedMediaType."""
+    """Find the format of a content type; JSON by default. Raises UnsupportedMediaType."""
     kind = (content_type or JSON.types[0]).split(";")[0].strip().lower()
-    for found in FORMATS:
-        if kind in found.types:
-            return found
+    for candidate in FORMATS:
+        if kind in candidate.types:
+            return candidate
     raise UnsupportedMediaType("Send one of " + ", ".join(f.types[0] for f in FORMATS) + ".")

@@ -1,4 +1,4 @@
-"""One JSON document: `{"records": [...]}`, read in pieces when it is long, or one list per field."""
+"""JSON document: `{"records": [...]}`, in pieces if it is long, or one list per field."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from labels_party.labels.formats.source import BLOCK, ColumnSelection, Source
 
 WHOLE = BLOCK  # documents up to this many bytes are read at once
 MOST_COLUMNS = 16 * BLOCK  # a document of columns cannot be read in pieces
-MOST_BRACKETS = 1 << 16  # that are parsed to see what they are
+MOST_BRACKETS = 1 << 16  # parsed to identify their kind
 MOST_RECORD = 1 << 16  # bytes from one record's beginning to the next one's
 _HEAD = re.compile(rb'\s*\{\s*"records"\s*:\s*\[')
 _TAIL = re.compile(rb"\s*\]\s*\}\s*")
@@ -33,19 +33,19 @@ _NEXT = re.compile(rb"\s*,")
 BAD = "The body is not valid JSON."
 
 
-def read_json(source: Source, wanted: ColumnSelection) -> Iterator[Chunk]:
-    """Chunks of the records. Raises InvalidFile, TooLarge."""
-    held = bytearray()
-    if not _read(source, held, WHOLE):
-        yield _document(_without_mark(held), wanted)
+def read_json(source: Source, selection: ColumnSelection) -> Iterator[Chunk]:
+    """Yield chunks of the records. Raises InvalidFile, TooLarge."""
+    buffer = bytearray()
+    if not _read(source, buffer, WHOLE):
+        yield _document(_without_mark(buffer), selection)
         return
-    start = _without_mark(held[:3]) + bytes(held[3:])
+    start = _without_mark(buffer[:3]) + bytes(buffer[3:])
     head = _HEAD.match(start)
     if head is not None:
-        yield from _pieces(bytearray(start[head.end() :]), source, wanted)
+        yield from _pieces(bytearray(start[head.end() :]), source, selection)
         return
-    if not _read(source, held, MOST_COLUMNS):
-        yield _document(_without_mark(held), wanted)
+    if not _read(source, buffer, MOST_COLUMNS):
+        yield _document(_without_mark(buffer), selection)
         return
     raise TooLarge(
         f"A JSON document of columns has at most {MOST_COLUMNS >> 20} MiB. Send more rows as NDJSON, CSV, an "
@@ -53,27 +53,27 @@ def read_json(source: Source, wanted: ColumnSelection) -> Iterator[Chunk]:
     )
 
 
-def _read(source: Source, held: bytearray, most: int) -> bool:
-    """Read on until more than `most` bytes are held; whether there are so many."""
-    while len(held) <= most and (more := source.read()):
-        held += more
-    return len(held) > most
+def _read(source: Source, buffer: bytearray, most: int) -> bool:
+    """Read until `buffer` has more than `most` bytes; return whether it does."""
+    while len(buffer) <= most and (more := source.read()):
+        buffer += more
+    return len(buffer) > most
 
 
 def _without_mark(text: bytes | bytearray) -> bytes:
     return bytes(text).removeprefix(b"\xef\xbb\xbf")
 
 
-def _shape(wanted: ColumnSelection) -> InvalidFile:
-    names = ", ".join(wanted.fields)
+def _shape(selection: ColumnSelection) -> InvalidFile:
+    names = ", ".join(selection.fields)
     return InvalidFile(f'The JSON body must be {{"records": [...]}} or have one list per field: {names}.')
 
 
-def _document(text: bytes, wanted: ColumnSelection) -> Chunk:
-    if len(text) > WHOLE and _containers(text) > 1 + len(wanted.fields):  # each would take thirty times its bytes
-        raise _shape(wanted)
+def _document(text: bytes, selection: ColumnSelection) -> Chunk:
+    if len(text) > WHOLE and _containers(text) > 1 + len(selection.fields):  # each would take thirty times its bytes
+        raise _shape(selection)
     try:
-        return _quick(text, wanted)
+        return _quick(text, selection)
     except Odd:
         pass
     try:
@@ -81,7 +81,7 @@ def _document(text: bytes, wanted: ColumnSelection) -> Chunk:
     except (ValueError, RecursionError):
         raise InvalidFile(BAD) from None
     if not isinstance(data, Pairs):
-        raise _shape(wanted)
+        raise _shape(selection)
     names = [name for name, _ in data]
     if len(set(names)) < len(names):
         raise InvalidFile("A member of the JSON body occurs twice; send each once.")
@@ -90,19 +90,19 @@ def _document(text: bytes, wanted: ColumnSelection) -> Chunk:
         records = members[RECORDS]
         if len(members) > 1 or type(records) is not list:
             raise InvalidFile('"records" must be a list, and the only member of the body.')
-        return slow_chunk(records, wanted)
-    fields = wanted.fields
+        return slow_chunk(records, selection)
+    fields = selection.fields
     if set(members) != set(fields) or not all(type(members[name]) is list for name in fields):
-        raise _shape(wanted)
+        raise _shape(selection)
     if len({len(members[name]) for name in fields}) > 1:
         raise InvalidFile(f"The lists {', '.join(fields)} must be of the same length.")
-    return columns_chunk({name: members[name] for name in fields}, wanted)
+    return columns_chunk({name: members[name] for name in fields}, selection)
 
 
 def _containers(text: bytes) -> int:
-    """How many objects and lists there are; brackets in texts do not count, and few are none."""
-    found = text.count(b"[") + text.count(b"{")
-    if found <= MOST_BRACKETS:
+    """Count objects and lists outside texts; zero if there are few."""
+    count = text.count(b"[") + text.count(b"{")
+    if count <= MOST_BRACKETS:
         return 0
     if b"\\" in text:
         text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
@@ -110,8 +110,8 @@ def _containers(text: bytes) -> int:
     return outside.count(b"[") + outside.count(b"{")
 
 
-def _quick(text: bytes, wanted: ColumnSelection) -> Chunk:
-    """Raises Odd for everything but a well-formed document."""
+def _quick(text: bytes, selection: ColumnSelection) -> Chunk:
+    """Parse a well-formed document. Raises Odd for anything else."""
     try:
         data = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -120,58 +120,58 @@ def _quick(text: bytes, wanted: ColumnSelection) -> Chunk:
         raise Odd
     if set(data) == {RECORDS} and type(data[RECORDS]) is list:
         inner = text[text.index(b":") + 1 :]
-        return columns_chunk(quick_columns(data[RECORDS], wanted, inner), wanted)
-    fields = wanted.fields
+        return columns_chunk(quick_columns(data[RECORDS], selection, inner), selection)
+    fields = selection.fields
     if set(data) != set(fields) or any(type(v) is not list for v in data.values()):
         raise Odd
     if len({len(v) for v in data.values()}) > 1 or not has_members(text, len(fields)):
         raise Odd
     columns: dict[str, list[Any]] = {name: data[name] for name in fields}
     refuse_misread(columns)
-    return columns_chunk(columns, wanted)
+    return columns_chunk(columns, selection)
 
 
 # --- a long list of records, piece by piece ---------------------------------------------------------------
 
 
-def _pieces(held: bytearray, source: Source, wanted: ColumnSelection) -> Iterator[Chunk]:
-    """`held` begins behind the bracket that opens the list, then behind the comma after a piece."""
+def _pieces(buffer: bytearray, source: Source, selection: ColumnSelection) -> Iterator[Chunk]:
+    """Parse the list piece by piece; `buffer` begins behind its bracket, then behind the comma after a piece."""
     first = True
     while True:
-        cut = _last_record_end(held)
-        if cut and _NEXT.match(held, cut) is None and len(held) - cut < MOST_RECORD:
+        cut = _last_record_end(buffer)
+        if cut and _NEXT.match(buffer, cut) is None and len(buffer) - cut < MOST_RECORD:
             more = source.read()  # what follows the last whole record has not come yet
             if more:
-                held += more
+                buffer += more
                 continue
         if not cut:
-            if len(held) > MOST_RECORD:
+            if len(buffer) > MOST_RECORD:
                 raise InvalidFile(f"A record of the body is not valid JSON or longer than {MOST_RECORD} bytes.")
             more = source.read()
             if more:
-                held += more
+                buffer += more
                 continue
-            if not (first and _TAIL.fullmatch(held)):
+            if not (first and _TAIL.fullmatch(buffer)):
                 raise InvalidFile(BAD)
             return
-        yield _piece(bytes(held[:cut]), wanted)
+        yield _piece(bytes(buffer[:cut]), selection)
         first = False
-        after = _NEXT.match(held, cut)
+        after = _NEXT.match(buffer, cut)
         if after is None:
-            rest = bytes(held[cut:])
+            rest = bytes(buffer[cut:])
             while more := source.read():
                 rest = (rest + more)[: MOST_RECORD + 1]
             if not _TAIL.fullmatch(rest):
                 raise InvalidFile(BAD)
             return
-        del held[: after.end()]
+        del buffer[: after.end()]
         more = source.read()
-        held += more
+        buffer += more
 
 
-def _last_record_end(held: bytearray) -> int:
-    """Behind the last brace outside of strings, but for the one that closes the document; zero if there is none."""
-    plain = bytes(held)
+def _last_record_end(buffer: bytearray) -> int:
+    """Return the position behind the last brace outside strings, except the document's own; zero if there is none."""
+    plain = bytes(buffer)
     if b"\\" in plain:  # of the same length, without escaped quotes
         plain = plain.replace(b"\\\\", b"__").replace(b'\\"', b"__")
     end = len(plain)
@@ -184,15 +184,15 @@ def _last_record_end(held: bytearray) -> int:
     return 0
 
 
-def _piece(text: bytes, wanted: ColumnSelection) -> Chunk:
-    """Whole records separated by commas: a brace outside of strings ends one, or the text is not valid JSON."""
+def _piece(text: bytes, selection: ColumnSelection) -> Chunk:
+    """Parse whole records separated by commas: a brace outside strings ends one, or the text is not valid JSON."""
     text = b"[" + text + b"]"
     try:
-        return columns_chunk(quick_columns(orjson.loads(text), wanted, text), wanted)
+        return columns_chunk(quick_columns(orjson.loads(text), selection, text), selection)
     except (Odd, orjson.JSONDecodeError):
         pass
     try:
         records = loads_slowly(text)
     except (ValueError, RecursionError):
         raise InvalidFile(BAD) from None
-    return slow_chunk(records, wanted)
+    return slow_chunk(records, selection)

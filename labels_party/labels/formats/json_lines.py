@@ -24,56 +24,56 @@ MOST_LINE = 1 << 16
 TOO_LONG = f"a line has at most {MOST_LINE} bytes"
 
 
-def read_json_lines(source: Source, wanted: ColumnSelection) -> Iterator[Chunk]:
-    """Chunks of the records; empty lines are passed over."""
-    held, line, first = b"", 1, True
+def read_json_lines(source: Source, selection: ColumnSelection) -> Iterator[Chunk]:
+    """Yield chunks of the records; skips empty lines."""
+    buffer, line, first = b"", 1, True
     while True:
         more = source.read()
         if first and more:
             more, first = more.removeprefix(b"\xef\xbb\xbf"), False
-        held += more
-        end = held.rfind(b"\n") + 1 if more else len(held)
+        buffer += more
+        end = buffer.rfind(b"\n") + 1 if more else len(buffer)
         if end:
-            lines = held[:end].split(b"\n")
+            lines = buffer[:end].split(b"\n")
             if not lines[-1].strip():
                 lines.pop()
             for start in range(0, len(lines), CHUNK_ROWS):
-                yield from _chunk(lines[start : start + CHUNK_ROWS], line + start, wanted)
-            line += held.count(b"\n", 0, end)
-            held = held[end:]
+                yield from _chunk(lines[start : start + CHUNK_ROWS], line + start, selection)
+            line += buffer.count(b"\n", 0, end)
+            buffer = buffer[end:]
         if not more:
             return
-        if len(held) > MOST_LINE:
+        if len(buffer) > MOST_LINE:
             fault = InvalidRows([RowProblem(0, RECORDS, TOO_LONG)], 1)
             yield Chunk(None, 1, fault, lambda _, at=line: at)  # type: ignore[misc]  # a default binds the line
             while (more := source.read()) and b"\n" not in more:
                 pass
-            held = more[more.find(b"\n") + 1 :] if more else b""
+            buffer = more[more.find(b"\n") + 1 :] if more else b""
             line += 1
 
 
-def _chunk(lines: list[bytes], first: int, wanted: ColumnSelection) -> Iterator[Chunk]:
-    """`first` is the number of the first line."""
+def _chunk(lines: list[bytes], first: int, selection: ColumnSelection) -> Iterator[Chunk]:
+    """Parse lines; `first` is the number of the first."""
     full = [i for i, text in enumerate(lines) if text.strip()]
     numbers = range(first, first + len(lines)) if len(full) == len(lines) else [first + i for i in full]
-    kept = lines if len(full) == len(lines) else [lines[i] for i in full]
-    if not kept:
+    texts = lines if len(full) == len(lines) else [lines[i] for i in full]
+    if not texts:
         return
-    long = [i for i, text in enumerate(kept) if len(text) > MOST_LINE]
+    long = [i for i, text in enumerate(texts) if len(text) > MOST_LINE]
     if long:
         faults = InvalidRows([RowProblem(i, RECORDS, TOO_LONG) for i in long], len(long))
-        yield Chunk(None, len(kept), faults, numbers.__getitem__)
+        yield Chunk(None, len(texts), faults, numbers.__getitem__)
         return
     try:
-        records = list(map(orjson.loads, kept))
-        columns = quick_columns(records, wanted, b"\n".join(kept))
-        chunk = columns_chunk(columns, wanted, line=numbers.__getitem__)
+        records = list(map(orjson.loads, texts))
+        columns = quick_columns(records, selection, b"\n".join(texts))
+        chunk = columns_chunk(columns, selection, line=numbers.__getitem__)
     except (Odd, orjson.JSONDecodeError):
-        chunk = _slow(kept, wanted, numbers)
+        chunk = _slow(texts, selection, numbers)
     yield chunk
 
 
-def _slow(lines: list[bytes], wanted: ColumnSelection, numbers: Any) -> Chunk:
+def _slow(lines: list[bytes], selection: ColumnSelection, numbers: Any) -> Chunk:
     records, faults = [], []
     for row, text in enumerate(lines):
         try:
@@ -82,4 +82,4 @@ def _slow(lines: list[bytes], wanted: ColumnSelection, numbers: Any) -> Chunk:
             faults.append(RowProblem(row, RECORDS, NOT_JSON))
     if faults:
         return Chunk(None, len(lines), InvalidRows(faults, len(faults)), numbers.__getitem__)
-    return slow_chunk(records, wanted, line=numbers.__getitem__)
+    return slow_chunk(records, selection, line=numbers.__getitem__)

@@ -20,10 +20,10 @@ DECODED_FLOOR, DECODED_RATIO = 1 << 26, 16  # ids differ, so an honest file hard
 BAD = f"{SHOWN.capitalize()} is not a complete, undamaged Parquet file."
 
 
-def read_parquet(source: Source, wanted: ColumnSelection) -> Iterator[Chunk]:
-    """Chunks of the rows; a large file waits in the folder, encrypted. Raises InvalidFile, InvalidTable, TooLarge,
-    Unavailable (no room to spool)."""
-    with Spool(wanted.folder) as spool:
+def read_parquet(source: Source, selection: ColumnSelection) -> Iterator[Chunk]:
+    """Yield chunks of the rows; a large file is spooled to the folder, encrypted. Raises InvalidFile, InvalidTable,
+    TooLarge, Unavailable (no room to spool)."""
+    with Spool(selection.folder) as spool:
         try:
             while more := source.read():
                 spool.add(more)
@@ -31,19 +31,19 @@ def read_parquet(source: Source, wanted: ColumnSelection) -> Iterator[Chunk]:
             raise Unavailable(f"The upload cannot be kept meanwhile ({error.strerror}); nothing was stored.") from None
         if not spool.size():
             raise InvalidFile(f"{SHOWN.capitalize()} is empty; expected a Parquet file.")
-        yield from _decoded(spool, wanted)
+        yield from _decoded(spool, selection)
 
 
-def _decoded(spool: Spool, wanted: ColumnSelection) -> Iterator[Chunk]:
+def _decoded(spool: Spool, selection: ColumnSelection) -> Iterator[Chunk]:
     import pyarrow as pa
 
     most = DECODED_FLOOR + DECODED_RATIO * spool.size()
     try:
         with ParquetRows.open(cast("BinaryIO", spool), once=MOST_AT_ONCE) as rows:
-            wanted = wanted.among(rows.schema.names)
-            check_schema(rows.schema, wanted)
-            needs(table_need(rows.most(wanted.fields)))
-            for table in rows.tables(wanted.fields, most=most, most_rows=ROWS_AT_ONCE):
+            selection = selection.among(rows.schema.names)
+            check_schema(rows.schema, selection)
+            needs(table_need(rows.most(selection.fields)))
+            for table in rows.tables(selection.fields, most=most, most_rows=ROWS_AT_ONCE):
                 yield Chunk(table, table.num_rows)
     except Expands as error:
         raise TooLarge(f"{SHOWN.capitalize()} is too large: {error}. Send it in smaller parts.") from None

@@ -1,5 +1,8 @@
-"""Records of JSON, whole documents or lines, as tables. Plain ones are read by orjson; whatever it finds odd, and
-whatever breaks a rule, is read once more by the standard library, which tells every member and every number."""
+"""Records of JSON documents and lines, as tables.
+
+orjson reads plain ones. Odd ones, and those that break a rule, are read again by the standard library, which reports
+every member and number.
+"""
 
 from __future__ import annotations
 
@@ -25,28 +28,28 @@ NOT_JSON = "is not valid JSON"
 
 
 class Odd(Exception):
-    """Not what the quick way reads: the slow way decides."""
+    """Input that the quick reader leaves to the slow one."""
 
 
 class Pairs(list[tuple[str, Any]]):
-    """The members of an object in their order, repeated ones included."""
+    """Members of an object in order, with repeated ones."""
 
 
 def loads_slowly(text: bytes | str) -> Any:
-    """A JSON value whose objects are Pairs. Raises ValueError, RecursionError."""
+    """Parse JSON with objects as Pairs. Raises ValueError, RecursionError."""
     whole = text if isinstance(text, str) else text.decode("utf-8")  # not in UTF-16 either, which json would guess
     return json.loads(whole, object_pairs_hook=Pairs)
 
 
-def quick_columns(records: list[Any], wanted: ColumnSelection, text: bytes) -> dict[str, list[Any]]:
-    """The columns of well-formed records that orjson read from `text`. Raises Odd."""
-    width = len(wanted.fields)
+def quick_columns(records: list[Any], selection: ColumnSelection, text: bytes) -> dict[str, list[Any]]:
+    """Return the columns of well-formed records that orjson read from `text`. Raises Odd."""
+    width = len(selection.fields)
     try:
         if not has_members(text, width * len(records)):
             raise Odd
         if any(len(record) != width for record in records):
             raise Odd
-        columns = {name: [record[name] for record in records] for name in wanted.fields}
+        columns = {name: [record[name] for record in records] for name in selection.fields}
     except (KeyError, TypeError):
         raise Odd from None
     refuse_misread(columns)
@@ -54,13 +57,13 @@ def quick_columns(records: list[Any], wanted: ColumnSelection, text: bytes) -> d
 
 
 def refuse_misread(columns: dict[str, list[Any]]) -> None:
-    """Raises Odd for an id that may be a whole number which orjson read as a float."""
+    """Raise Odd for an id that may be a whole number read by orjson as a float."""
     if any(float in set(map(type, values)) for name, values in columns.items() if name not in NUMERIC):
         raise Odd
 
 
 def has_members(text: bytes, expected: int) -> bool:
-    """Whether valid JSON has so many members: orjson keeps the last of those that occur twice, and tells nobody."""
+    """Return whether valid JSON has `expected` members: orjson silently keeps the last of repeated ones."""
     if text.count(b":") == expected:
         return True
     if b"\\" in text:
@@ -68,10 +71,10 @@ def has_members(text: bytes, expected: int) -> bool:
     return b"".join(text.split(b'"')[::2]).count(b":") == expected  # colons outside of strings
 
 
-def slow_chunk(records: list[Any], wanted: ColumnSelection, *, line: Callable[[int], int] | None = None) -> Chunk:
-    """A chunk of values as `loads_slowly` gives them, or its faults."""
-    fields = set(wanted.fields)
-    rule = f"a record must have exactly the members {', '.join(wanted.fields)}"
+def slow_chunk(records: list[Any], selection: ColumnSelection, *, line: Callable[[int], int] | None = None) -> Chunk:
+    """Build a chunk of values from `loads_slowly`, or its faults."""
+    fields = set(selection.fields)
+    rule = f"a record must have exactly the members {', '.join(selection.fields)}"
     faults: list[RowProblem] = []
     for row, record in enumerate(records):
         if not isinstance(record, Pairs):
@@ -82,27 +85,27 @@ def slow_chunk(records: list[Any], wanted: ColumnSelection, *, line: Callable[[i
     if faults:
         return Chunk(None, len(records), InvalidRows(faults, len(faults)), line)
     members = [dict(record) for record in records]
-    return columns_chunk({name: [m[name] for m in members] for name in wanted.fields}, wanted, line=line)
+    return columns_chunk({name: [m[name] for m in members] for name in selection.fields}, selection, line=line)
 
 
 def columns_chunk(
-    columns: dict[str, list[Any]], wanted: ColumnSelection, *, line: Callable[[int], int] | None = None
+    columns: dict[str, list[Any]], selection: ColumnSelection, *, line: Callable[[int], int] | None = None
 ) -> Chunk:
-    """A chunk of equally long columns of any JSON values, or its faults."""
+    """Build a chunk of equally long columns of any JSON values, or its faults."""
     import pyarrow as pa
 
     rows = len(columns[ID])
     try:
-        arrays = {name: _column(values, wanted, name) for name, values in columns.items()}
+        arrays = {name: _column(values, selection, name) for name, values in columns.items()}
     except InvalidRows as faults:
         return Chunk(None, rows, faults, line)
     return Chunk(pa.table(arrays), rows, line=line)
 
 
-def _column(values: list[Any], wanted: ColumnSelection, field: str) -> pa.Array:
-    if field in wanted.classes:
-        return _classes(values, wanted.nulls, field)
-    return _numbers(values, wanted.nulls, field) if field in NUMERIC else _ids(values, field)
+def _column(values: list[Any], selection: ColumnSelection, field: str) -> pa.Array:
+    if field in selection.classes:
+        return _classes(values, selection.nulls, field)
+    return _numbers(values, selection.nulls, field) if field in NUMERIC else _ids(values, field)
 
 
 def _classes(values: list[Any], nulls: bool, field: str) -> pa.Array:

@@ -16,34 +16,29 @@ TEXT_RATIO = 32  # of memory to bytes of text: a number or a short id takes so m
 
 
 def table_need(decoded: int) -> int:
-    """Memory that rows of a table take which decode to so many bytes."""
+    """Estimate the memory for table rows that decode to `decoded` bytes."""
     return min(TABLE_RATIO * decoded, WORKING)
 
 
 def text_need(size: int) -> int:
-    """Memory that text of so many bytes takes."""
+    """Estimate the memory for `size` bytes of text."""
     return min(TEXT_RATIO * size, WORKING)
 
 
 @dataclass(frozen=True)
 class ColumnSelection:
-    """What is read of an upload: its columns `fields`, those in `numeric` as numbers, those in `classes` as names, the
-    others as ids.
-
-    `nulls`: whether a label may be null. Temporary files go below `folder`.
-    """
+    """Columns to read of an upload: `fields`, of which `numeric` are numbers, `classes` names, the others ids.
+    `nulls`: whether a label may be null. Temporary files go below `folder`."""
 
     fields: tuple[str, ...]
     folder: Path
     nulls: bool = False
     numeric: tuple[str, ...] = NUMERIC
     classes: tuple[str, ...] = ()
-    otherwise: tuple[
-        tuple[str, str], ...
-    ] = ()  # names of columns, and what is read where a table has none of that name
+    otherwise: tuple[tuple[str, str], ...] = ()  # column names, and those to read if a table lacks them
 
     def among(self, names: Sequence[str]) -> ColumnSelection:
-        """The same of a table whose columns are so named."""
+        """Adapt the selection to a table with columns `names`."""
         instead = {a: b for a, b in self.otherwise if a not in names and b in names}
         return replace(self, fields=tuple(instead.get(f, f) for f in self.fields)) if instead else self
 
@@ -52,17 +47,18 @@ class Source(Protocol):
     """Bytes as they arrive."""
 
     def read(self) -> bytes:
-        """The next bytes, about BLOCK at most and only at the end fewer than some 64 KiB; none when all were read."""
+        """Return the next bytes, about BLOCK at most and at least some 64 KiB except at the end; empty once all are
+        read."""
 
 
 class Exactly:
-    """Reads a source in pieces of a given size, each copied once."""
+    """Reader of a source in pieces of exact size, each copied once."""
 
     def __init__(self, source: Source) -> None:
         self._source, self._held = source, memoryview(b"")
 
     def read(self, size: int) -> bytes:
-        """`size` bytes; fewer only at the end of the source."""
+        """Return `size` bytes; fewer only at the end of the source."""
         parts = [self._held[:size]]
         self._held, missing = self._held[size:], size - len(parts[0])
         while missing > 0 and (more := self._source.read()):
@@ -72,7 +68,7 @@ class Exactly:
         return b"".join(parts)
 
     def rest_is_empty(self) -> bool:
-        """Read to the end; whether nothing was left."""
+        """Read to the end; return whether nothing was left."""
         empty, self._held = not self._held, memoryview(b"")
         while self._source.read():
             empty = False
