@@ -1,6 +1,6 @@
 """Erasure of a person: every example of a unit, in every batch of a population.
 
-StoredExamples of sealed batches are erased like others (`erasures.py`). The unit is kept as a keyed digest: the seal of any
+Examples of sealed batches are erased like others (`erasures.py`). The unit is kept as a keyed digest: the seal of any
 open or later batch leaves out the labels of its examples, unread.
 """
 
