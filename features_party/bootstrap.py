@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from features_party.receive.following import Following
     from features_party.receive.messages import Messages
     from features_party.receive.receipts import ReceiptList
+    from features_party.storage.file_store import FileStore
     from features_party.storage.home import Home
-    from features_party.storage.kept import FileStore
     from features_party.tables.feature_tables import FeatureTables
     from features_party.telemetry.steps import Steps
     from features_party.telemetry.traces import Traces
@@ -186,7 +186,7 @@ def bootstrap(
 
 def _places(settings: Settings, home: Home, faults: FaultHook | None) -> Callable[[Path], FileStore]:
     """How a room of the home is kept. Raises InvalidSettings, Unavailable."""
-    from features_party.storage.kept import KeptHere, KeptInStore
+    from features_party.storage.file_store import KeptHere, KeptInStore
 
     if not settings.objects:
         return KeptHere

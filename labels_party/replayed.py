@@ -2,7 +2,8 @@
 
 Events of this party's own later export are appended byte for byte, so that the chain is the one that others saw. Rows
 follow from them: what was published since is known and its files are not, what was purged is purged, a batch that was
-sealed since is lost (`labels/lost.py`). What only a receiver shows to have been charged is charged by its record.
+sealed since is lost (`labels/lost_batches.py`). What only a receiver shows to have been charged is charged by its
+record.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from label_dp.errors import Conflict
 from label_dp.problems import problem
 from labels_party.labels.batch_uses import ACCEPTED, CHARGED, FAILED, PUBLISHED, RETIRED
 from labels_party.labels.batches import PUBLIC, PURGED, label_scope
-from labels_party.labels.lost import ASKED_BY, CHARGED_BY, ask_first
+from labels_party.labels.lost_batches import ASKED_BY, CHARGED_BY, ask_first
 from labels_party.ledger.populations import Population, Populations
 from labels_party.message.plan import ReleasePlan
 from labels_party.message.request import RELEASE

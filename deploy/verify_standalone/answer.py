@@ -15,7 +15,7 @@ from .canonical import parse
 from .document import COMMON, MOST_BYTES, check_common, check_format, check_split
 from .domains import Domain
 from .envelope import open_envelope, read_lines
-from .given import Answer, Kind
+from .kind import Answer, Kind
 from .members import matching, members, text
 from .refusal import refuse
 

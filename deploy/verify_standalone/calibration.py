@@ -9,7 +9,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
-from .given import Answer, Kind
+from .kind import Answer, Kind
 from .median import REPLACE_ONE
 from .members import count, listed, members, one_of
 from .refusal import refuse

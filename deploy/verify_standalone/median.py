@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from .exact import ATTO
-from .given import Answer, Kind
+from .kind import Answer, Kind
 from .members import members, one_of
 from .refusal import refuse
 

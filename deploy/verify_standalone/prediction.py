@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from .exact import plain, plain_float, spelled
-from .given import Answer, Kind
+from .kind import Answer, Kind
 from .members import count, members, one_of, text
 from .refusal import refuse
 

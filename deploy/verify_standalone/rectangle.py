@@ -8,7 +8,7 @@ from typing import Any
 from .costs import Step, together
 from .exact import ATTO, NANO, plain_float, spelled, units
 from .features import BOUND, WHOLE_EXAMPLE, check_features, ends
-from .given import Answer, Kind
+from .kind import Answer, Kind
 from .median import RANKS, SLICES, check_interval
 from .members import count, listed, members, one_of
 from .refusal import refuse

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from sqlalchemy.engine import Connection
 from starlette.middleware import Middleware
 
-from features_party.api import audit, models, pinned, received, tables, trainings
+from features_party.api import audit, intake, models, pinned, tables, trainings
 from features_party.bootstrap import Services
 from features_party.models.event_stream import Streams
 from features_party.models.jobs import ACCEPTED, STATES
@@ -81,7 +81,7 @@ def create_app(services: Services) -> FastAPI:
     app = application(
         services,
         [
-            *(tables.router, received.messages, received.answers, trainings.router, models.router, audit.router),
+            *(tables.router, intake.messages, intake.answers, trainings.router, models.router, audit.router),
             *(() if companions is None else (companions.router,)),
             pinned.router,
             *pages.routers(),

@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 from features_party.models.card import summary
 from features_party.models.folder import SavedModel, load_model
 from features_party.storage import tables
-from features_party.storage.kept import FileStore
+from features_party.storage.file_store import FileStore
 from label_dp.errors import NotFound
 from label_dp.store.database import Database
 from label_dp.store.paging import Listing, Page, select_page

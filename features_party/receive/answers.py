@@ -9,7 +9,7 @@ from typing import Any
 from features_party.receive.acceptances import ANSWER, Acceptances, Item, kept_payload
 from features_party.receive.pinned import PinnedKeys
 from features_party.receive.summaries import summary
-from features_party.storage.kept import FileStore
+from features_party.storage.file_store import FileStore
 from label_dp.documents.answer import Answer, read_answer
 from label_dp.documents.registry import trusted_answer
 from label_dp.documents.signing import VerifyingKey

@@ -14,8 +14,8 @@ from features_party.receive.fetching import fetch_files, incoming
 from features_party.receive.labels_service import LabelsService
 from features_party.receive.offers import Offer
 from features_party.receive.pinned import PinnedKeys
+from features_party.storage.file_store import FileStore
 from features_party.storage.home import INCOMING, Home
-from features_party.storage.kept import FileStore
 from features_party.telemetry.steps import ACCOUNT, FETCH, VERIFY, Steps
 from label_dp.documents.bundle import (
     ENVELOPE_SUFFIX,

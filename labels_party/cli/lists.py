@@ -74,12 +74,13 @@ def batches(asked: BatchFilter, limit: Most = 1000, as_json: Json = False) -> No
 
 
 def everything_given(family: Any, limit: int, asked: GivenFilter) -> list[dict[str, Any]]:
-    """Rows of `labels_party.work.given`, at most `limit`. Raises NotFound, InvalidInput."""
-    from labels_party.work.given import given
+    """Rows of `labels_party.work.holdings`, at most `limit`. Raises NotFound, InvalidInput."""
+    from labels_party.work.holdings import list_holdings
 
     party = services(existing=True)
     return in_pages(
-        limit, lambda page: party.database.read("given.list", lambda c: given(c, party.work, asked, page, family))
+        limit,
+        lambda page: party.database.read("given.list", lambda c: list_holdings(c, party.work, asked, page, family)),
     )
 
 

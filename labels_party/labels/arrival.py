@@ -12,11 +12,11 @@ import numpy as np
 from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batch_index import BatchIndex
 from labels_party.labels.batches import DELETE, INSERT, Segment
-from labels_party.labels.checked import DELETED, Rows, checked
 from labels_party.labels.chunks import Chunks, Findings, sliced
 from labels_party.labels.columns import label_rows
-from labels_party.labels.compared import Compared
+from labels_party.labels.comparison import Compared
 from labels_party.labels.submission import Submission
+from labels_party.labels.upload_rows import DELETED, Rows, checked
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.secrets import Secrets
 

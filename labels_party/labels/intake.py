@@ -21,7 +21,7 @@ from labels_party.labels.batches import DELETE, INSERT, UPSERT, Batches, Segment
 from labels_party.labels.changes import certainly_failed, commit, until_current
 from labels_party.labels.chunks import Chunks
 from labels_party.labels.compaction import Compaction, UploadTiers
-from labels_party.labels.recorded import Recorder, require_listed
+from labels_party.labels.recorder import Recorder, require_listed
 from labels_party.labels.small_uploads import Small, SmallUploads
 from labels_party.labels.submission import Submission, has_units
 from labels_party.labels.vault import LabelVault

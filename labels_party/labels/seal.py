@@ -47,7 +47,7 @@ from labels_party.labels.compaction import Compaction
 from labels_party.labels.disjoint import Disjoint, DisjointCheck, SameExamples
 from labels_party.labels.erased import blanked, blanked_units, count_blanked
 from labels_party.labels.history import History, HistoryTiers
-from labels_party.labels.lost import carry_lost
+from labels_party.labels.lost_batches import carry_lost
 from labels_party.labels.runs import Run, beyond, merge, page_out, run_parts
 from labels_party.labels.sorting import SHOWN_IDS, Excess, IncompleteLabels, LabelSort, StoredExamples, resolved
 from labels_party.labels.units import TooManyExamples, Units, UnitTally

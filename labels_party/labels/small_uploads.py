@@ -24,13 +24,13 @@ from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batch_index import BatchIndex, look
 from labels_party.labels.batches import ID_LIST, INSERT, LABELS, RUNS, Segment, StaleBatch, require_sendable
 from labels_party.labels.changes import commit
-from labels_party.labels.checked import checked
 from labels_party.labels.chunks import Chunks, Findings, sliced
 from labels_party.labels.columns import label_rows, label_schema
 from labels_party.labels.digests import siphash128
-from labels_party.labels.recorded import Recorder
+from labels_party.labels.recorder import Recorder
 from labels_party.labels.runs import Marks, Run, among, only, repeated, sort_run
 from labels_party.labels.submission import Submission
+from labels_party.labels.upload_rows import checked
 
 if TYPE_CHECKING:
     import pyarrow as pa

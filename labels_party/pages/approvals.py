@@ -12,7 +12,7 @@ from label_dp.pages.site import FORM, Visit, page_router
 from label_dp.schemas.filters import GivenFilter
 from label_dp.store.paging import Page
 from labels_party.pages.context import Auditor, days, services
-from labels_party.work.given import given
+from labels_party.work.holdings import list_holdings
 from labels_party.work.kind import FAMILIES, Family
 
 router = page_router()
@@ -24,7 +24,7 @@ def approvals(visit: Auditor, cursor: Annotated[str | None, Query(max_length=200
     ctx = services(visit)
 
     def look(connection: Connection) -> dict[str, Any]:
-        found = given(connection, ctx.work, GivenFilter(state="accepted"), Page(ROWS, cursor))
+        found = list_holdings(connection, ctx.work, GivenFilter(state="accepted"), Page(ROWS, cursor))
         return {"rows": [_beside(connection, row, visit) for row in found.rows], "cursor": found.cursor}
 
     def _beside(connection: Connection, row: dict[str, Any], visit: Visit) -> dict[str, Any]:
@@ -32,7 +32,9 @@ def approvals(visit: Auditor, cursor: Annotated[str | None, Query(max_length=200
         found = ctx.work.get(connection, row["id"])
         batch, population = ctx.work.about(connection, found)
         account = ctx.ledger.account(connection, population, batch.id)
-        before = given(connection, ctx.work, GivenFilter(batch=found.batch, state="published"), Page(5, newest=True))
+        before = list_holdings(
+            connection, ctx.work, GivenFilter(batch=found.batch, state="published"), Page(5, newest=True)
+        )
         after = account.spent + found.split.total
         return days([row], visit)[0] | {
             "asked": {

@@ -14,7 +14,7 @@ from label_dp.schemas.filters import GivenFilter
 from label_dp.store.paging import Page
 from labels_party.pages.context import Anybody, days, services
 from labels_party.work.batch_listing import for_role
-from labels_party.work.given import given
+from labels_party.work.holdings import list_holdings
 from labels_party.work.overview import stuck, summaries
 
 router = page_router()
@@ -29,7 +29,7 @@ def overview(visit: Anybody) -> Response:
 
     def look(connection: Connection) -> dict[str, Any]:
         names = ctx.apikeys.names(connection)
-        waits = given(connection, ctx.work, GivenFilter(state="accepted"), Page(SHOWN + 1))
+        waits = list_holdings(connection, ctx.work, GivenFilter(state="accepted"), Page(SHOWN + 1))
         alerts = ctx.audit.newest(connection, limit=SHOWN, kind=events.BUDGET_ALERT)
         return {
             "populations": summaries(connection, ctx.populations.list(connection)),

@@ -17,7 +17,7 @@ from label_dp.store.paging import Page
 from labels_party.pages.context import Auditor, days, services
 from labels_party.storage.tables import batches
 from labels_party.work.batch_listing import for_role, listed
-from labels_party.work.given import given
+from labels_party.work.holdings import list_holdings
 from labels_party.work.overview import summaries
 
 router = page_router()
@@ -37,7 +37,7 @@ def population(name: str, visit: Auditor, month: Annotated[str, Query(max_length
         wanted_batches = BatchFilter(population=found.id, since=first, until=last)
         of_month = listed(connection, ctx.batches, wanted_batches, Page(MOST))
         ids = [row["id"] for row in of_month.rows]
-        work = given(connection, ctx.work, GivenFilter(), Page(MOST), among=ids) if ids else None
+        work = list_holdings(connection, ctx.work, GivenFilter(), Page(MOST), among=ids) if ids else None
         rows = days([for_role(row, visit.role) for row in of_month.rows], visit)
         left: dict[str, list[dict[str, Any]]] = {}
         for row in days(work.rows, visit) if work else []:

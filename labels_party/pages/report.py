@@ -20,7 +20,7 @@ from labels_party.labels.batch_uses import PUBLISHED, WORKING
 from labels_party.ledger.populations import Population
 from labels_party.pages.plan import described
 from labels_party.planning import Question
-from labels_party.work.given import given
+from labels_party.work.holdings import list_holdings
 from labels_party.work.overview import summaries
 
 AT_ONCE = 1000
@@ -83,7 +83,7 @@ def _rows(connection: Connection, party: Services, audience: str) -> Any:
     """Oldest first."""
     cursor: str | None = None
     while True:
-        listing = given(connection, party.work, GivenFilter(audience=audience), Page(AT_ONCE, cursor))
+        listing = list_holdings(connection, party.work, GivenFilter(audience=audience), Page(AT_ONCE, cursor))
         yield from listing.rows
         cursor = listing.cursor
         if cursor is None:

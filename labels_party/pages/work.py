@@ -15,7 +15,7 @@ from label_dp.store.paging import Page
 from labels_party.labels.batch_uses import ACCEPTED, PUBLISHED, WORKING
 from labels_party.mechanisms.auto import AUTO
 from labels_party.pages.context import Owner, Receiver, Viewer, days, services
-from labels_party.work.given import given, outcome
+from labels_party.work.holdings import list_holdings, outcome
 from labels_party.work.kind import ANSWERS, RELEASES, Family
 from labels_party.work.listing import PublicationFilter, published
 from labels_party.work.seen import allowed, shown
@@ -40,7 +40,7 @@ def _one(visit: Visit, name: str, family: Family) -> Response:
         batch, population = ctx.work.about(connection, found)
         described = ctx.work.describe(connection, found, population)
         listed = (
-            given(connection, ctx.work, GivenFilter(batch=batch.id), Page(1000)).rows
+            list_holdings(connection, ctx.work, GivenFilter(batch=batch.id), Page(1000)).rows
             if visit.role != "features"
             else []
         )

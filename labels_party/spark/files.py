@@ -21,7 +21,7 @@ from label_dp.spark.staging import staging
 from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import ID_LIST, PUBLIC, Batch, StaleBatch
 from labels_party.labels.changes import delete
-from labels_party.labels.compared import UNKNOWN
+from labels_party.labels.comparison import UNKNOWN
 from labels_party.labels.erased import count_blanked
 from labels_party.labels.from_files import FileBatches
 from labels_party.labels.runs import EMPTY, Run, sort_run

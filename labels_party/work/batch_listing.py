@@ -18,7 +18,7 @@ from labels_party.labels.batch_uses import PUBLISHED
 from labels_party.labels.batches import Batches
 from labels_party.storage.tables import audit_events, batches, populations
 from labels_party.storage.tables import work as t
-from labels_party.work.given import DAY, names, within
+from labels_party.work.holdings import DAY, names, within
 from labels_party.work.kind import ANSWERS, RELEASES
 
 R = TypeVar("R", bound=Mapping[str, Any])

@@ -1,6 +1,6 @@
 """Publications as a receiver asks for them day by day: those for it, oldest first, in pages.
 
-`given.py` lists all that was asked for, for the party's own people.
+`holdings.py` lists all that was asked for, for the party's own people.
 """
 
 from __future__ import annotations

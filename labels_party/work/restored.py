@@ -17,7 +17,7 @@ from label_dp.errors import Conflict, Refusal
 from label_dp.problems import problem
 from labels_party.labels.batch_uses import ACCEPTED, FAILED, WORKING
 from labels_party.labels.key_service import KeyService
-from labels_party.labels.lost import ASKED_BY
+from labels_party.labels.lost_batches import ASKED_BY
 from labels_party.ledger.populations import Population, Populations
 from labels_party.ledger.store import Ledger
 from labels_party.notify.outbox import Outbox

@@ -39,7 +39,7 @@ from labels_party.work.kind import (
     Work,
     WorkFile,
 )
-from labels_party.work.registered import Registered
+from labels_party.work.registry import Registered
 from labels_party.work.shelf import Shelf
 
 COLUMNS = [column for column in t.c if column.name != "epsilon_nano"]

@@ -35,7 +35,7 @@ OWN_WAY = re.compile(r"InvalidOperation|Decimal\((?:str|repr)\(|Decimal\(value\)
 ALLOWED = {
     "shared/label_dp/companions/maps/places.py": "writes a float",
     "features_party/models/card.py": "of an Epsilon",
-    "labels_party/companions/kinds/prediction/asked.py": "of a text that decimal_of made",
+    "labels_party/companions/kinds/prediction/plan.py": "of a text that decimal_of made",
 }
 
 

@@ -106,7 +106,7 @@ class CountKind(AnswerKind[Count], SchemaKind[Count, Count]):
 PROOF = """
 from fractions import Fraction
 
-from .given import Answer, Kind
+from .kind import Answer, Kind
 from .median import REPLACE_ONE
 from .members import MANY, count, members
 

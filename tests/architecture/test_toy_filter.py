@@ -1,7 +1,7 @@
 """A new filter of a list is three files, from REST, command and page to the rows.
 
 `shared/label_dp/schemas/filters.py`: a member.
-`labels_party/work/given.py`: the column that it compares.
+`labels_party/work/holdings.py`: the column that it compares.
 `labels_party/pages/templates/given.html.jinja`: a field of the form.
 """
 
@@ -17,12 +17,12 @@ from pydantic import Field
 from label_dp.cli.commands import command
 from label_dp.schemas.filters import GivenFilter
 from labels_party.api import app as rest
-from labels_party.api import given as calls
+from labels_party.api import holdings as calls
 from labels_party.cli import app, lists
-from labels_party.pages import given as pages
+from labels_party.pages import holdings as pages
 from labels_party.pages import site
 from labels_party.storage.tables import populations
-from labels_party.work import given
+from labels_party.work import holdings
 from tests.architecture.doors import anew, grown, shell
 from tests.support import shared_routes
 from tests.support.labels import LabelsParty, label_table
@@ -34,9 +34,9 @@ def label(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The member and its column, for the length of a test; and what is made once, when it is imported."""
     told = Field(default=None, max_length=200, description="Only of populations of this label.")
     with grown(GivenFilter, "label", str | None, told):
-        monkeypatch.setitem(given.SAME, "label", populations.c.label)
-        monkeypatch.setattr(rest, "given", anew(calls))
-        monkeypatch.setattr(site, "given", anew(pages))
+        monkeypatch.setitem(holdings.SAME, "label", populations.c.label)
+        monkeypatch.setattr(rest, "holdings", anew(calls))
+        monkeypatch.setattr(site, "holdings", anew(pages))
         monkeypatch.setattr(app, "registered_commands", [*app.registered_commands])
         command(app)(lists.releases)
         monkeypatch.setattr(shared_routes, "_known", {})

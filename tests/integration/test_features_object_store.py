@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 
 from features_party.api.app import create_app
 from features_party.bootstrap import Services
-from features_party.storage.kept import KeptInStore
+from features_party.storage.file_store import KeptInStore
 from label_dp.audit import events
 from label_dp.errors import Unavailable
 from tests.support.features_api import WORLD, Api, form, message_files

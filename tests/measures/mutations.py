@@ -13,7 +13,7 @@ from cosmic_ray import ast as trees
 from cosmic_ray.mutating import mutate_code
 from cosmic_ray.plugins import get_operator, operator_names
 
-STEPS = ("intake", "arrival", "checked", "compared", "stored", "recorded", "parsing", "label_file", "formats/*")
+STEPS = ("intake", "arrival", "upload_rows", "comparison", "recorder", "parsing", "label_file", "formats/*")
 RULES = ("rules", "rulebook", "received_rules", "checks", "judged", "receipts", "hand_overs", "compare")
 ROOMS = {
     "ledger": ("labels_party/ledger",),

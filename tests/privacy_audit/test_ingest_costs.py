@@ -23,9 +23,9 @@ import pytest
 from scipy.stats import wilcoxon
 
 from label_dp.errors import InvalidRows
-from labels_party.labels import recorded, small_uploads
+from labels_party.labels import recorder, small_uploads
 from labels_party.labels.chunks import Findings
-from labels_party.labels.compared import Compared
+from labels_party.labels.comparison import Compared
 from labels_party.labels.digests import LOADED_AFTER, kernels
 from labels_party.labels.intake import Intake
 from labels_party.labels.runs import EMPTY, Run, among, members, only, sort_run
@@ -171,7 +171,7 @@ def only_fresh(patch: pytest.MonkeyPatch) -> None:
 
 def rows_of_some(patch: pytest.MonkeyPatch) -> None:
     """Only an upload that is set aside has a row."""
-    for module in (small_uploads, recorded):
+    for module in (small_uploads, recorder):
         note = module.note_inserts
         patch.setattr(module, "note_inserts", lambda c, b, k, found, now, note=note: note(
             c, b, k, [one for one in found if one.aside], now))  # fmt: skip

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from label_dp.domain import Domain
-from labels_party.companions.kinds.prediction.asked import make_plan
 from labels_party.companions.kinds.prediction.methods import PredictorPlan
+from labels_party.companions.kinds.prediction.plan import make_plan
 from tests.support.asking import predictor as parse_predictor
 from tests.support.labels import LabelsParty
 

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
-from labels_party.companions.kinds.prediction.asked import ALPHA, NOISE, PER_PART
+from labels_party.companions.kinds.prediction.plan import ALPHA, NOISE, PER_PART
 from labels_party.companions.mechanisms.private_prediction import GRID, UNIT, average, stable, votes, walk
 from labels_party.companions.mechanisms.private_prediction.learners import LEARNERS, stacked
 from labels_party.mechanisms.catalogue import MECHANISMS

@@ -32,8 +32,8 @@ from label_dp.store.apikeys import names_of
 from label_dp.store.database import Database
 from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.companions.kinds.feature_store import FeatureStore
-from labels_party.companions.kinds.prediction.asked import make_plan, of_query, schema_of
 from labels_party.companions.kinds.prediction.methods import METHODS, PredictorPlan
+from labels_party.companions.kinds.prediction.plan import make_plan, of_query, schema_of
 from labels_party.labels.batch_uses import RETIRED, TRAINING, refuse_second
 from labels_party.labels.batches import PREDICTOR, SEALED, Batch, Batches, require_sealed, timestamp
 from labels_party.labels.digests import siphash128

@@ -18,7 +18,7 @@ from label_dp.domain import Domain
 from label_dp.errors import InvalidInput, InvalidLoss, InvalidMechanism
 from label_dp.losses import LOG
 from label_dp.privacy import ZERO, Epsilon
-from labels_party.companions.kinds.prediction.asked import make_plan as predictor_plan
+from labels_party.companions.kinds.prediction.plan import make_plan as predictor_plan
 from labels_party.ledger.populations import Population
 from labels_party.mechanisms.auto import choose
 from labels_party.mechanisms.catalogue import MECHANISMS

@@ -16,7 +16,7 @@ from label_dp.errors import InvalidInput, InvalidRequest, InvalidRows, InvalidTa
 from label_dp.schemas.predictor import Predictor
 from label_dp.schemas.validation import as_model
 from labels_party.companions.kinds.feature_schema import COARSE, FINE, Schema
-from labels_party.companions.kinds.prediction.asked import schema_of
+from labels_party.companions.kinds.prediction.plan import schema_of
 from labels_party.companions.mechanisms.private_prediction import UNIT
 
 SCHEMA = Schema.from_json(

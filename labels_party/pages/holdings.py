@@ -12,7 +12,7 @@ from label_dp.pages.site import page_router
 from label_dp.schemas.filters import GivenFilter, WorkState
 from label_dp.store.paging import Page
 from labels_party.pages.context import Auditor, days, services
-from labels_party.work.given import given
+from labels_party.work.holdings import list_holdings
 from labels_party.work.kind import FAMILIES
 
 router = page_router()
@@ -29,7 +29,7 @@ def who_has_what(
 
     def look(connection: Connection) -> dict[str, Any]:
         populations = ctx.populations.list(connection)
-        listing = given(connection, ctx.work, given_filter, Page(ROWS, cursor, newest=True))
+        listing = list_holdings(connection, ctx.work, given_filter, Page(ROWS, cursor, newest=True))
         return {
             "rows": days(listing.rows, visit),
             "cursor": listing.cursor,

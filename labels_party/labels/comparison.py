@@ -13,11 +13,11 @@ from label_dp.errors import Conflict, DuplicateId, InvalidFile, InvalidRows
 from labels_party.labels.aside import digests_of
 from labels_party.labels.batch_index import BatchIndex
 from labels_party.labels.batches import ID_LIST, INSERT
-from labels_party.labels.checked import Rows
 from labels_party.labels.chunks import TWICE, Findings
 from labels_party.labels.digests import siphash128
 from labels_party.labels.runs import EMPTY, Marks, Run, among, beyond, contains, members, only, within
 from labels_party.labels.submission import Submission
+from labels_party.labels.upload_rows import Rows
 from labels_party.labels.upload_runs import UploadRuns
 from labels_party.labels.vault import LabelVault
 

@@ -14,7 +14,7 @@ from label_dp.schemas.filters import BatchFilter, GivenFilter
 from label_dp.schemas.replies import GivenOut, ListedBatch
 from labels_party.api.context import Auditor, Ctx, to_the_day
 from labels_party.work.batch_listing import for_role, listed
-from labels_party.work.given import given
+from labels_party.work.holdings import list_holdings
 from labels_party.work.kind import FAMILIES
 
 router = JsonRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
@@ -32,7 +32,7 @@ def who_has_what(
 ) -> list[GivenOut]:
     """Every release and answer, whatever its state: for whom, at which ε, who asked and approved, who acknowledged."""
     of = next((f for f in FAMILIES if f.noun == family), None)
-    listing = ctx.database.read("given.list", lambda c: given(c, ctx.work, wanted, page, of))
+    listing = ctx.database.read("given.list", lambda c: list_holdings(c, ctx.work, wanted, page, of))
     return [cast("GivenOut", to_the_day(row, caller)) for row in with_link(listing, request, response)]
 
 

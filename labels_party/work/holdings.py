@@ -49,7 +49,7 @@ def outcome(state: str, problem: Mapping[str, Any] | None) -> str:
     return ENDED_BY.get((problem or {}).get("code", ""), state)
 
 
-def given(
+def list_holdings(
     connection: Connection,
     works: Works,
     wanted: GivenFilter,
