@@ -1,4 +1,4 @@
-"""The features party's part of backups and restores: the files that its rows name, and its keys."""
+"""Features party's part of backups and restores: the files that its rows name, and its keys."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ SCHEMA = DatabaseSchema(tables.MIGRATIONS, tables.HEAD, tables.metadata, tables.
 STORED = ("messages", "answers", "feature-tables", "models")
 
 
-def features_party(chosen: dict[str, Any] | None = None, settings: Settings | None = None) -> Party:
-    """Of `settings`, or of those of the environment and `chosen`. Raises InvalidSettings."""
-    found = settings or loaded(chosen)
+def features_party(overrides: dict[str, Any] | None = None, settings: Settings | None = None) -> Party:
+    """Return the party of `settings`, or of the environment and `overrides`. Raises InvalidSettings."""
+    config = settings or loaded(overrides)
     return Party(
         side="features",
-        settings=found,
-        home=Home(found.home),
+        settings=config,
+        home=Home(config.home),
         schema=SCHEMA,
-        audit=JudgedStore(tables.audit_events, found.name),
+        audit=JudgedStore(tables.audit_events, config.name),
         parts=named,
         private=lambda _: ["signing.key"],
         signer=_signer,
         settle=_settle,
-        stored=(lambda: _stored(found)) if found.objects else None,
+        stored=(lambda: _stored(config)) if config.objects else None,
         rooms_stored=STORED,
     )
 
 
 def named(connection: Connection) -> list[BackupPart]:
-    """Accepted documents, uploaded tables, models. A document that was accounted for and is not kept yet comes again
-    with the next pull."""
-    received, uploads = tables.received, tables.feature_tables
-    found = []
-    for row in connection.execute(sa.select(received.c.sort, received.c.name, received.c.digest)):
+    """List accepted documents, uploaded tables and models. A document that is accounted for but not stored yet comes
+    again with the next pull."""
+    documents, uploads = tables.received, tables.feature_tables
+    parts = []
+    for row in connection.execute(sa.select(documents.c.sort, documents.c.name, documents.c.digest)):
         place = plain_name(row.name, row.digest)
         path = f"messages/{place}" if row.sort == MESSAGE.name else f"answers/{place}.dsse.json"
-        found.append(BackupPart(path, needed=False))
+        parts.append(BackupPart(path, needed=False))
     files = connection.execute(sa.select(uploads.c.path).where(uploads.c.uploaded)).scalars()
-    found += [BackupPart(f"feature-tables/{path}") for path in files]
-    return found + [
+    parts += [BackupPart(f"feature-tables/{path}") for path in files]
+    return parts + [
         BackupPart(f"models/{name}") for name in connection.execute(sa.select(tables.models.c.id)).scalars()
     ]
 
@@ -63,8 +63,8 @@ def _signer(envelope: bytes, _events: Sequence[Event], home: Path) -> VerifyingK
     return PinnedKeys(home / "keys" / "pinned").for_envelope(envelope)
 
 
-def _settle(connection: Connection, _home: Path, _found: Evidence) -> list[str]:
-    """Nothing is charged here by itself: what is accepted again after a restore is seen in its receipt."""
+def _settle(connection: Connection, _home: Path, _evidence: Evidence) -> list[str]:
+    """Do nothing: this party charges nothing by itself, and receipts show repeated acceptances."""
     return []
 
 
@@ -74,4 +74,4 @@ def _stored(settings: Settings) -> set[str]:
     setting = "FEATURES_PARTY_OBJECTS"
     bucket = bucket_of(Address.parse(settings.objects, setting), setting)
     files = {stored.key for room in STORED for stored in bucket.listed(f"{room}/")}
-    return files | {"/".join(key.split("/")[:2]) for key in files}  # what is a folder has its name by its files
+    return files | {"/".join(key.split("/")[:2]) for key in files}  # a folder exists through its files

@@ -1,4 +1,4 @@
-"""The only place that reads settings and wires the services. Command line and REST interface both start here."""
+"""Wiring of the services from settings, for the command line and the REST interface; nothing else reads settings."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Services:
     outgoing: Outgoing
 
     def traces(self) -> Traces | None:
-        """Where a collector is configured: spans of requests and of steps. Raises InvalidSettings."""
+        """Return the traces if a collector is configured. Raises InvalidSettings."""
         if not self.settings.otlp_endpoint:
             return None
         from features_party.telemetry.traces import Traces
@@ -76,14 +76,14 @@ class Services:
         return Traces.to(self.settings.otlp_endpoint, VERSION, self.settings.revision)
 
     def arrivals(self, labels_key: VerifyingKey | None = None, actor: str = "cli") -> Arrivals:
-        """What a pull hands its messages and answers to."""
+        """Return the arrivals of a pull."""
         from features_party.receive.arrivals import Arrivals
 
         return Arrivals(self.messages, self.answers, self.receipts, labels_key, actor, self.following)
 
     @property
     def following(self) -> Following:
-        """From a pinned key to the one that it handed over to."""
+        """Following of hand-overs from pinned keys."""
         from features_party.receive.following import Following
 
         return Following(self.database, self.audit, self.pinned)
@@ -93,9 +93,9 @@ class Services:
         self.database.dispose()
 
 
-def loaded(chosen: dict[str, Any] | None = None) -> Settings:
-    """Settings from the environment, and `chosen` before it. Raises InvalidSettings."""
-    return Settings.load().model_copy(update=chosen)
+def loaded(overrides: dict[str, Any] | None = None) -> Settings:
+    """Load settings from the environment; `overrides` take precedence. Raises InvalidSettings."""
+    return Settings.load().model_copy(update=overrides)
 
 
 def bootstrap(
@@ -105,11 +105,9 @@ def bootstrap(
     faults: FaultHook | None = None,
     clock: Clock | None = None,
 ) -> Services:
-    """All services on a prepared home and a migrated database.
-
-    `existing` refuses to make a new home. Raises InvalidSettings, Unavailable, NotFound.
-    """
-    # imported here: who only reads a message needs none of it
+    """Build all services on a prepared home and a migrated database. `existing` refuses to make a new home. Raises
+    InvalidSettings, Unavailable, NotFound."""
+    # imported here: reading a message needs none of it
     from features_party.models.jobs import Trainings
     from features_party.models.store import Models
     from features_party.models.trainer import Trainer
@@ -185,7 +183,7 @@ def bootstrap(
 
 
 def _places(settings: Settings, home: Home, faults: FaultHook | None) -> Callable[[Path], FileStore]:
-    """How a room of the home is kept. Raises InvalidSettings, Unavailable."""
+    """Return how rooms of the home are stored. Raises InvalidSettings, Unavailable."""
     from features_party.storage.file_store import KeptHere, KeptInStore
 
     if not settings.objects:
@@ -205,6 +203,6 @@ def _places(settings: Settings, home: Home, faults: FaultHook | None) -> Callabl
 
 
 def reader(settings: Settings | None = None) -> tuple[Settings, PinnedKeys]:
-    """What `verify`, `evaluate` and `predict` need: settings and trusted keys, without making a home or a database."""
+    """Return settings and trusted keys, without making a home or a database, for `verify`, `evaluate` and `predict`."""
     settings = settings or Settings.load()
     return settings, PinnedKeys(Path(settings.home) / "keys" / "pinned")

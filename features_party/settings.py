@@ -19,6 +19,8 @@ from label_dp.quota import memory_bytes, processors
 
 
 class Settings(ServiceSettings):
+    """Settings of the features party."""
+
     party: ClassVar[str] = "features-party"
     model_config = settings_of(party)
 

@@ -1,4 +1,4 @@
-"""Inputs of a features party and its record of them: feature tables, messages, answers, the audit store."""
+"""Calls about inputs: feature tables, messages, answers, the audit store."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class InputCalls:
-    """Calls around what comes in."""
+    """Calls about inputs."""
 
     @call
     def upload_table(self, table: Frame, id_column: str, name: str = "upload") -> Conversation[Json]:
-        """Store a feature table; `id` of the answer names it."""
+        """Store a feature table; `id` of the reply names it."""
         return ask(as_parquet("POST", path(at.TABLES), table, id_column=id_column, name=name))
 
     @call
@@ -32,12 +32,12 @@ class InputCalls:
 
     @call
     def tables(self, limit: int | None = None) -> Conversation[list[Json]]:
-        """Stored feature tables, oldest first."""
+        """List stored feature tables, oldest first."""
         return linked(at.TABLES, limit=limit)
 
     @call
     def table(self, table_id: str) -> Conversation[Json]:
-        """Name, id column, rows and columns."""
+        """Return name, id column, rows and columns."""
         return get(at.TABLE, table_id)
 
     @call
@@ -52,12 +52,12 @@ class InputCalls:
 
     @call
     def pull(self, url: str, release: str, api_key: str | None = None) -> Conversation[Json]:
-        """Let the service fetch, verify and account for a release."""
+        """Have the service fetch, verify and account for a release."""
         return post(at.MESSAGES, body={"url": url, "release": release, "api_key": api_key})
 
     @call
     def upload_message(self, files: dict[str, bytes]) -> Conversation[Json]:
-        """A message by file name and bytes: the signed manifest (….dsse.json) and its files."""
+        """Upload a message by file names and bytes: the signed manifest (….dsse.json) and its files."""
         sink = io.BytesIO()
         with tarfile.open(fileobj=sink, mode="w") as archive:
             for name, data in files.items():
@@ -68,47 +68,47 @@ class InputCalls:
 
     @call
     def messages(self, limit: int | None = None) -> Conversation[list[Json]]:
-        """Accepted messages and the ε of each, oldest first."""
+        """List accepted messages and their ε, oldest first."""
         return linked(at.MESSAGES, limit=limit)
 
     @call
     def message(self, release: str) -> Conversation[Json]:
-        """One accepted message, by its release id or its digest."""
+        """Return an accepted message, by its release id or its digest."""
         return get(at.MESSAGE, release)
 
     @call
     def pull_answer(self, url: str, answer: str, api_key: str | None = None, wait: float = 0.0) -> Conversation[Json]:
-        """Let the service fetch, verify, account for and keep an answer of a labels party; it waits up to `wait`
-        seconds (30 at most) for its publication."""
+        """Have the service fetch, verify, account for and store an answer; it waits up to `wait` seconds (30 at most)
+        for its publication."""
         body = {"url": url, "answer": answer, "api_key": api_key} | ({"wait": wait} if wait else {})
         return post(at.ANSWERS, body=body)
 
     @call
     def upload_answer(self, envelope: bytes) -> Conversation[Json]:
-        """The same with a signed document that came another way."""
+        """Upload a signed answer that came another way."""
         return post(at.ANSWERS, body=json.loads(envelope))
 
     @call
     def answers(self, limit: int | None = None) -> Conversation[list[Json]]:
-        """Accepted answers and the ε of each, oldest first."""
+        """List accepted answers and their ε, oldest first."""
         return linked(at.ANSWERS, limit=limit)
 
     @call
     def answer(self, answer_id: str) -> Conversation[Json]:
-        """One accepted answer with its result, by its id or the digest of its document."""
+        """Return an accepted answer with its result, by its id or the digest of its document."""
         return get(at.ANSWER, answer_id)
 
     @call
     def answer_document(self, answer_id: str) -> Conversation[bytes]:
-        """The signed document as it came."""
+        """Return the signed document as received."""
         return content(at.DOCUMENT, answer_id)
 
     @call
     def audit_events(self, after: int = 0, limit: int = 200) -> Conversation[list[Json]]:
-        """Audit events behind a sequence number, each with its exact ε split."""
+        """List audit events behind a sequence number, each with its exact ε split."""
         return entries(at.AUDIT_EVENTS, after=after, limit=limit)
 
     @call
     def pinned_keys(self) -> Conversation[list[Json]]:
-        """The labels parties' keys that the service trusts: whose each is, since when and until when."""
+        """List the trusted keys of labels parties: their owners, and their first and last days."""
         return entries(at.PINNED_KEYS)

@@ -1,4 +1,4 @@
-"""Models: looked at, compared, calibrated, asked for predictions."""
+"""Calls about models: cards, comparisons, calibrations, predictions."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ if TYPE_CHECKING:
 
 
 class ModelCalls:
-    """Calls around models."""
+    """Calls about models."""
 
     @call
     def models(self, training: str | None = None, limit: int | None = None) -> Conversation[list[Json]]:
-        """Models, oldest first; perhaps that of one training only."""
+        """List models, oldest first, or that of one training."""
         return linked(at.MODELS, limit=limit, training=training)
 
     @call
     def model(self, model_id: str) -> Conversation[Json]:
-        """`card` of the answer is the model's card."""
+        """Return a model; `card` of the reply is its card."""
         return get(at.MODEL, model_id)
 
     @call
     def card_text(self, model_id: str) -> Conversation[str]:
-        """The model's card as Markdown."""
+        """Return the model's card as Markdown."""
         return (yield from content(at.CARD_TEXT, model_id)).decode("utf-8")
 
     @call
     def model_schema(self, model_id: str, categories: int = 1000) -> Conversation[Json]:
-        """What a row for `predict` looks like."""
+        """Return the form of a row for `predict`."""
         return get(at.SCHEMA, model_id, categories=categories)
 
     @call
     def compare(self, *model_ids: str) -> Conversation[Json]:
-        """Two or more models of one label and domain, side by side."""
+        """Compare two or more models of one label and domain."""
         return get(at.COMPARE, model=list(model_ids))
 
     @call
     def export_model(self, model_id: str, format: Literal["xgboost", "onnx"]) -> Conversation[bytes]:
-        """The model for another stack: `xgboost` (a zip) or `onnx`."""
+        """Export the model for another stack: `xgboost` (a zip) or `onnx`."""
         return content(at.EXPORT, model_id, format=format)
 
     @call
@@ -71,17 +71,17 @@ class ModelCalls:
         scores: str = "float32",
         additional_release: bool = False,
     ) -> Conversation[Json]:
-        """Send a model's predictions for a table to a labels party; `answer` of the reply names the calibration,
-        charged, for `pull_answer`. `option` are NAME=VALUE of the shape. Charged once, however often sent."""
-        asked = {"feature_table": table_id, "url": url, "batch": batch, "epsilon": epsilon, "api_key": api_key}
+        """Send a model's predictions for a table to a labels party; `answer` of the reply names the charged
+        calibration, for `pull_answer`. `option` are NAME=VALUE of the shape. Charged once, however often sent."""
+        target = {"feature_table": table_id, "url": url, "batch": batch, "epsilon": epsilon, "api_key": api_key}
         terms = {"loss": loss, "shape": shape, "option": option or [], "scores": scores}
-        body = asked | terms | {"additional_release": additional_release}
+        body = target | terms | {"additional_release": additional_release}
         return post(at.ASK_CALIBRATION, model_id, body=body)
 
     @call
     def calibrate(self, model_id: str, calibration: bytes | str, *, interpolate: bool = False) -> Conversation[Json]:
-        """A further model whose predictions go through a labels party's signed map (its document, or the id of an
-        accepted answer); the reply names it."""
+        """Make a model whose predictions go through a labels party's signed map (its document, or the id of an accepted
+        answer); the reply names it."""
         params = {"interpolate": "true"} if interpolate else {}
         body = {"answer": calibration} if isinstance(calibration, str) else json.loads(calibration)
         return ask(Request("POST", path(at.CALIBRATIONS, model_id), body=body, params=params))
@@ -95,9 +95,8 @@ class ModelCalls:
         unknown_categories: Literal["encode", "refuse"] = "encode",
         unexpected_columns: Literal["refuse", "ignore"] = "refuse",
     ) -> Conversation[list[Any]]:
-        """One number per row, of classes the likeliest, by its name where it has one. `rows` are dictionaries or a
-        table. An unknown category is encoded as missing, a column that the model does not know is refused, unless said
-        otherwise."""
+        """Predict one number per row, for classes the likeliest, by its name if it has one. `rows` are dictionaries or
+        a table. By default an unknown category is encoded as missing, and an unknown column refused."""
         report = yield from _predicted(model_id, rows, unknown_categories, unexpected_columns)
         return report["predictions"]  # type: ignore[no-any-return]  # JSON
 
@@ -110,7 +109,8 @@ class ModelCalls:
         unknown_categories: Literal["encode", "refuse"] = "encode",
         unexpected_columns: Literal["refuse", "ignore"] = "refuse",
     ) -> Conversation[list[dict[str, float]]]:
-        """The probability of each class by its name, per row. Raises InvalidInput for a model of no classes."""
+        """Predict the probability of each class by its name, per row. Raises InvalidInput for a model without
+        classes."""
         report = yield from _predicted(model_id, rows, unknown_categories, unexpected_columns)
         if report.get("probabilities") is None:
             raise InvalidInput("This model predicts one number for each row and no probabilities of classes.")
@@ -126,7 +126,7 @@ class ModelCalls:
         unknown_categories: Literal["encode", "refuse"] = "encode",
         unexpected_columns: Literal["refuse", "ignore"] = "refuse",
     ) -> Conversation[list[list[float]]]:
-        """The labels that are not exceeded with these probabilities, per row, for a model that knows them."""
+        """Predict the labels not exceeded with these probabilities, per row, if the model has quantiles."""
         report = yield from _predicted(model_id, rows, unknown_categories, unexpected_columns, list(quantiles))
         return report["quantiles"]  # type: ignore[no-any-return]  # JSON
 
@@ -139,7 +139,7 @@ class ModelCalls:
         unknown_categories: Literal["encode", "refuse"] = "encode",
         unexpected_columns: Literal["refuse", "ignore"] = "refuse",
     ) -> Conversation[Json]:
-        """As `predict`, with the counts of unknown categories and missing values by column."""
+        """Predict as `predict`, with the counts of unknown categories and missing values by column."""
         return _predicted(model_id, rows, unknown_categories, unexpected_columns)
 
 

@@ -1,4 +1,4 @@
-"""The paths below /v1 of the features party's REST interface; `{}` stands for an id."""
+"""Paths below /v1 of the features party's REST interface; `{}` is an id."""
 
 TABLES = "feature-tables"
 TABLE = "feature-tables/{}"

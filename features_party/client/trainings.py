@@ -1,4 +1,4 @@
-"""Trainings: asked for, followed, awaited."""
+"""Calls about trainings: they are started, followed, awaited."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from label_dp.client.waiting import ENDED, until
 from label_dp.errors import Unavailable
 from label_dp.schemas.training import Training
 
-RECONNECTIONS = 8  # in a row: about half a minute
-PAUSE_SECONDS = 0.5  # where the service ended a stream in order, as it does with long ones
+RECONNECTIONS = 8  # consecutive: about half a minute
+PAUSE_SECONDS = 0.5  # after a regular end of a stream, as for long ones
 State = Literal["accepted", "running", "succeeded", "failed", "cancelled"]
 Say = Callable[[Json], list[Report[Json]]]
 
@@ -48,57 +48,57 @@ class WatchedTraining(Training):
 
 
 class TrainingCalls:
-    """Calls around trainings."""
+    """Calls about trainings."""
 
     @asks(Training)
-    def train(self, asked: Training) -> Conversation[Json]:
-        """Put a training in line."""
-        return post(at.TRAININGS, body=members(asked))
+    def train(self, request: Training) -> Conversation[Json]:
+        """Queue a training."""
+        return post(at.TRAININGS, body=members(request))
 
     @call
     def training(self, training_id: str) -> Conversation[Json]:
-        """State, progress, request, and the model or the problem."""
+        """Return state, progress, request, and the model or the problem."""
         return get(at.TRAINING, training_id)
 
     @call
     def trainings(
         self, state: State | None = None, newest: bool = False, limit: int | None = None
     ) -> Conversation[list[Json]]:
-        """Trainings, perhaps of one state, oldest or newest first."""
+        """List trainings, of one state if given, oldest or newest first."""
         return linked(at.TRAININGS, limit=limit, state=state, order="newest" if newest else "oldest")
 
     @call
     def cancel(self, training_id: str) -> Conversation[Json]:
-        """End a training within seconds; nothing of it is kept."""
+        """Cancel a training within seconds; nothing of it is kept."""
         return post(at.CANCEL, training_id)
 
     @call
     def wait(self, training_id: str, timeout: float = 3600.0) -> Conversation[str]:
-        """The model id once training succeeded. Raises Conflict if it failed or was cancelled, Unavailable after
+        """Wait for a training and return the model id. Raises Conflict if it failed or was cancelled, Unavailable after
         `timeout` seconds."""
         return (yield from _model(training_id, timeout))
 
     @feed
     def events(self, training: str) -> Story[Json]:
-        """The changes of a training until its end, each the whole state; a broken stream is taken up again."""
+        """Yield the states of a training until its end; a broken stream is resumed."""
         return _events(training, lambda event: [Report(event)])
 
     @asks(WatchedTraining)
-    def train_and_wait(self, asked: WatchedTraining) -> Conversation[str]:
+    def train_and_wait(self, request: WatchedTraining) -> Conversation[str]:
         """Train and return the model id.
 
         Raises Conflict if the training failed or was cancelled, Unavailable after `timeout` seconds.
         """
-        end = time.monotonic() + asked.timeout
-        training = str((yield from post(at.TRAININGS, body=members(asked, "progress", "timeout")))["id"])
-        if asked.progress is not False:
-            with bar("train", quiet=asked.progress is not True) as shown:
-                report = asked.progress if callable(asked.progress) else shown
+        end = time.monotonic() + request.timeout
+        training = str((yield from post(at.TRAININGS, body=members(request, "progress", "timeout")))["id"])
+        if request.progress is not False:
+            with bar("train", quiet=request.progress is not True) as terminal_bar:
+                report = request.progress if callable(request.progress) else terminal_bar
 
                 def told(event: Json) -> list[Report[Json]]:
                     report(event["step"], event["share"])
                     if time.monotonic() > end:
-                        raise Unavailable(f"Training '{training}' did not end within {asked.timeout:g} seconds.")
+                        raise Unavailable(f"Training '{training}' did not end within {request.timeout:g} seconds.")
                     return []
 
                 yield from _events(training, told)
@@ -110,29 +110,29 @@ def _model(training: str, timeout: float) -> Conversation[str]:
 
 
 def _events(training: str, say: Say) -> Story[Json]:
-    """What `say` makes of each event, until the training ends."""
+    """Yield the reports of `say` for each event, until the training ends."""
     last: str | None = None
-    done = False
+    ended = False
 
     def attempt() -> Conversation[None]:
-        """One connection, from behind the last event. A break counts only where nothing came."""
-        nonlocal last, done
+        """Follow one connection, from behind the last event. An interruption only counts if nothing came."""
+        nonlocal last, ended
         before = last
         resume = {"Last-Event-ID": last} if last is not None else {}
         try:
             yield Open(Request("GET", path(at.EVENTS, training), headers=resume), events=True)
-            while not done and (event := (yield MORE)) is not None:
+            while not ended and (event := (yield MORE)) is not None:
                 assert isinstance(event, ServerSentEvent)
-                if not event.data:  # such as a block of nothing but `retry`
+                if not event.data:  # such as a block with only `retry`
                     continue
                 state = event.json()
-                last, done = event.id or last, state["state"] == "succeeded" or state["state"] in ENDED
+                last, ended = event.id or last, state["state"] == "succeeded" or state["state"] in ENDED
                 yield from say(state)
         except httpx.TransportError:
             if last == before:
                 raise
 
-    while not done:
+    while not ended:
         yield Retried(attempt, RECONNECTIONS)
-        if not done:
+        if not ended:
             yield PAUSE_SECONDS

@@ -1,1 +1,1 @@
-"""A day of a training job, written down in a `pipeline.toml`: pull, train, compare with yesterday's model, keep one."""
+"""Daily training job, declared in a `pipeline.toml`: pull, train, compare with yesterday's model, keep one."""

@@ -1,4 +1,4 @@
-"""Two models on the same held-out examples, from privatized labels: by how much today's error is below yesterday's."""
+"""Comparison of two models on the same held-out examples, from privatized labels."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from features_party.training.holdout import estimate_on_rows
 from features_party.training.intervals import Interval
 from label_dp.errors import InvalidInput, InvalidMechanism, InvalidTable
 
-MIN_ROWS = 30  # below it a normal interval says nothing
+MIN_ROWS = 30  # fewer rows make a normal interval meaningless
 
 
 @dataclass(frozen=True)
 class HoldoutComparison:
-    """`gain`: yesterday's error less today's, by `measure` (mse, or log_loss of classes), over `rows`."""
+    """Comparison: `gain` is yesterday's error less today's, by `measure` (mse, or log_loss of classes), over `rows`."""
 
     measure: str
     rows: int
     gain: Interval
 
     def takes_over(self, rule: str) -> bool:
-        """Whether today's model does, by the `replace` of a pipeline."""
+        """Return whether today's model replaces yesterday's, by the `replace` rule of a pipeline."""
         return {
             "better": self.gain.estimate >= 0,
             "surely-better": self.gain.low > 0,
@@ -46,12 +46,10 @@ class HoldoutComparison:
 
 
 def compare(
-    today: SavedModel, yesterday: SavedModel, messages: list[AcceptedMessage], held: FeatureTable, threads: int
+    today: SavedModel, yesterday: SavedModel, messages: list[AcceptedMessage], held_out: FeatureTable, threads: int
 ) -> HoldoutComparison | str:
-    """The comparison; or a sentence why there is none. Both predictions meet the same noise, so that it costs little.
-
-    Raises InvalidInput for models of different labels.
-    """
+    """Compare both models, or return a sentence why not. Both face the same noise, so it hardly widens the interval.
+    Raises InvalidInput for models of different labels."""
     kinds = [(saved.card["label"], saved.card["domain"], saved.model.classes is None) for saved in (today, yesterday)]
     if kinds[0][0] != kinds[1][0]:
         raise InvalidInput(
@@ -60,20 +58,24 @@ def compare(
     if kinds[0] != kinds[1]:
         return "not compared: the models have different label domains"
     try:
-        joined = join(messages, held)
-        if joined.counts.matched < MIN_ROWS:
-            return f"not compared: {joined.counts.matched} held-out rows met a label; {MIN_ROWS} or more are needed"
-        features = joined.features()
+        matches = join(messages, held_out)
+        if matches.counts.matched < MIN_ROWS:
+            return f"not compared: {matches.counts.matched} held-out rows met a label; {MIN_ROWS} or more are needed"
+        features = matches.features()
         new, old = (saved.model.predict(features, threads=threads) for saved in (today, yesterday))
         channels = [message.manifest.read_channel() for message in messages]
         if today.model.classes is None:
-            rows, priors = (joined.message, joined.bins, joined.position), [message.prior() for message in messages]
+            rows, priors = (matches.message, matches.bins, matches.position), [message.prior() for message in messages]
             error_estimate = estimate_on_rows(new, old, channels, *rows, priors=priors)
             return HoldoutComparison("mse", error_estimate.rows, error_estimate.mse_below_constant)
-        told = told_indicators(channels, joined.message, joined.bins)
-        judged = told if isinstance(told, str) else judge_classes(new, np.asarray(old), told, joined.position)
-        if isinstance(judged, ClassMetrics):
-            return HoldoutComparison("log_loss", judged.rows, judged.log_loss_below_constant)
-        return judged
+        indicators = told_indicators(channels, matches.message, matches.bins)
+        metrics = (
+            indicators
+            if isinstance(indicators, str)
+            else judge_classes(new, np.asarray(old), indicators, matches.position)
+        )
+        if isinstance(metrics, ClassMetrics):
+            return HoldoutComparison("log_loss", metrics.rows, metrics.log_loss_below_constant)
+        return metrics
     except (InvalidMechanism, InvalidTable) as error:
         return f"not compared: {error.detail}"

@@ -43,7 +43,7 @@ NOTHING_NEW = "no message came since the last run; --again trains all the same"
 
 @dataclass(frozen=True)
 class Day:
-    """`base`: what paths of the pipeline are relative to. `again`: train although nothing new came."""
+    """Run of a day. `base`: folder of the pipeline's relative paths. `again`: train even without a new message."""
 
     party: Services
     asked: DailyPipeline
@@ -59,36 +59,33 @@ class Day:
         return self.folder / "current"
 
     def run(self, service: LabelsService | None, progress: Progress) -> dict[str, Any]:
-        """The record of this run. `service`: the labels party, where the pipeline pulls.
-
-        Raises Conflict where another run of this folder goes on, and the errors of `pull` and `train`; the kept model
-        stays then.
-        """
+        """Run and return the record. `service`: the labels party, if the pipeline pulls. Raises Conflict if another run
+        of this folder is active, and the errors of `pull` and `train`; the kept model stays then."""
         check_learning(self.asked.train)
         if self.asked.mlflow is not None:
             require_mlflow()
         with self._alone():
-            pulled = [] if service is None else self._pulled(service, part(progress, 0.0, 0.2))
+            arrivals = [] if service is None else self._pulled(service, part(progress, 0.0, 0.2))
             messages = self._messages()
             saved_model = load_model(self.current) if self.current.exists() else None
             now = datetime.now(UTC)
-            seen, key = self._last()
+            last_digests, key = self._last()
             record = {
                 "moment": f"{now:%Y-%m-%dT%H%M%S}.{now.microsecond // 1000:03d}Z",
-                "fresh": [entry["release"] for entry in pulled if entry["fresh"]],
+                "fresh": [entry["release"] for entry in arrivals if entry["fresh"]],
                 "messages": [message.release for message in messages],
                 "message_digests": [message.digest for message in messages],
                 "rehearsal": messages[0].rehearsed,
-                # of the first run for ever, or a model would be judged on examples that it was trained on
+                # that of the first run, or a model would be judged on its training examples
                 "held_out_key": key or messages[0].release,
             }
-            if saved_model is not None and not self.again and seen == record["message_digests"]:
+            if saved_model is not None and not self.again and last_digests == record["message_digests"]:
                 model = self.current.resolve()
                 return record | {"kept": UNCHANGED, "why": NOTHING_NEW, "model": str(model), "comparison": None}
             return self._trained(record, messages, saved_model, part(progress, 0.2, 0.8))
 
     def _trained(
-        self, record: dict[str, Any], messages: list[AcceptedMessage], kept: SavedModel | None, progress: Progress
+        self, record: dict[str, Any], messages: list[AcceptedMessage], yesterday: SavedModel | None, progress: Progress
     ) -> dict[str, Any]:
         pipeline, party = self.asked, self.party
         whole = read_all(
@@ -97,26 +94,26 @@ class Day:
         table, held_out = split(whole, pipeline.held_out, str(record["held_out_key"]))
         earlier, learning = None, pipeline.train
         if learning.warm_start == CURRENT:
-            earlier = kept
+            earlier = yesterday
         elif learning.warm_start is not None:
             earlier = party.models.named(learning.warm_start)
         model = self.folder / "models" / str(record["moment"])
         card = party.trainer.train(messages, table, learning, model, part(progress, 0.0, 0.9), "daily", earlier=earlier)
         progress("comparing with yesterday's model", 0.95)
-        today, found = load_model(model), None
-        if kept is not None:
-            found = compare(today, kept, messages, held_out, party.settings.threads)
-        takes = not isinstance(found, HoldoutComparison) or found.takes_over(pipeline.replace)
-        before = str(self.current.resolve()) if kept is not None else None
+        today, comparison = load_model(model), None
+        if yesterday is not None:
+            comparison = compare(today, yesterday, messages, held_out, party.settings.threads)
+        takes = not isinstance(comparison, HoldoutComparison) or comparison.takes_over(pipeline.replace)
+        before = str(self.current.resolve()) if yesterday is not None else None
         if takes:
             self._keep(model)
         record |= {
             "kept": TODAY if takes else YESTERDAY,
-            "why": _why(found, pipeline.replace, takes),
+            "why": _why(comparison, pipeline.replace, takes),
             "model": str(self.current.resolve()),
             "today": str(model),
             "yesterday": before,
-            "comparison": found.as_json() if isinstance(found, HoldoutComparison) else None,
+            "comparison": comparison.as_json() if isinstance(comparison, HoldoutComparison) else None,
             "trained_rows": card["report"]["matched"],
             "held_out_examples": held_out.rows,
             "error_estimate": card["report"]["error_estimate"],
@@ -128,11 +125,11 @@ class Day:
             tags = {"label_dp.kept": str(record["kept"]), "label_dp.why": str(record["why"])}
             try:
                 record["mlflow"] = log_run(today, pipeline.mlflow, name=str(record["moment"]), more=tags)
-            except Unavailable as error:  # the model is kept all the same
+            except Unavailable as error:  # the model is kept nevertheless
                 record["mlflow"] = {"problem": error.detail}
         (self.folder / "runs").mkdir(exist_ok=True)
         page = self.folder / "runs" / f"{record['moment']}.html"
-        model_report(today, page, said=f"Kept is the model of {record['kept']}: {record['why']}.")
+        model_report(today, page, remark=f"Kept is the model of {record['kept']}: {record['why']}.")
         record["report"] = str(page)
         data = json.dumps(record, ensure_ascii=False, indent=2).encode() + b"\n"
         write_durably(self.folder / "runs" / f"{record['moment']}.json", data)
@@ -142,7 +139,7 @@ class Day:
         wish = self.asked.pull
         assert wish is not None
         arrivals = self.party.arrivals(self._key(), "daily")
-        found = pull_since(
+        messages = pull_since(
             service,
             wish.since,
             wish.population,
@@ -155,19 +152,19 @@ class Day:
             arrived=arrivals.message,
         )
         arrivals.acknowledge(service)
-        if not found:
+        if not messages:
             raise InvalidInput(f"Nothing was published for us since {wish.since}, or for that population.")
-        return found
+        return messages
 
     def _messages(self) -> list[AcceptedMessage]:
-        """The newest, oldest first."""
+        """Return the newest messages, oldest first."""
         named = [self.folder / "messages"] if self.asked.pull else [self.base / path for path in self.asked.messages]
         accepted_messages = self.party.messages.accept_all(named, self._key())
         accepted_messages.sort(key=lambda message: (message.manifest.created, message.release))
         return accepted_messages[-self.asked.newest :]
 
     def _last(self) -> tuple[list[str] | None, str | None]:
-        """(messages, held-out key) of the last run that trained. Raises InvalidFile."""
+        """Return (messages, held-out key) of the last run that trained. Raises InvalidFile."""
         newest = max((self.folder / "runs").glob("*.json"), default=None)
         if newest is None:
             return None, None
@@ -181,7 +178,7 @@ class Day:
         return None if self.asked.labels_key is None else VerifyingKey.load(self.base / self.asked.labels_key)
 
     def _keep(self, model: Path) -> None:
-        """Whoever reads `current` meanwhile has the old model or the new one."""
+        """Replace `current` atomically: its readers have the old model or the new one."""
         link = self.folder / ".current"
         link.unlink(missing_ok=True)
         link.symlink_to(model.relative_to(self.folder))
@@ -204,12 +201,12 @@ class Day:
             os.close(handle)
 
 
-def _why(found: HoldoutComparison | str | None, rule: str, takes: bool) -> str:
-    if found is None:
+def _why(comparison: HoldoutComparison | str | None, rule: str, takes: bool) -> str:
+    if comparison is None:
         return FIRST
-    if isinstance(found, str):
-        return found
-    gain, sign = found.gain, "below" if found.gain.estimate >= 0 else "above"
-    said = f"today's {found.measure} is {abs(gain.estimate):.6g} {sign} yesterday's"
-    said += f" (gain, 95 %: {gain.low:.6g} … {gain.high:.6g})"
-    return said + ("" if takes else f", and only one that is {rule.replace('-', ' ')} takes over")
+    if isinstance(comparison, str):
+        return comparison
+    gain, sign = comparison.gain, "below" if comparison.gain.estimate >= 0 else "above"
+    sentence = f"today's {comparison.measure} is {abs(gain.estimate):.6g} {sign} yesterday's"
+    sentence += f" (gain, 95 %: {gain.low:.6g} … {gain.high:.6g})"
+    return sentence + ("" if takes else f", and only one that is {rule.replace('-', ' ')} takes over")

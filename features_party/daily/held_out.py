@@ -1,5 +1,5 @@
-"""The examples that no model of a folder is trained on: which ones they are follows from the id and the folder's key,
-so that every day holds out the same."""
+"""Held-out examples, on which no model of a folder is trained: chosen by the id and the folder's key, the same every
+day."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def read_all(settings: Settings, base: Path, patterns: Iterable[str], id_column: str, text: list[str]) -> FeatureTable:
-    """The rows of all files together. Raises InvalidFile (a pattern that names none), InvalidTable (columns that do not
-    go together), InvalidRows (an id that occurs twice), TooLarge."""
+    """Read the rows of all files together. Raises InvalidFile (a pattern without a match), InvalidTable (incompatible
+    columns), InvalidRows (a repeated id), TooLarge."""
     import pyarrow as pa
 
     tables = [
@@ -36,29 +36,29 @@ def read_all(settings: Settings, base: Path, patterns: Iterable[str], id_column:
         for table in tables:
             for field in table.schema:
                 types.setdefault(field.name, set()).add(str(field.type))
-        shown = "; ".join(f"'{name}' ({', '.join(sorted(kinds))})" for name, kinds in types.items() if len(kinds) > 1)
-        raise InvalidTable(f"The feature files have columns of types that do not go together: {shown}.") from None
+        clashes = "; ".join(f"'{name}' ({', '.join(sorted(kinds))})" for name, kinds in types.items() if len(kinds) > 1)
+        raise InvalidTable(f"The feature files have columns of types that do not go together: {clashes}.") from None
     return feature_table(whole, id_column)
 
 
 def _paths(base: Path, patterns: Iterable[str]) -> list[Path]:
-    found: dict[Path, None] = {}
+    matches: dict[Path, None] = {}
     for pattern in patterns:
         path = base / pattern
         paths = [path] if path.exists() else [Path(one) for one in sorted(glob.glob(str(path)))]  # noqa: PTH207 - the pattern may be absolute
         if not paths:
             raise InvalidFile(f"There is no feature file '{path}'.")
-        found |= dict.fromkeys(paths)
-    return list(found)
+        matches |= dict.fromkeys(paths)
+    return list(matches)
 
 
 def split(table: FeatureTable, share: float, key: str) -> tuple[FeatureTable, FeatureTable]:
-    """(to train on, held out). Raises InvalidTable where one of them would be empty."""
+    """Split into (training, held out). Raises InvalidTable if one of them would be empty."""
     draws = mixed(IdHash.keyed(key.encode()).draws(table.ids), "held out of every day")
-    held = draws < np.uint64(share * 2.0**64)
-    if held.all() or not held.any():
+    outside = draws < np.uint64(share * 2.0**64)
+    if outside.all() or not outside.any():
         raise InvalidTable(f"{table.rows} rows are too few to hold some out; give more, or hold a larger share out.")
-    return _part(table, ~held), _part(table, held)
+    return _part(table, ~outside), _part(table, outside)
 
 
 def _part(table: FeatureTable, rows: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> FeatureTable:

@@ -1,4 +1,4 @@
-"""The schema of a `pipeline.toml`."""
+"""Schema of a `pipeline.toml`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from label_dp.schemas.base import Ask
 from label_dp.schemas.training import Learning
 from label_dp.schemas.validation import as_model
 
-CURRENT = "current"  # of `train.warm_start`: the model that is kept
+CURRENT = "current"  # value of `train.warm_start`: the kept model
 MOST_BYTES = 1 << 20
 
 
@@ -63,19 +63,19 @@ class DailyPipeline(Ask):
 
 
 def read_pipeline(path: Path) -> DailyPipeline:
-    """Raises InvalidFile for what is no TOML, InvalidInput that names the member."""
+    """Read a pipeline. Raises InvalidFile if it is no TOML, InvalidInput that names the member."""
     try:
         with path.open("rb") as file:
             text = file.read(MOST_BYTES + 1)
         if len(text) > MOST_BYTES:
             raise InvalidFile(f"'{path}' is larger than a pipeline can be.")
-        said = tomllib.loads(text.decode("utf-8"))
+        content = tomllib.loads(text.decode("utf-8"))
     except OSError as error:
         raise InvalidFile(f"'{path}' cannot be read ({error.strerror}).") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidFile(f"'{path}' is not TOML: {error}.") from None
     try:
-        pipeline = as_model(_days_as_text(said), DailyPipeline)
+        pipeline = as_model(_days_as_text(content), DailyPipeline)
     except InvalidRequest as error:
         raise InvalidInput(f"'{path}': {error.detail}") from None
     if (pipeline.pull is None) == (not pipeline.messages):
@@ -84,7 +84,7 @@ def read_pipeline(path: Path) -> DailyPipeline:
 
 
 def _days_as_text(value: Any) -> Any:
-    """TOML has days of its own."""
+    """Convert TOML's days to text."""
     if isinstance(value, dict):
         return {name: _days_as_text(one) for name, one in value.items()}
     return value.isoformat() if isinstance(value, datetime.date) else value

@@ -29,7 +29,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Files:
-    """Messages and features that meet, and where the result goes; `unmatched`: the ids that found no partner."""
+    """Messages and features to join, and the result's path; `unmatched`: path for ids without a partner."""
 
     messages: list[Path]
     labels_key: VerifyingKey | None
@@ -40,7 +40,7 @@ class Files:
     force: bool = False
 
     def check(self) -> None:
-        """Raises InvalidInput for a result that may not be written."""
+        """Raise InvalidInput if a result may not be written."""
         for path in (self.out, self.unmatched):
             if path is not None:
                 writable(path, self.force)
@@ -49,7 +49,7 @@ class Files:
 def join_files(
     services: Services, files: Files, correction: str, progress: Progress, limits: Limits = WATCHED
 ) -> dict[str, Any]:
-    """Write features with labels to `out`, of any size; returns counts and corrections."""
+    """Write features with labels, of any size, to `out`; returns counts and corrections."""
     check_correction(correction)
     files.check()
     progress("looking at the features", 0.0)
@@ -83,7 +83,7 @@ def evaluate_files(
     id_column: str,
     progress: Progress,
 ) -> dict[str, Any]:
-    """The error of a saved model on hold-out messages, which are accounted for like any other."""
+    """Estimate the error of a saved model on hold-out messages, which are accounted for like any other."""
     saved = load_model(model)
     progress("reading features", 0.0)
     table = read_for_training(services.settings, features, id_column, None)
@@ -95,10 +95,8 @@ def evaluate_files(
 def read_for_training(
     settings: Settings, features: Path, id_column: str, text: Sequence[str] | None, *, narrow: bool = False
 ) -> FeatureTable:
-    """The whole table in memory; `text` and `narrow` as in `read_features`.
-
-    Raises TooLarge with a way out where it would take more than a training may.
-    """
+    """Read the whole table into memory; `text` and `narrow` as in `read_features`. Raises TooLarge, with advice, if it
+    exceeds a training's memory."""
     size, limit = decoded_bytes(features) // MIB, settings.table_bytes // MIB
     if size > limit:
         raise TooLarge(

@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 17
 NAME, WHY = "rehearsal", "a rehearsal has a mechanism that needs no prior"
-LARGE_SHARE = 8.0  # of the domain, over the mean of the made-up labels that are not the first
+LARGE_SHARE = 8.0  # size of the domain over the mean of the made-up labels above the first
 
 
 @dataclass(frozen=True)
 class Rehearsing:
-    """What is rehearsed. `out` is the message; its manifest and its key (.pub) lie beside it."""
+    """Parameters of a rehearsal. `out` is the message; its manifest and its key (.pub) lie beside it."""
 
     features: Path
     id_column: str | None
@@ -60,44 +60,46 @@ class Rehearsing:
         return self.out.with_name(self.out.name + ENVELOPE_SUFFIX)
 
 
-def rehearse(asked: Rehearsing, progress: Progress) -> dict[str, Any]:
-    """Write it; what was written. Labels are made up without a look at the features, so nothing can be learned from
-    them; the key that signs is forgotten. Raises InvalidEpsilon, InvalidFile, InvalidInput, InvalidRows, InvalidTable.
+def rehearse(rehearsing: Rehearsing, progress: Progress) -> dict[str, Any]:
+    """Write a rehearsal and return its facts; the signing key is discarded.
+
+    Labels are made up independently of the features, so nothing can be learned from them. Raises InvalidEpsilon,
+    InvalidFile, InvalidInput, InvalidRows, InvalidTable.
     """
-    channel = channel_of(asked.domain, asked.epsilon)
-    for path in (asked.out, asked.envelope, asked.key):
-        writable(path, asked.force)
+    channel = channel_of(rehearsing.domain, rehearsing.epsilon)
+    for path in (rehearsing.out, rehearsing.envelope, rehearsing.key):
+        writable(path, rehearsing.force)
     progress("reading ids", 0.1)
-    id_column = asked.id_column or first_column(asked.features)
-    ids = _sorted_ids(asked.features, id_column)
+    id_column = rehearsing.id_column or first_column(rehearsing.features)
+    ids = _sorted_ids(rehearsing.features, id_column)
     progress("making labels up", 0.5)
     rng, key, name = np.random.default_rng(), SigningKey.generate(), f"{NAME}-{secrets.token_hex(8)}"
-    chunks = ((part, _drawn(channel, _made_up(asked.domain, len(part), rng), rng)) for part in _cut(ids))
-    with tempfile.TemporaryDirectory(prefix=f".{asked.out.name}-", dir=asked.out.parent) as folder:
-        written = Path(folder) / "message.parquet"
-        write_message(written, chunks, channel)
-        manifest = _manifest(asked, channel, written, len(ids), key.public.id, name)
+    chunks = ((part, _drawn(channel, _made_up(rehearsing.domain, len(part), rng), rng)) for part in _cut(ids))
+    with tempfile.TemporaryDirectory(prefix=f".{rehearsing.out.name}-", dir=rehearsing.out.parent) as folder:
+        draft = Path(folder) / "message.parquet"
+        write_message(draft, chunks, channel)
+        manifest = _manifest(rehearsing, channel, draft, len(ids), key.public.id, name)
         (Path(folder) / "envelope").write_bytes(manifest.sign(key))
-        asked.key.write_bytes(key.public.pem)
-        (Path(folder) / "envelope").replace(asked.envelope)
-        written.replace(asked.out)
+        rehearsing.key.write_bytes(key.public.pem)
+        (Path(folder) / "envelope").replace(rehearsing.envelope)
+        draft.replace(rehearsing.out)
     return {
         "rehearsal": True,
-        "message": str(asked.out),
-        "labels_key": str(asked.key),
+        "message": str(rehearsing.out),
+        "labels_key": str(rehearsing.key),
         "id_column": id_column,
         "rows": len(ids),
-        "bytes": asked.out.stat().st_size,
-        "domain": str(asked.domain),
+        "bytes": rehearsing.out.stat().st_size,
+        "domain": str(rehearsing.domain),
         "mechanism": manifest.mechanism.name,
-        "epsilon_rehearsed": str(asked.epsilon),
+        "epsilon_rehearsed": str(rehearsing.epsilon),
         "epsilon_spent": "0",
     }
 
 
 def channel_of(domain: Domain, epsilon: Epsilon) -> Channel:
-    """One bit over the whole domain; randomized response for classes and for labels of two values. Both are unbiased.
-    Raises InvalidEpsilon where ε is too small for the classes."""
+    """Return one bit over the whole domain; randomized response for classes and for two values. Both are unbiased.
+    Raises InvalidEpsilon if ε is too small for the classes."""
     if domain.k > 2 and not domain.nominal:
         A, B = rr_weights(epsilon, 2)
         return OneBitChannel(domain=domain, low=domain.value(0), high=domain.value(domain.k - 1), A=A, B=B)
@@ -107,7 +109,8 @@ def channel_of(domain: Domain, epsilon: Epsilon) -> Channel:
 
 
 def _made_up(domain: Domain, n: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """int64[n], positions: classes alike; of numbers half are the first, as of clicks without a sale, and few large."""
+    """Return int64[n] positions: uniform classes; of numbers half are the first, like clicks without a sale, and few
+    are large."""
     if domain.nominal:
         return rng.integers(0, domain.k, n)
     sale = np.minimum(rng.exponential(domain.k / LARGE_SHARE, n) + 1.0, domain.k - 1).astype(np.int64)
@@ -115,17 +118,17 @@ def _made_up(domain: Domain, n: int, rng: np.random.Generator) -> npt.NDArray[np
 
 
 def _drawn(channel: Channel, labels: npt.NDArray[np.int64], rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """int64[n], outputs. No label is protected here, so an ordinary generator does."""
+    """Return int64[n] outputs. No label is protected here, so an ordinary generator suffices."""
     u = rng.random(labels.size)
     if isinstance(channel, OneBitChannel):
         return (u < channel.upper_probability[labels]).astype(np.int64)
     edges = np.cumsum(channel.matrix(), axis=1)[labels]
-    drawn: npt.NDArray[np.int64] = np.minimum((u[:, None] >= edges).sum(axis=1), channel.m - 1)
-    return drawn
+    outputs: npt.NDArray[np.int64] = np.minimum((u[:, None] >= edges).sum(axis=1), channel.m - 1)
+    return outputs
 
 
 def _sorted_ids(features: Path, id_column: str) -> pa.Array:
-    """Raises InvalidTable for none, InvalidRows for a bad one or one that occurs twice."""
+    """Read the ids in order. Raises InvalidTable for none, InvalidRows for a bad or repeated one."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -141,29 +144,29 @@ def _cut(ids: pa.Array) -> list[pa.Array]:
     return [ids.slice(start, CHUNK) for start in range(0, len(ids), CHUNK)]
 
 
-def _manifest(asked: Rehearsing, channel: Channel, file: Path, n: int, key_id: str, name: str) -> Rehearsal:
+def _manifest(rehearsing: Rehearsing, channel: Channel, file: Path, n: int, key_id: str, name: str) -> Rehearsal:
     with file.open("rb") as opened:
         sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
     return Rehearsal(
         id=name,
         batch=name,
-        population=PopulationRef(id=NAME, name=NAME, label=asked.label),
-        audiences=[asked.audience],
+        population=PopulationRef(id=NAME, name=NAME, label=rehearsing.label),
+        audiences=[rehearsing.audience],
         key_id=key_id,
         created=f"{datetime.now(UTC):%Y-%m-%d}",
         n=n,
-        domain=asked.domain,
+        domain=rehearsing.domain,
         out_of_domain="clip",
         missing_label=None,
         presence="declared public by the owner",
         mechanism=MechanismChoice(name=channel.kind, why=WHY),
-        loss="log" if asked.domain.nominal else "squared",
+        loss="log" if rehearsing.domain.nominal else "squared",
         channel=channel.as_json(),
         expected_loss=None,
         prior=PriorRef(source=NOT_USED),
-        epsilon=EpsilonSplit(ZERO, ZERO, asked.epsilon),
-        epsilon_spent=asked.epsilon,
-        epsilon_lifetime=asked.epsilon,
+        epsilon=EpsilonSplit(ZERO, ZERO, rehearsing.epsilon),
+        epsilon_spent=rehearsing.epsilon,
+        epsilon_lifetime=rehearsing.epsilon,
         randomness=MADE_UP,
         files=[FileEntry(role="message", name="message.parquet", bytes=file.stat().st_size, rows=n, sha256=sha256)],
     )

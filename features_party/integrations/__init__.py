@@ -1,1 +1,1 @@
-"""Libraries that a data scientist has: scikit-learn, frames, MLflow."""
+"""Integrations with data scientists' libraries: scikit-learn, frames, MLflow."""

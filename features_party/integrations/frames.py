@@ -53,13 +53,14 @@ def labeled_frame(
     as_: Kind = "arrow",
     settings: Settings | None = None,
 ) -> Any:
-    """The rows of `features` that have a label, in their order, with four more columns: `raw_label`, `corrected_label`
-    and `noise_variance` (float64; the variance of the corrected label, in squared label units) and `release`.
-    Labels that are classes have their names as `raw_label`; of more than two there are no corrected columns.
+    """Return the rows of `features` that have a label, in their order, with four more columns: `raw_label`,
+    `corrected_label` and `noise_variance` (float64; variance of the corrected label, in squared label units) and
+    `release`.
 
-    `messages` are paths as `--message` takes them, `features` an Arrow table, a pandas or polars frame or a path;
-    column types stay, an index does not. An example in several messages has a row for each. `labels_key` None: the
-    pinned key that a message names. Raises the errors of `join`: VerificationFailed, InvalidTable, InvalidRows ...
+    Classes have their names as `raw_label`; more than two classes have no corrected columns. `messages` are paths as
+    `--message` takes them, `features` an Arrow table, a pandas or polars frame or a path; column types stay, an index
+    does not. An example in several messages has a row for each. `labels_key` None: the pinned key that a message names.
+    Raises the errors of `join`: VerificationFailed, InvalidTable, InvalidRows ...
     """
     check_correction(correction)
     to_kind = _converter(as_)
@@ -76,18 +77,19 @@ def labeled_frame(
         accepted = party.messages.accept_all(paths_of(messages), key_of(labels_key))
         check_one_label(accepted)
         check_correctable(accepted, correction)
-        joined = join(accepted, read, correction, WATCHED)
-        if joined.counts.unmatched_warning is not None:
-            warnings.warn(joined.counts.unmatched_warning, stacklevel=2)
-        found = joined.labelled(table)
-    return to_kind(found)
+        matches = join(accepted, read, correction, WATCHED)
+        if matches.counts.unmatched_warning is not None:
+            warnings.warn(matches.counts.unmatched_warning, stacklevel=2)
+        labelled = matches.labelled(table)
+    return to_kind(labelled)
 
 
 def noise_weights(frame: Frame) -> npt.NDArray[np.float64]:
-    """float64[n], of mean 1: how much each row of a `labeled_frame` says, for the `sample_weight` of any learner.
+    """Return float64[n] of mean 1, the information in each row of a `labeled_frame`, for the `sample_weight` of any
+    learner.
 
-    Inverse to the noise variance of a row's label and the variance of the labels without noise. Equal where all rows
-    have equal noise, as those of one message do. Raises InvalidTable where the columns of `labeled_frame` are missing.
+    Weights are inverse to the noise variance plus the variance of the labels without noise. They are equal if all rows
+    have equal noise, as within one message. Raises InvalidTable if columns of `labeled_frame` are missing.
     """
     table = as_table(frame)
     require_columns(table.column_names, ["corrected_label", "noise_variance"], "the frame")
@@ -97,8 +99,8 @@ def noise_weights(frame: Frame) -> npt.NDArray[np.float64]:
 
 
 def identified(frame: Frame, id_column: str | None) -> FeatureTable:
-    """A frame as features; None: the index of a pandas frame has the ids. Raises InvalidInput, and InvalidTable and
-    InvalidRows as `read_features`."""
+    """Take a frame as features; None: the index of a pandas frame has the ids. Raises InvalidInput, and InvalidTable
+    and InvalidRows as `read_features`."""
     if id_column is not None:
         return feature_table(as_table(frame), id_column, "X")
     index = getattr(frame, "index", None)
@@ -113,7 +115,7 @@ def identified(frame: Frame, id_column: str | None) -> FeatureTable:
 
 
 def paths_of(messages: Messages) -> list[Path]:
-    """Raises InvalidInput for none."""
+    """List the paths. Raises InvalidInput if there are none."""
     named = [messages] if isinstance(messages, str | os.PathLike) else list(messages)
     if not named:
         raise InvalidInput("Name at least one message.")
@@ -121,14 +123,14 @@ def paths_of(messages: Messages) -> list[Path]:
 
 
 def key_of(labels_key: PathLike | VerifyingKey | None) -> VerifyingKey | None:
-    """Raises InvalidFile."""
+    """Load the key if it is a path. Raises InvalidFile."""
     if labels_key is None or isinstance(labels_key, VerifyingKey):
         return labels_key
     return VerifyingKey.load(Path(labels_key))
 
 
 def _converter(kind: str) -> Any:
-    """A function from an Arrow table to that kind of frame. Raises InvalidInput where its library is missing."""
+    """Return a function from an Arrow table to that kind of frame. Raises InvalidInput if its library is missing."""
     try:
         if kind == "arrow":
             return lambda table: table

@@ -1,4 +1,4 @@
-"""A model folder of ours as MLflow's pyfunc: no pickle, and nothing of this party is opened."""
+"""Model folder of ours as MLflow's pyfunc: no pickle, and nothing of this party is opened."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ class PyfuncPredictor:
     model: TrainedModel
 
     def predict(self, model_input: Frame) -> npt.NDArray[np.float64] | pd.DataFrame:
-        """float64[n], as `TrainedModel.predict`; of classes a frame with `prediction` and a column `probability_…` for
-        each. Warns of categories that training did not see. Raises InvalidTable for a missing column."""
+        """Predict float64[n], as `TrainedModel.predict`; for classes a frame with `prediction` and a column
+        `probability_…` for each. Warns of categories unseen in training. Raises InvalidTable for a missing column."""
         encoded = self.model.schema.encode(as_table(model_input))
         for column, cells in encoded.unknown_cells.items():
             warnings.warn(unknown_text(column, cells, len(encoded)), stacklevel=2)
-        found = self.model.predict_encoded(encoded)
+        predictions = self.model.predict_encoded(encoded)
         if self.model.classes is None:
-            return found
+            return predictions
         import pandas as pd
 
-        columns: dict[str, Any] = {"prediction": likeliest(self.model.classes, found)}
+        columns: dict[str, Any] = {"prediction": likeliest(self.model.classes, predictions)}
         for at, name in enumerate(class_names(self.model.classes)):
-            columns[f"probability_{name}"] = found[:, at]
+            columns[f"probability_{name}"] = predictions[:, at]
         return pd.DataFrame(columns)
 
 
 def _load_pyfunc(data_path: str) -> PyfuncPredictor:
-    """Called by MLflow, which knows this name. Raises InvalidFile."""
+    """Load a model for MLflow, which calls this name. Raises InvalidFile."""
     return PyfuncPredictor(load_model(Path(data_path)).model)

@@ -5,7 +5,7 @@
     scorer = PrivatizedScorer(["day-1.parquet"], labels_key="signing.pub", id_column="click_id")
     GridSearchCV(model, {"model": ["linear", "trees"]}, scoring=scorer).fit(clicks)
 
-True labels are not needed, and no ε is spent: whatever is computed from a message keeps its guarantee.
+True labels are not needed, and no ε is spent: post-processing of a message keeps its guarantee.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ FloatArray = npt.NDArray[np.float64]
 
 
 class PrivatizedScorer:
-    """By how much the model errs less than the mean for everybody, over the true labels; larger is better.
+    """Scorer: error of the mean less the model's error, over the true labels; larger is better.
 
-    In squared label units; of classes with names in log loss. The estimate has no bias: scores of models on the same
-    rows meet the same noise, so they compare well even where each is uncertain. `X` has the ids in `id_column`, or
-    None: in its pandas index. Messages are verified and accounted for at the first score.
+    In squared label units; in log loss for named classes. The estimate is unbiased: scores of models on the same rows
+    have the same noise, so they compare well even if each is uncertain. `X` has the ids in `id_column`, or, if None, in
+    its pandas index. Messages are verified and accounted for at the first score.
     """
 
     def __init__(
@@ -49,33 +49,33 @@ class PrivatizedScorer:
         self._accepted: list[AcceptedMessage] | None = None
 
     def __call__(self, estimator: Any, X: Frame, y: object = None) -> float:
-        """`y` is not looked at. Raises as `interval`."""
+        """Return the score; `y` is ignored. Raises as `interval`."""
         return self.interval(estimator, X).estimate
 
     def interval(self, estimator: Any, X: Frame) -> Interval:
-        """The score with its standard error and 95 % interval.
+        """Return the score with its standard error and 95 % interval.
 
         `estimator` predicts a number for each row, or has `predict_proba` and `classes_`. Raises InvalidInput for
-        another shape or other classes, InvalidMechanism where the messages' channel hides the error, InvalidTable where
-        no row has a label, VerificationFailed.
+        another shape or other classes, InvalidMechanism if the messages' channel hides the error, InvalidTable if no
+        row has a label, VerificationFailed.
         """
         messages = self._messages()
         channels, domain = [m.manifest.read_channel() for m in messages], common_domain(messages)
-        joined = join(messages, identified(X, self.id_column))
-        rows = joined.message, joined.bins, joined.position
-        predictions = _predictions(estimator, X, domain)[joined.position]
+        matches = join(messages, identified(X, self.id_column))
+        rows = matches.message, matches.bins, matches.position
+        predictions = _predictions(estimator, X, domain)[matches.position]
         if not domain.nominal:
             priors = [message.prior() for message in messages]
-            constant = float(np.mean(joined.corrected))
+            constant = float(np.mean(matches.corrected))
             return estimate_on_rows(predictions, constant, channels, *rows, priors=priors).mse_below_constant
-        indicators = told_indicators(channels, joined.message, joined.bins)
+        indicators = told_indicators(channels, matches.message, matches.bins)
         if isinstance(indicators, str):
             raise InvalidMechanism(f"The score is {indicators}.")
         shares = np.maximum(indicators.mean(axis=0), 1e-6)
-        found = judge_classes(predictions, shares / shares.sum(), indicators, joined.position)
-        if isinstance(found, str):
-            raise InvalidInput(f"The score is {found}.")
-        return found.log_loss_below_constant
+        metrics = judge_classes(predictions, shares / shares.sum(), indicators, matches.position)
+        if isinstance(metrics, str):
+            raise InvalidInput(f"The score is {metrics}.")
+        return metrics.log_loss_below_constant
 
     def _messages(self) -> list[AcceptedMessage]:
         if self._accepted is None:
@@ -86,12 +86,12 @@ class PrivatizedScorer:
         return self._accepted
 
     def __getstate__(self) -> dict[str, Any]:
-        """Another process verifies the messages itself."""
+        """Drop the messages: another process verifies them itself."""
         return self.__dict__ | {"_accepted": None}
 
 
 def _predictions(estimator: Any, X: Frame, domain: Domain) -> FloatArray:
-    """float64[n], or float64[n, k] of named classes."""
+    """Predict float64[n], or float64[n, k] for named classes."""
     if domain.k != 2 and not domain.nominal:
         return _numbers(estimator.predict(X), len(X))
     if not hasattr(estimator, "predict_proba"):
@@ -111,7 +111,7 @@ def _predictions(estimator: Any, X: Frame, domain: Domain) -> FloatArray:
 
 
 def _numbers(predicted: Any, rows: int) -> FloatArray:
-    found = np.asarray(predicted, np.float64)
-    if found.shape != (rows,):
+    values = np.asarray(predicted, np.float64)
+    if values.shape != (rows,):
         raise InvalidInput("The estimator does not predict one number for each row.")
-    return found
+    return values

@@ -37,7 +37,7 @@ from label_dp.installing import pip_install
 from label_dp.schemas.training import Learning
 from label_dp.schemas.validation import as_model
 
-openmp_threads(1)  # before scikit-learn loads OpenMP, where it was not imported yet
+openmp_threads(1)  # before scikit-learn loads OpenMP, unless it is imported already
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
     from sklearn.utils.validation import check_is_fitted
@@ -52,7 +52,7 @@ NO_LABELS = (
 
 
 class _Messages(BaseEstimator):
-    """`fit` takes the features, the labels come from the messages."""
+    """Estimator whose `fit` takes the features; the labels come from the messages."""
 
     def __init__(
         self,
@@ -76,19 +76,19 @@ class _Messages(BaseEstimator):
         self.exclude = exclude
 
     def __sklearn_tags__(self) -> Any:
-        """Text and missing values are features too, and no y is needed."""
+        """Declare that text and missing values are features too, and y is not needed."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
         tags.target_tags.required = False
         return tags
 
     def fit(self, X: Frame, y: object = None) -> Self:
-        """Raises the errors of `train`."""
+        """Train. Raises the errors of `train`."""
         if y is not None:
             warnings.warn("y is ignored: the labels come from the messages", stacklevel=3)
-        given = {"model": self.model, "loss": self.loss, "correction": self.correction}
+        options = {"model": self.model, "loss": self.loss, "correction": self.correction}
         columns = {"categorical": list(self.categorical), "exclude": list(self.exclude)}
-        learning = self._checked(as_model(given | columns, Learning))
+        learning = self._checked(as_model(options | columns, Learning))
         check_learning(learning)
         table = identified(X, self.id_column)
         with closing(bootstrap()) as party, tempfile.TemporaryDirectory() as folder:
@@ -98,8 +98,8 @@ class _Messages(BaseEstimator):
             )
             self.model_ = load_model(Path(folder) / "model").model
             self._threads = party.settings.threads
-        if (said := self.card_["report"]["unmatched_warning"]) is not None:
-            warnings.warn(said, stacklevel=2)
+        if (warning := self.card_["report"]["unmatched_warning"]) is not None:
+            warnings.warn(warning, stacklevel=2)
         names = [name for name in table.features.column_names if name not in learning.exclude]
         self.feature_names_in_ = np.array(names, dtype=object)
         self.n_features_in_ = len(names)
@@ -108,8 +108,8 @@ class _Messages(BaseEstimator):
 
     @property
     def feature_importances_(self) -> npt.NDArray[np.float64]:
-        """float64[n_features_in_], shares that sum to 1; 0 for columns that the model does not use, and for all where
-        it learned nothing. Raises AttributeError for models that tell none: linear and mlp."""
+        """Shares of the features, float64[n_features_in_], that sum to 1; 0 for unused columns, and for all if the
+        model learned nothing. Raises AttributeError for linear and mlp."""
         check_is_fitted(self, "model_")
         if not learner(self.model_.kind).of_trees:
             raise AttributeError(
@@ -122,12 +122,12 @@ class _Messages(BaseEstimator):
         return learning
 
     def _predicted(self, X: Frame) -> npt.NDArray[np.float64]:
-        """For frames with or without the id. Raises InvalidTable for a missing column."""
+        """Predict for frames with or without the id. Raises InvalidTable for a missing column."""
         encoded = self._encoded(X)
         return self.model_.predict_encoded(encoded, threads=self._threads)
 
     def _encoded(self, X: Frame) -> Encoded:
-        """Warns of categories that training did not see."""
+        """Encode a frame. Warns of categories unseen in training."""
         check_is_fitted(self, "model_")
         encoded = self.model_.schema.encode(as_table(X))
         for column, cells in encoded.unknown_cells.items():
@@ -139,50 +139,58 @@ class LabelDPRegressor(RegressorMixin, _Messages):
     """The project's training as an estimator: `fit` takes the features, the labels come from the messages.
 
     Parameters are those of `features-party train`. `X` is a frame (Arrow, pandas, polars) with the column `id_column`;
-    None: the index of a pandas frame has the ids, as where transformers of scikit-learn go before.
-    Fitting verifies the messages and writes to this party's own audit store, as `train` does.
+    None: the index of a pandas frame has the ids, for example behind transformers of scikit-learn.
 
-    After `fit`: `card_` (the model's card: messages, ε, error estimate), `model_`, `n_features_in_` and
-    `feature_names_in_` (without the id), `feature_importances_`, `n_rows_` matched.
+    Fitting verifies the messages and writes to this party's own audit store, as `train` does. After `fit`: `card_` (the
+    model's card: messages, ε, error estimate), `model_`, `n_features_in_` and `feature_names_in_` (without the id),
+    `feature_importances_`, `n_rows_` matched.
     """
 
     def fit(self, X: Frame, y: object = None) -> Self:
-        """Join the messages with the rows of `X` by id and train. `y` is ignored, with a warning if it is not None:
-        true labels must not slip in. Raises the errors of `train` (VerificationFailed, InvalidTable ...), InvalidInput
-        for classes, which are for LabelDPClassifier."""
+        """Join the messages with the rows of `X` by id and train. `y` is ignored, with a warning: true labels must not
+        slip in.
+
+        Raises the errors of `train` (VerificationFailed, InvalidTable ...), InvalidInput for classes, which
+        LabelDPClassifier takes.
+        """
         super().fit(X, y)
         self.model_.require_number("LabelDPRegressor")
         return self
 
     def predict(self, X: Frame) -> npt.NDArray[np.float64]:
-        """float64[n] inside the label domain, for frames with or without the id. Raises InvalidTable for a missing
-        column."""
+        """Predict float64[n] inside the label domain, for frames with or without the id. Raises InvalidTable for a
+        missing column."""
         return self._predicted(X)
 
     def predict_quantiles(self, X: Frame, quantiles: Sequence[float]) -> npt.NDArray[np.float64]:
-        """float64[n, q]: as TrainedModel.predict_quantiles. Raises InvalidInput where the model knows none."""
+        """Predict float64[n, q], as TrainedModel.predict_quantiles. Raises InvalidInput if the model has no
+        quantiles."""
         encoded = self._encoded(X)
         return self.model_.quantiles_encoded(encoded, quantiles, threads=self._threads)
 
     def predict_interval(self, X: Frame, level: float = 0.9) -> npt.NDArray[np.float64]:
-        """float64[n, 2]: the ends between which the label is with probability `level`. Raises as predict_quantiles."""
+        """Predict float64[n, 2], the ends of an interval with the label with probability `level`. Raises as
+        predict_quantiles."""
         return self.predict_quantiles(X, ends_of(level))
 
     def score(self, X: Frame, y: npt.ArrayLike | None = None, sample_weight: npt.ArrayLike | None = None) -> float:
-        """R² against true labels `y`. Raises InvalidInput without them, as in a cross-validation of `X` alone."""
+        """Compute R² against true labels `y`. Raises InvalidInput without them, as in a cross-validation of `X`
+        alone."""
         if y is None:
             raise InvalidInput(NO_LABELS)
         return float(super().score(X, y, sample_weight))
 
 
 class LabelDPClassifier(ClassifierMixin, _Messages):
-    """The same for labels of 2 to 100 values without order: it trains with the log loss, whatever `loss` says (None, or
-    log), and predicts probabilities. Parameters and attributes as those of LabelDPRegressor, and `classes_`, float64[k]
-    or the names str[k].
+    """Classifier for labels of 2 to 100 values without order: it trains with the log loss (`loss` is None or log) and
+    predicts probabilities.
+
+    Parameters and attributes are those of LabelDPRegressor, and `classes_`, float64[k] or the names str[k].
     """
 
     def fit(self, X: Frame, y: object = None) -> Self:
-        """As LabelDPRegressor.fit. Raises InvalidInput for another loss, InvalidLoss for a domain of another size."""
+        """Train as LabelDPRegressor.fit. Raises InvalidInput for another loss, InvalidLoss for a domain of another
+        size."""
         super().fit(X, y)
         self.classes_ = named_or_numbers(Domain.from_json(self.card_["domain"]))
         return self
@@ -193,21 +201,21 @@ class LabelDPClassifier(ClassifierMixin, _Messages):
         return learning.model_copy(update={"loss": "log"})
 
     def predict_proba(self, X: Frame) -> npt.NDArray[np.float64]:
-        """float64[n, k] of the labels `classes_`. Raises InvalidTable for a missing column."""
-        found = self._predicted(X)
-        if found.ndim == 2:
-            return found
+        """Predict float64[n, k], the probabilities of `classes_`. Raises InvalidTable for a missing column."""
+        predictions = self._predicted(X)
+        if predictions.ndim == 2:
+            return predictions
         low, high = Domain.from_json(self.card_["domain"]).ends
-        larger = (found - low) / (high - low)
+        larger = (predictions - low) / (high - low)
         return np.stack([1.0 - larger, larger], axis=1)
 
     def predict(self, X: Frame) -> npt.NDArray[Any]:
-        """The likeliest label float64[n], or its name str[n]. Raises InvalidTable for a missing column."""
+        """Predict the likeliest label float64[n], or its name str[n]. Raises InvalidTable for a missing column."""
         shares = self.predict_proba(X)
         return np.asarray(self.classes_[shares.argmax(axis=1)])
 
     def score(self, X: Frame, y: npt.ArrayLike | None = None, sample_weight: npt.ArrayLike | None = None) -> float:
-        """Accuracy against true labels `y`. Raises InvalidInput without them."""
+        """Compute the accuracy against true labels `y`. Raises InvalidInput without them."""
         if y is None:
             raise InvalidInput(NO_LABELS)
         return float(super().score(X, y, sample_weight))

@@ -45,7 +45,7 @@ class Tracking(Ask):
 
 
 def require_mlflow() -> None:
-    """Raises InvalidInput; call it before long work."""
+    """Raise InvalidInput if MLflow is missing; call it before long work."""
     if find_spec("mlflow") is None:
         raise InvalidInput(f"Runs are logged with MLflow: {pip_install('mlflow')}.")
 
@@ -53,10 +53,10 @@ def require_mlflow() -> None:
 def log_run(
     saved: SavedModel, tracking: Tracking, *, name: str | None = None, more: dict[str, str] | None = None
 ) -> dict[str, str]:
-    """Log a run; its ids, and the URI of the model. `more` are further tags.
+    """Log a run and return its ids and the URI of the model. `more` are further tags.
 
-    That server gets what the model's folder holds, and no example. Raises InvalidInput where MLflow is missing,
-    InvalidFile for a damaged card, Unavailable where the server does not take the run.
+    The server gets the content of the model's folder, and no example. Raises InvalidInput if MLflow is missing,
+    InvalidFile for a damaged card, Unavailable if the server does not accept the run.
     """
     require_mlflow()
     quiet_mlflow()
@@ -97,7 +97,7 @@ def log_run(
 
 
 def params_of(card: dict[str, Any]) -> dict[str, str]:
-    """How the model was made."""
+    """Return the parameters of the training."""
     of = card["messages"]
     return {
         "model": card["kind"],
@@ -112,9 +112,9 @@ def params_of(card: dict[str, Any]) -> dict[str, str]:
 
 
 def metrics_of(card: dict[str, Any]) -> dict[str, float]:
-    """Numbers to compare runs by. ε is the largest of the populations; the tags have each, exact."""
+    """Return numbers for comparing runs. ε is the largest of the populations; the tags have each, exact."""
     report, capacity = card["report"], card["capacity"]
-    found = {
+    metrics = {
         "epsilon_per_example": max((float(entry["epsilon_per_example"]) for entry in card["epsilon"]), default=0.0),
         "rows": report["matched"],
         "noise_variance": report["noise_variance"],
@@ -124,13 +124,13 @@ def metrics_of(card: dict[str, Any]) -> dict[str, float]:
     estimate = report["error_estimate"]
     if estimate is not None:
         gain = estimate["log_loss_below_constant"] if "accuracy" in estimate else estimate
-        found |= {"gain": gain.get("estimate", gain.get("mse_below_constant")), "gain_low": gain["low"]}
-        found |= {"gain_high": gain["high"]}
-    return {name: float(value) for name, value in found.items() if value is not None}
+        metrics |= {"gain": gain.get("estimate", gain.get("mse_below_constant")), "gain_low": gain["low"]}
+        metrics |= {"gain_high": gain["high"]}
+    return {name: float(value) for name, value in metrics.items() if value is not None}
 
 
 def tags_of(card: dict[str, Any]) -> dict[str, str]:
-    """What is exact, as JSON."""
+    """Return exact values as JSON."""
     messages = [
         {name: m[name] for name in ("release", "manifest_digest", "mechanism", "epsilon")} for m in card["messages"]
     ]
@@ -138,14 +138,14 @@ def tags_of(card: dict[str, Any]) -> dict[str, str]:
         {name: entry[name] for name in ("name", "label", "key_id", "epsilon_per_example", "delta_per_example", "unit")}
         for entry in card["epsilon"]
     ]
-    found = {"label_dp.epsilon": epsilon, "label_dp.messages": messages, "label_dp.notes": card["notes"]}
-    return {name: json.dumps(value, ensure_ascii=False)[:MOST_CHARACTERS] for name, value in found.items()}
+    values = {"label_dp.epsilon": epsilon, "label_dp.messages": messages, "label_dp.notes": card["notes"]}
+    return {name: json.dumps(value, ensure_ascii=False)[:MOST_CHARACTERS] for name, value in values.items()}
 
 
 def _requirements(with_code: bool) -> list[str]:
-    """Of whoever loads the model: our own distribution, or what its code needs."""
+    """List the requirements for loading the model: our own distribution, or those of its code."""
     try:
-        ours, listed = [f"{DISTRIBUTION}=={version(DISTRIBUTION)}"], requires(DISTRIBUTION) or []
-    except PackageNotFoundError:  # a checkout on the path, which was never installed
+        ours, dependencies = [f"{DISTRIBUTION}=={version(DISTRIBUTION)}"], requires(DISTRIBUTION) or []
+    except PackageNotFoundError:  # a checkout that is not installed
         return []
-    return [one for one in listed if "extra ==" not in one] if with_code else ours
+    return [one for one in dependencies if "extra ==" not in one] if with_code else ours

@@ -196,7 +196,7 @@ class Trainings:
         # named after its training, so that a repeated attempt replaces the remains of a dead one
         self.models.drop(model_of(row.id))
         try:
-            with self.trainer.steps.step(TRAIN, asked=row.id):
+            with self.trainer.steps.step(TRAIN, cause=row.id):
                 self._train(row.id, row.request, stopping)
         except TrainingCancelled:
             self._end(row.id, **self._cancelled())

@@ -1,1 +1,1 @@
-"""The pages of the features party: for people, over the same services and with the same roles as REST."""
+"""Pages of the features party, over the same services and with the same roles as REST."""

@@ -1,4 +1,4 @@
-"""Visitors of pages, as `api/context.py` has callers."""
+"""Visitors of pages, like the callers of `api/context.py`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ ROWS = 50
 
 def services(visit: Visit) -> Services:
     """Return the services of a visit."""
-    found: Services = visit.services
-    return found
+    ctx: Services = visit.services
+    return ctx
 
 
 def newest(cursor: str | None) -> Page:

@@ -1,4 +1,4 @@
-"""Inbox: what came, from whom, and the ε of it."""
+"""Inbox: accepted documents, their senders, and their ε."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def inbox(visit: Reader, cursor: Cursor = None, answers: Cursor = None) -> Respo
 
 
 def _by_population(connection: Connection) -> list[dict[str, Any]]:
-    """ε per example of each population of each labels party: the largest sum over one batch, since no two batches have
-    an example in common."""
+    """Return ε per example of each population of each labels party: the largest sum over one batch, since batches are
+    disjoint in examples."""
     e, r = audit_events.c, received.c
     query = (
         sa.select(r.key_id, r.population, r.population_name, r.batch, sa.func.sum(e.epsilon_nano), sa.func.count())
@@ -44,18 +44,18 @@ def _by_population(connection: Connection) -> list[dict[str, Any]]:
         .group_by(r.key_id, r.population, r.population_name, r.batch)
     )
     handed = sa.select(e.body).where(e.kind == KEY_HANDED_OVER).order_by(e.sequence)
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
     keys = KeyFamilies(hand_overs(map(Event.from_body, connection.execute(handed).scalars())))
     totals: dict[tuple[str, str, str, str], tuple[int, int]] = {}
     for key_id, population, name, batch, nano, count in connection.execute(query):
         of = (keys.of(key_id), population, name, batch)
-        held = totals.get(of, (0, 0))
-        totals[of] = held[0] + int(nano), held[1] + int(count)
+        before = totals.get(of, (0, 0))
+        totals[of] = before[0] + int(nano), before[1] + int(count)
     for (key_id, population, name, _), (nano, count) in totals.items():
-        row = found.setdefault(
+        row = rows.setdefault(
             (key_id, population), {"name": name, "key_id": key_id, "nano": 0, "batches": 0, "count": 0}
         )
         row["nano"] = max(row["nano"], nano)
         row["batches"] += 1
         row["count"] += count
-    return [row | {"epsilon": str(Epsilon(row["nano"]))} for row in sorted(found.values(), key=lambda r: r["name"])]
+    return [row | {"epsilon": str(Epsilon(row["nano"]))} for row in sorted(rows.values(), key=lambda r: r["name"])]

@@ -1,4 +1,4 @@
-"""Models: the card, what a model looks at, its gain with an interval, and two side by side."""
+"""Models: the card, the features' importance, the gain with an interval, and models side by side."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def model(name: str, visit: Reader) -> Response:
 
 
 def described(card: dict[str, Any]) -> dict[str, Any]:
-    """A card as `model_parts.html.jinja` shows it."""
+    """Convert a card for `model_parts.html.jinja`."""
     estimate = card["report"]["error_estimate"]
     share = explained(card["report"])
     return {
@@ -53,22 +53,22 @@ def described(card: dict[str, Any]) -> dict[str, Any]:
 
 
 def _importance(card: dict[str, Any]) -> Markup:
-    """What the model looks at: shares of its gain, the largest first."""
+    """Draw the features' shares of the model's gain, the largest first."""
     shares = sorted(card["importance"].items(), key=lambda pair: -pair[1])[:SHOWN]
     if not any(share for _, share in shares):
         return Markup("")
-    told = "; ".join(f"{name} {share:.0%}" for name, share in shares[:5])
-    return bars("Importance of features", told, "share of the model's gain", shares)
+    text = "; ".join(f"{name} {share:.0%}" for name, share in shares[:5])
+    return bars("Importance of features", text, "share of the model's gain", shares)
 
 
 def _diagram(card: dict[str, Any]) -> Markup:
-    """Reliability, where privatized labels tell it: of probabilities of two values, and of labels of any."""
+    """Draw the reliability, if privatized labels determine it: for probabilities of two values, and for labels."""
     told_of = card["report"]["error_estimate"] or {}
-    found = told_of.get("calibration")
-    groups = found.get("groups", []) if isinstance(found, dict) else told_of.get("reliability", [])
+    calibration = told_of.get("calibration")
+    groups = calibration.get("groups", []) if isinstance(calibration, dict) else told_of.get("reliability", [])
     if len(groups) < 2:
         return Markup("")
     x, y = [g["predicted"] for g in groups], [g["observed"]["estimate"] for g in groups]
     low, high = ([g["observed"][end] for g in groups] for end in ("low", "high"))
-    told = f"The mean label against the mean prediction of {len(groups)} groups; on the dashed line both are equal."
-    return reliability("Reliability", told, "mean prediction", "mean label, 95 % interval", x, y, low, high)
+    text = f"The mean label against the mean prediction of {len(groups)} groups; on the dashed line both are equal."
+    return reliability("Reliability", text, "mean prediction", "mean label, 95 % interval", x, y, low, high)

@@ -1,4 +1,4 @@
-"""Predict: a form made from the model's own schema, for one row."""
+"""Predict: a form from the model's own schema, for one row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from label_dp.errors import InvalidInput
 from label_dp.pages.site import FORM, Visit, page_router
 
 router = page_router()
-MOST_LISTED = 300  # categories of a column that are offered to choose from
+MOST_LISTED = 300  # most categories of a column in its choice
 EMPTY = "Fill in a column at least: of a row that is missing whole the model knows nothing."
 FIELD = "column-"  # and its number: a column's name may be anything
 
@@ -28,24 +28,24 @@ def ask(name: str, visit: Trainer) -> Response:
 
 @router.post("/models/{name}/predict", dependencies=[FORM])
 def predict(name: str, visit: Trainer) -> Response:
-    """A row that cannot be read is refused by column, as over REST."""
+    """Predict a row; an invalid one is refused by column, as over REST."""
     saved = services(visit).models.open(name)
     columns = saved.model.schema.columns
-    given = {c.name: visit.form.get(f"{FIELD}{at}", "").strip() for at, c in enumerate(columns)}
-    if not any(given.values()):
-        return _page(name, visit, given, None, wrong=EMPTY)
+    entries = {c.name: visit.form.get(f"{FIELD}{at}", "").strip() for at, c in enumerate(columns)}
+    if not any(entries.values()):
+        return _page(name, visit, entries, None, wrong=EMPTY)
     try:
-        row = {c.name: _cell(c, given[c.name]) for c in columns}
+        row = {c.name: _cell(c, entries[c.name]) for c in columns}
     except InvalidInput as error:
-        return _page(name, visit, given, None, status=422, wrong=error.detail)
+        return _page(name, visit, entries, None, status=422, wrong=error.detail)
     read = read_rows(saved.model.schema, [row], refuse_unknown=False, ignore_unexpected=False)
-    found, classes = saved.model.predict_encoded(read.encoded), saved.model.classes
-    predicted: dict[str, Any] = {"value": found[0], "classes": None, "unknown": list(read.unknown)}
+    predictions, classes = saved.model.predict_encoded(read.encoded), saved.model.classes
+    predicted: dict[str, Any] = {"value": predictions[0], "classes": None, "unknown": list(read.unknown)}
     if classes is not None:
-        chances = zip(class_names(classes), found[0].tolist(), strict=True)
+        chances = zip(class_names(classes), predictions[0].tolist(), strict=True)
         best = sorted(chances, key=lambda pair: -pair[1])[:20]
-        predicted |= {"value": likeliest(classes, found)[0], "classes": best}
-    return _page(name, visit, given, predicted)
+        predicted |= {"value": likeliest(classes, predictions)[0], "classes": best}
+    return _page(name, visit, entries, predicted)
 
 
 def _cell(column: Column, text: str) -> str | float | None:
@@ -60,16 +60,21 @@ def _cell(column: Column, text: str) -> str | float | None:
 
 
 def _page(
-    name: str, visit: Visit, given: dict[str, str], predicted: dict[str, Any] | None, status: int = 200, wrong: str = ""
+    name: str,
+    visit: Visit,
+    entries: dict[str, str],
+    predicted: dict[str, Any] | None,
+    status: int = 200,
+    wrong: str = "",
 ) -> Response:
-    """The form as it was filled in; `wrong`: why nothing was predicted."""
+    """Show the form with its entries; `wrong`: why nothing was predicted."""
     saved = services(visit).models.open(name)
     fields = [
         {
             "field": f"{FIELD}{at}",
             "name": c.name,
             "kind": c.kind,
-            "value": given.get(c.name, ""),
+            "value": entries.get(c.name, ""),
             "options": list(c.vocabulary[:MOST_LISTED]) if c.kind == "category" else [],
             "more": c.kind == "category" and len(c.vocabulary) > MOST_LISTED,
         }

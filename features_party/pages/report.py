@@ -1,4 +1,4 @@
-"""The report about a model: its card with pictures, as one page to keep, print or send."""
+"""Report about a model: its card with pictures, as one page to keep, print or send."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from features_party.pages.models import described
 from label_dp.pages.report import render, write
 
 
-def model_page(saved: SavedModel, said: str = "") -> str:
-    """`said`: a sentence about the model, such as why it was kept. Raises InvalidFile for a card without the parts that
-    every training writes."""
+def model_page(saved: SavedModel, remark: str = "") -> str:
+    """Render the report. `remark`: a sentence about the model, such as why it was kept. Raises InvalidFile for an
+    incomplete card."""
     with reading_card():
         return render(
             "features_party.pages",
@@ -22,12 +22,12 @@ def model_page(saved: SavedModel, said: str = "") -> str:
             title=f"Model of {saved.card['label']}",
             made=dt.datetime.now(dt.UTC).date().isoformat(),
             by="by the features party, from the card of the model. Errors are estimated from privatized labels alone.",
-            said=said,
+            said=remark,
             **described(saved.card),
         )
 
 
-def model_report(saved: SavedModel, out: Path, *, force: bool = False, said: str = "") -> dict[str, Any]:
+def model_report(saved: SavedModel, out: Path, *, force: bool = False, remark: str = "") -> dict[str, Any]:
     """Write `model_page`. Raises as that, and InvalidInput for `out`."""
-    write(out, model_page(saved, said), force)
+    write(out, model_page(saved, remark), force)
     return {"report": str(out), "label": saved.card["label"], "model_sha256": saved.card["model_sha256"]}

@@ -1,4 +1,4 @@
-"""The site of the features party: its menu and its pages, put together."""
+"""Site of the features party: its menu and its pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables: what the models learn from."""
+"""Tables: the features of trainings."""
 
 from __future__ import annotations
 

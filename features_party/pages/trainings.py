@@ -1,4 +1,4 @@
-"""Trainings: what runs, how far it is, and an end to it."""
+"""Trainings: their state and progress, and their cancellation."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ def training(training: str, visit: Reader) -> Response:
 
 
 def _curve(losses: list[dict[str, Any]]) -> Markup:
-    """Of what is being fitted, by trees or epochs; with one point there is no curve yet."""
-    drawn = []
+    """Draw the losses so far, by trees or epochs; empty below two points."""
+    lines = []
     for of in losses:
         places, values = zip(*of["points"], strict=True)
-        drawn += [Curve(of["name"], places, values)] if len(places) > 1 else []
-    if not drawn:
+        lines += [Curve(of["name"], places, values)] if len(places) > 1 else []
+    if not lines:
         return Markup("")
-    ends = "; ".join(f"{curve.name} from {curve.y[0]:.4g} to {curve.y[-1]:.4g}" for curve in drawn)
-    told = f"Loss on privatized labels: {ends}"
-    return curves("Loss curves", told, "trees or epochs", "loss on corrected labels", drawn, from_zero=False)
+    ends = "; ".join(f"{curve.name} from {curve.y[0]:.4g} to {curve.y[-1]:.4g}" for curve in lines)
+    text = f"Loss on privatized labels: {ends}"
+    return curves("Loss curves", text, "trees or epochs", "loss on corrected labels", lines, from_zero=False)
 
 
 @router.get("/trainings/{training}/events")
 async def watch(
     training: str, visit: Reader, last: Annotated[str | None, Header(alias="Last-Event-ID")] = None
 ) -> Response:
-    """The same stream as over REST, for the page of the training."""
+    """Stream as over REST, for the page of the training."""
     ctx = services(visit)
     row = await run_in_threadpool(ctx.trainings.get, training)
     streams: Streams = visit.request.app.state.streams

@@ -1,8 +1,5 @@
-"""Immutable files under names: in a room of the home, or in an object store that several homes share.
-
-Everything is finished in the room first. With a store it is sent then, and comes back to any home as a copy that may be
-lost at any time.
-"""
+"""Immutable files under names, in a room of the home or in an object store that several homes share. A file is first
+finished in the room. With a store it is then sent, and fetched back to any home as a disposable copy."""
 
 from __future__ import annotations
 
@@ -25,34 +22,34 @@ from label_dp.store.objects.port import DamagedObject, Objects
 
 
 class FileStore(ABC):
-    """A name is a file or a folder of files. A name that counts is in the database, and never means anything else."""
+    """Files or folders under names. A valid name is in the database, and never gets other content."""
 
     def __init__(self, room: Path) -> None:
         self.room = room
 
     def draft(self, name: str) -> Path:
-        """Where it is finished."""
+        """Return the path where it is finished."""
         return self.room / name
 
     @abstractmethod
     def keep(self, name: str) -> None:
-        """Make a finished draft ours for good. Raises Unavailable."""
+        """Store a finished draft for good. Raises Unavailable."""
 
     @abstractmethod
     def path(self, name: str) -> Path:
-        """Where it can be read; nothing is there where it is lost. Raises Unavailable."""
+        """Return the path where it can be read; it does not exist if the content is lost. Raises Unavailable."""
 
     @abstractmethod
     def delete(self, name: str) -> None:
         """Remove it, draft or not. Raises Unavailable."""
 
     def drop(self, name: str) -> None:
-        """Remove what no row names, as far as that is possible now; the rest is swept."""
+        """Remove an unnamed file if that is possible now; otherwise a sweep does."""
         with contextlib.suppress(Unavailable):
             self.delete(name)
 
     def sweep(self, named: Callable[[], set[str]]) -> int:
-        """Remove what was kept over a day ago and is not `named`, which is asked afterwards; returns how many."""
+        """Remove files stored over a day ago that are not `named`, which is called afterwards; returns how many."""
         return 0
 
 
@@ -70,7 +67,7 @@ class KeptHere(FileStore):
 
 
 class KeptInStore(FileStore):
-    """Copies lie in `copies`, a folder of this room alone."""
+    """Files in an object store. Copies lie in `copies`, a folder of this room only."""
 
     def __init__(self, room: Path, objects: Objects, copies: Path) -> None:
         super().__init__(room)
@@ -79,20 +76,20 @@ class KeptInStore(FileStore):
 
     def keep(self, name: str) -> None:
         draft = self.draft(name)
-        folders.sweep(self.copies.iterdir())  # that were not used for a day
+        folders.sweep(self.copies.iterdir())  # copies unused for a day
         try:
             for path in sorted(draft.iterdir()) if draft.is_dir() else [draft]:
                 with self.objects.writing(str(path.relative_to(self.room))) as out, path.open("rb") as file:
                     shutil.copyfileobj(file, out, CHUNK)
             _renamed(draft, self.copies / name)
         except OSError as error:
-            # of two that keep the same at once, the quicker one has sent all of it before it takes the draft away
+            # a quicker process stores the same: it removes the draft after sending all of it
             if isinstance(error, FileNotFoundError) and not draft.exists() and (self.copies / name).exists():
                 return
             raise Unavailable(f"What came cannot be kept ({error.strerror}); try again.") from None
 
     def path(self, name: str) -> Path:
-        """Every file of it is checked on its way."""
+        """Return the copy, fetched and checked if need be."""
         copy = self.copies / name
         with contextlib.suppress(FileNotFoundError):
             os.utime(copy)
@@ -106,7 +103,7 @@ class KeptInStore(FileStore):
                 with self.objects.reading(key) as source, (fresh / Path(key).name if keys else fresh).open("xb") as out:
                     shutil.copyfileobj(source, out, CHUNK)
                     out.flush()
-                    os.fsync(out.fileno())  # once it has its name it is trusted
+                    os.fsync(out.fileno())  # a named copy is trusted
             with contextlib.suppress(OSError):  # another request was quicker
                 fresh.rename(copy)
         except (FileNotFoundError, DamagedObject):
@@ -133,7 +130,7 @@ class KeptInStore(FileStore):
 
 
 def _renamed(draft: Path, copy: Path) -> None:
-    """Whatever is there before makes room, but not for a draft that is gone."""
+    """Rename over an existing copy, unless the draft is gone."""
     try:
         draft.replace(copy)
     except OSError as error:
@@ -144,7 +141,7 @@ def _renamed(draft: Path, copy: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """A file or a folder; half-removed it has no name, and a sweep finds it."""
+    """Remove a file or a folder under a temporary name, so that a sweep finds the rest after a crash."""
     gone = path.with_name(f"{INCOMING}{secrets.token_hex(8)}")
     try:
         path.rename(gone)

@@ -1,4 +1,4 @@
-"""The features party's home folder."""
+"""Home folder of the features party."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ INCOMING = ".incoming-"
 
 @dataclass(frozen=True)
 class Home(AnyHome):
-    """`keys/pinned/` labels parties' public keys, `messages/` and `answers/` that were accepted, `feature-tables/`
-    uploads, `models/` trained models, `spill/` what a running join does not keep in memory."""
+    """Home folder: `keys/pinned/` labels parties' public keys, `messages/` and `answers/` accepted documents,
+    `feature-tables/` uploads, `models/` trained models, `spill/` temporary files of joins."""
 
     setting = "FEATURES_PARTY_HOME"
     pinned = Room("keys", "pinned")
@@ -33,14 +33,14 @@ class Home(AnyHome):
         return self.path / "worker.lock"
 
     def keyed(self, purpose: str) -> hmac.HMAC:
-        """A keyed MAC to be fed, comparable by this party only: a request may hold somebody's API key."""
+        """Begin a keyed MAC, comparable by this party only: a request may contain an API key."""
         return keyed(self.own_key().key.private_bytes_raw(), purpose)
 
     def incoming(self, room: Path) -> Path:
-        """A fresh name for a folder or file that is not finished; never one that exists."""
+        """Return a fresh name for an unfinished folder or file."""
         return room / f"{INCOMING}{secrets.token_hex(8)}"
 
     def sweep(self) -> int:
-        """Remove what a crash left unfinished over a day ago; returns how many."""
+        """Remove unfinished files that a crash left over a day ago; returns how many."""
         rooms = (self.messages, self.feature_tables, self.models, self.spill)
         return folders.sweep(path for room in rooms for path in room.glob(f"{INCOMING}*"))

@@ -1,4 +1,4 @@
-"""Ids of what we store: random, and in the order in which they were made."""
+"""Ids of stored objects: random, and ordered by time of creation."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ MODEL_PREFIX = "m_"
 
 
 def fresh_id(prefix: str) -> str:
-    """`prefix`, microseconds in hex, 32 random bits: sorts by time where listings know seconds only."""
+    """Return `prefix`, microseconds in hex and 32 random bits: sorts by time if listings only have seconds."""
     return f"{prefix}_{time.time_ns() // 1000:014x}{secrets.token_hex(4)}"

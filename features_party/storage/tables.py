@@ -1,4 +1,5 @@
-"""The features party's tables. Ids are ours and random, but for the `name` of what came: its labels party chose it."""
+"""Tables of the features party. Ids are ours and random, except for the `name` of a document: its labels party chose
+it."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from label_dp.store.sessions import session_table
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 HEAD = "0001"
-APPEND_ONLY = {"audit_events": SAME_EVENT}  # the database itself keeps it from changing
+APPEND_ONLY = {"audit_events": SAME_EVENT}  # the database itself refuses changes
 
 metadata = sa.MetaData()
 audit_events = audit_table(metadata)
@@ -104,5 +105,5 @@ idempotency = idempotency_table(metadata)
 
 
 def migrate(database: Database) -> None:
-    """Bring the database to this version's schema."""
+    """Migrate the database to this version's schema."""
     prepare(database, MIGRATIONS, HEAD, metadata, APPEND_ONLY)

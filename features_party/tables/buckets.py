@@ -1,7 +1,7 @@
-"""Rows by example id on disk, spread over files by a hash of the id: each file is small enough for memory.
+"""Rows by example id on disk, spread over files by a keyed hash of the id: each file fits into memory.
 
-The hash has a key of its own for every join, so nobody can choose ids that all fall into one file. Another key of it
-deals examples to folds (training/draws.py).
+The key is new for every join, so nobody can choose ids that all fall into one file. Another key deals examples to folds
+(training/draws.py).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from label_dp.columnar.tables import MAX_ID_BYTES
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ADD_ROWS = 1 << 18  # collected before they are spread
+ADD_ROWS = 1 << 18  # collected before they are written
 MOST_BITS = 12
-WORD = 8  # bytes of an id that are hashed at once
+WORD = 8  # bytes of an id per step of the hash
 IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class IdHash:
-    """Σ words · key modulo 2⁶⁴. `key` uint64, odd, one for each word and one for the length."""
+    """Hash of ids: Σ words · key modulo 2⁶⁴. `key` uint64, odd, one for each word and one for the length."""
 
     key: npt.NDArray[np.uint64]
 
@@ -40,18 +40,18 @@ class IdHash:
 
     @classmethod
     def keyed(cls, key: bytes) -> IdHash:
-        """The same hash for the same key."""
+        """Derive the hash from a key."""
         words = -(-MAX_ID_BYTES // WORD) + 1
         return cls(np.frombuffer(hashlib.shake_256(key).digest(WORD * words), "<u8") | np.uint64(1))
 
     def of(self, ids: pa.Array, bits: int) -> npt.NDArray[np.uint16]:
-        """uint16[n] below 2^bits, of n ids, string or large_string without nulls."""
+        """Return the first `bits` bits, uint16[n], of n ids, string or large_string without nulls."""
         if not bits:
             return np.zeros(len(ids), np.uint16)
         return np.asarray(self._sums(ids) >> np.uint64(64 - bits), np.uint16)
 
     def draws(self, ids: pa.Array) -> Draws:
-        """uint64[n] of the same, each bit as good as any."""
+        """Return uint64[n] of the same ids, with all bits mixed."""
         return mixed(self._sums(ids), "id")
 
     def _sums(self, ids: pa.Array) -> npt.NDArray[np.uint64]:
@@ -64,24 +64,24 @@ class IdHash:
         text[:-WORD] = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
         words = np.ndarray(len(text) - WORD + 1, "<u8", text, strides=(1,))  # one begins at every byte
         first, length = ends[:-1] - ends[0], np.diff(ends)
-        found: npt.NDArray[np.uint64] = length.astype(np.uint64) * self.key[-1]
+        sums: npt.NDArray[np.uint64] = length.astype(np.uint64) * self.key[-1]
         for at in range(-(-int(length.max(initial=0)) // WORD)):
             here = np.flatnonzero(length > WORD * at)
             beyond = np.maximum(WORD * (at + 1) - length[here], 0).astype(np.uint64) * np.uint64(8)
             word = words[first[here] + WORD * at] << beyond
-            found[here] += (word ^ (word >> np.uint64(32))) * self.key[at]  # upper bytes would reach upper bits only
-        return found
+            sums[here] += (word ^ (word >> np.uint64(32))) * self.key[at]  # upper bytes would reach upper bits only
+        return sums
 
 
 class Buckets:
-    """Ids with whole numbers beside them (`columns`), in 2^bits files of `folder` that begin with `name`."""
+    """Ids with whole numbers (`columns`), in 2^bits files of `folder` whose names begin with `name`."""
 
     def __init__(self, folder: Path, name: str, columns: tuple[str, ...], hashed: IdHash, bits: int) -> None:
         self._folder, self._name, self._columns, self._hash = folder, name, columns, hashed
         self.bits, self._waiting, self._held = min(bits, MOST_BITS), list[Any](), 0
 
     def add(self, ids: pa.Array, *values: IntArray) -> None:
-        """N ids and, for each column, int64[N]."""
+        """Add N ids and, for each column, int64[N]."""
         import pyarrow as pa
 
         self._waiting.append(pa.record_batch([ids.cast(pa.string()), *map(pa.array, values)], self._schema))
@@ -90,7 +90,7 @@ class Buckets:
             self.flush()
 
     def flush(self) -> None:
-        """Call it after the last `add`."""
+        """Write the collected rows; call it after the last `add`."""
         import pyarrow as pa
 
         if not self._waiting:
@@ -106,7 +106,7 @@ class Buckets:
                     file.write(rows.slice(start, stop - start).serialize())
 
     def read(self, number: int) -> tuple[pa.Array, list[IntArray]]:
-        """What one file holds, in the order in which it came: ids large_string[N], and int64[N] for each column."""
+        """Read one file, in order of addition: ids large_string[N], and int64[N] for each column."""
         import pyarrow as pa
 
         parts = list(self._parts(number))
@@ -117,7 +117,7 @@ class Buckets:
         return ids, [np.concatenate(column) for column in values]
 
     def apart(self, ids: pa.Array, number: int, bits: int) -> IntArray:
-        """int64[N]: of ids of the file `number`, in which of its parts they are where files are spread by more bits."""
+        """Return int64[N]: the part of each id of file `number`, if files are split by more bits."""
         return self._hash.of(ids, bits).astype(np.int64) - (number << (bits - self.bits))
 
     def _parts(self, number: int) -> Iterator[pa.RecordBatch]:

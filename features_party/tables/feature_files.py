@@ -1,7 +1,5 @@
-"""A file of features read piece by piece, for what must not depend on its size. No cell changes on its way.
-
-Parquet keeps its Arrow types. The cells of a CSV file are text, or get types that print as what stands there.
-"""
+"""File of features read piece by piece, in memory independent of its size, without changing a cell. Parquet keeps its
+Arrow types. The cells of a CSV file are text, or get types that print as the same text."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ CSV_BLOCK = 1 << 23
 
 @dataclass(frozen=True)
 class FeatureFile:
-    """n rows with an id column; `schema` has all columns in file order."""
+    """File of n rows with an id column; `schema` has all columns in file order."""
 
     path: Path
     id_column: str
@@ -45,7 +43,7 @@ class FeatureFile:
 
     @classmethod
     def open(cls, path: Path, id_column: str, *, typed: bool = False) -> FeatureFile:
-        """Look at the columns. `typed`: those of a CSV besides the ids get the `exact_types` of all rows. Raises
+        """Read the columns. `typed`: those of a CSV besides the ids get the `exact_types` of all rows. Raises
         InvalidFile, InvalidTable."""
         import pyarrow as pa
 
@@ -71,14 +69,15 @@ class FeatureFile:
         return replace(feature_file, schema=pa.schema([(name, types.get(name, pa.string())) for name in names]))
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """The rows in file order, some 10⁵ at a time. Raises InvalidFile."""
+        """Yield the rows in file order, some 10⁵ at a time. Raises InvalidFile."""
         with _readable(self.path):
             for batch in self._csv_batches(columns) if self.csv else self._parquet_batches(columns):
                 if batch.num_rows:
                     yield batch
 
     def ids(self) -> Iterator[pa.Array]:
-        """Their canonical ids, batch by batch. Raises InvalidRows for null, empty or overlong ones, InvalidTable."""
+        """Yield the canonical ids, batch by batch. Raises InvalidTable, and InvalidRows for null, empty or overlong
+        ones."""
         start = 0
         for batch in self.batches([self.id_column]):
             with rows_from(start):
@@ -87,7 +86,7 @@ class FeatureFile:
             start += batch.num_rows
 
     def id_bytes(self) -> int:
-        """About how many the ids take in memory. Raises InvalidFile."""
+        """Return about how many bytes the ids take in memory. Raises InvalidFile."""
         if self.csv:
             return self.path.stat().st_size
         with _readable(self.path), ParquetRows.open(self.path) as rows:
@@ -108,7 +107,7 @@ class FeatureFile:
 
 @contextmanager
 def rows_from(start: int) -> Iterator[None]:
-    """Errors of a piece whose first row is row `start` of its file name the rows of the file."""
+    """Shift the rows of errors by `start`, the first row of a piece in its file."""
     try:
         yield
     except InvalidRows as error:
@@ -116,7 +115,7 @@ def rows_from(start: int) -> Iterator[None]:
 
 
 def first_column(path: Path) -> str:
-    """The name of a file's first column. Raises InvalidFile."""
+    """Return the name of a file's first column. Raises InvalidFile."""
     with _readable(path):
         with path.open("rb") as file:
             if file.read(4) == PARQUET_MAGIC:
@@ -126,7 +125,7 @@ def first_column(path: Path) -> str:
 
 
 def decoded_bytes(path: Path) -> int:
-    """About how much memory the whole file takes once it is read: for Parquet by its pages, for CSV its size."""
+    """Return about how many bytes the file takes in memory: for Parquet by its pages, for CSV its size."""
     with _readable(path):
         with path.open("rb") as file:
             if file.read(4) != PARQUET_MAGIC:
@@ -165,7 +164,7 @@ def _csv_schema(path: Path, names: Sequence[str]) -> pa.Schema:
 
 
 def _open_csv(path: Path, names: Sequence[str], columns: Sequence[str] | None = None) -> Any:
-    """Batches of text columns, of `columns` alone where they are given."""
+    """Open batches of text columns, of `columns` only if given."""
     from pyarrow import csv
 
     convert = as_text(names)

@@ -1,4 +1,4 @@
-"""Feature tables: a file with an id column and features. Ids are unique; everything else is looked at in training."""
+"""Feature tables: files with an id column and features. Ids are unique; the features are checked in training."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FeatureTable:
-    """n examples: `ids` string[n], distinct; `features` has the remaining columns in file order. `aside`: ids of
-    examples that were held out, whose features are not missed."""
+    """Table of n examples: `ids` string[n], distinct; `features` has the other columns in file order. `aside`: ids of
+    held-out examples, which do not count as missing."""
 
     ids: pa.Array
     features: pa.Table
@@ -45,7 +45,7 @@ class FeatureTable:
 
     @property
     def whole(self) -> pa.Table:
-        """The id column, then the features."""
+        """Id column, then the features."""
         return self.features.add_column(0, self.id_column, self.ids)
 
 
@@ -58,32 +58,32 @@ def read_features(
     most_bytes: int | None = None,
     narrow: bool = False,
 ) -> FeatureTable:
-    """A Parquet or CSV file of features; the columns `text` of a CSV stay text, so that 01 is not 1 (None: all, for a
-    model, which knows what its columns hold). `narrow`: but for these, columns may become what a training sees of them.
+    """Read a Parquet or CSV file of features.
 
-    `most_bytes` as in `read_table`. Raises TooLarge, InvalidFile, InvalidTable (no id column, or no rows), InvalidRows
-    (ids that are empty or occur twice).
+    The columns `text` of a CSV stay text, so that 01 is not 1 (None: all, for a model, whose schema defines its
+    columns). `narrow`: other columns may shrink to the precision of a training. `most_bytes` as in `read_table`. Raises
+    TooLarge, InvalidFile, InvalidTable (no id column, or no rows), InvalidRows (empty or repeated ids).
     """
-    shown = name or str(path)
-    kept = [id_column, *(text or ())]
-    each = partial(narrowed, kept=kept) if narrow else _as_it_is
-    as_text = None if text is None else kept
-    table = read_table(path, text_columns=as_text, name=shown, most_bytes=most_bytes, each=each)
-    return feature_table(table, id_column, shown)
+    label = name or str(path)
+    text_columns = [id_column, *(text or ())]
+    each = partial(narrowed, unchanged=text_columns) if narrow else _as_it_is
+    as_text = None if text is None else text_columns
+    table = read_table(path, text_columns=as_text, name=label, most_bytes=most_bytes, each=each)
+    return feature_table(table, id_column, label)
 
 
 def _as_it_is(table: pa.Table) -> pa.Table:
     return table
 
 
-def feature_table(table: pa.Table, id_column: str, shown: str = "the features") -> FeatureTable:
-    """A table in memory as features, without an index that pandas wrote; raises InvalidTable and InvalidRows as
+def feature_table(table: pa.Table, id_column: str, label: str = "the features") -> FeatureTable:
+    """Take a table in memory as features, without pandas' index. Raises InvalidTable and InvalidRows as
     `read_features`."""
-    require_columns(table.column_names, [id_column], shown)
-    kept = [at for at, name in enumerate(table.column_names) if name == id_column or not PANDAS_INDEX.fullmatch(name)]
-    table = table.select(kept)  # by place: names may repeat, which is refused in words
+    require_columns(table.column_names, [id_column], label)
+    places = [at for at, name in enumerate(table.column_names) if name == id_column or not PANDAS_INDEX.fullmatch(name)]
+    table = table.select(places)  # by index: names may repeat, which is refused with a sentence
     if table.num_rows == 0:
-        raise InvalidTable(f"'{shown}' has no rows.")
+        raise InvalidTable(f"'{label}' has no rows.")
     ids = canonical_ids(table[id_column], id_column)
     refuse_duplicates(ids, id_column)
     return FeatureTable(ids, table.drop_columns([id_column]), id_column)
@@ -91,7 +91,7 @@ def feature_table(table: pa.Table, id_column: str, shown: str = "the features") 
 
 @dataclass(frozen=True)
 class FeatureTables:
-    """The service's stored feature tables: uploads, or files below the configured data folder."""
+    """Stored feature tables of the service: uploads, or files below the configured data folder."""
 
     database: Database
     home: Home
@@ -103,7 +103,7 @@ class FeatureTables:
     def upload(
         self, write: Callable[[Path], object], id_column: str, name: str, call: IdempotentCall = NO_KEY
     ) -> TableOut:
-        """Store what `write` puts into the file it is given, after checking that it is a feature table."""
+        """Store the file that `write` fills, after checking that it is a feature table."""
         temporary = self.home.incoming(self.home.feature_tables)
         try:
             write(temporary)
@@ -120,7 +120,7 @@ class FeatureTables:
         return row
 
     def register(self, path: str, id_column: str, call: IdempotentCall = NO_KEY) -> TableOut:
-        """Use a file below the data folder where it lies. Raises NotFound for anything outside of it."""
+        """Use a file below the data folder in its place. Raises NotFound for anything outside of it."""
         if self.data_dir is None:
             raise InvalidInput("This service takes uploads only; set FEATURES_PARTY_DATA_DIR to read files by path.")
         root = self.data_dir.resolve()
@@ -169,22 +169,20 @@ class FeatureTables:
         return row
 
     def get(self, table_id: str) -> TableOut:
-        """Name, id column, rows and columns of a stored table. Raises NotFound."""
+        """Return name, id column, rows and columns of a stored table. Raises NotFound."""
         row = dict(self._row(table_id)._mapping)
         row.pop("path")
         return cast("TableOut", row)
 
     def list(self, page: Page) -> Listing:
-        """Stored tables by the time they came."""
+        """List stored tables by time of creation."""
         t = tables.feature_tables
         query = sa.select(*(column for column in t.c if column.name != "path"))
         return self.database.read("feature-table.list", lambda c: select_page(c, query, t.c.created, t.c.id, page))
 
     def delete(self, table_id: str) -> None:
-        """Forget a table and remove an upload's file; a file of the data folder stays where it is.
-
-        Raises NotFound, Conflict (a training that waits or runs needs it).
-        """
+        """Delete a table and an upload's file; a file of the data folder stays. Raises NotFound, and Conflict if a
+        waiting or running training needs it."""
         t = tables.trainings
 
         def work(connection: Connection) -> None:
@@ -202,16 +200,14 @@ class FeatureTables:
             self.place.drop(row.path)
 
     def sweep(self) -> int:
-        """Remove uploads that were kept over a day ago and never recorded."""
+        """Remove uploads that were stored over a day ago and never recorded."""
         query = sa.select(tables.feature_tables.c.path)
         named = partial(self.database.read, "table.sweep", lambda c: set(c.execute(query).scalars()))
         return self.place.sweep(named)
 
     def open(self, table_id: str, text: Sequence[str] | None = (), *, narrow: bool = False) -> FeatureTable:
-        """Read a stored table; `text` and `narrow` as in `read_features`.
-
-        Raises NotFound where the row or its file is gone.
-        """
+        """Read a stored table; `text` and `narrow` as in `read_features`. Raises NotFound if the row or its file is
+        missing."""
         row = self._row(table_id)
         if row.uploaded:
             path = self.place.path(row.path)
@@ -225,13 +221,12 @@ class FeatureTables:
         return read_features(path, row.id_column, text=text, name=row.name, most_bytes=most, narrow=narrow)
 
 
-# Feature columns in the few bytes of them that a training sees, so that a table of many rows fits into memory.
-#
-# Encoded features are 32-bit floats and places of texts (training/encoding.py), and come out the same.
-def narrowed(table: pa.Table, kept: Collection[str]) -> pa.Table:
-    """With 64-bit numbers as 32-bit floats, and texts as dictionaries; the columns `kept` as they are."""
+# Narrow columns have the precision of encoded features (32-bit floats, codes of texts; training/encoding.py), so that
+# a table of many rows fits into memory and training gives the same result.
+def narrowed(table: pa.Table, unchanged: Collection[str]) -> pa.Table:
+    """Convert 64-bit numbers to 32-bit floats and texts to dictionaries, except in the columns `unchanged`."""
     for at, field in enumerate(table.schema):
-        if field.name not in kept:
+        if field.name not in unchanged:
             table = table.set_column(at, field.name, _narrow(table.column(at)))
     return table
 

@@ -1,4 +1,4 @@
-"""Joining messages with features by example id, and counting what does not meet."""
+"""Join of messages with features by example id, with counts of unmatched ids."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ IntArray = npt.NDArray[np.int64]
 
 ADDED = ("raw_label", "corrected_label", "noise_variance", "release")
 
-# what is said instead of a correction, of more than two classes
+# members in place of a correction, for more than two classes
 NO_CORRECTION = dict.fromkeys(("applied", "noise_variance", "unbiased", "residual_bias", "rho")) | {
     "why": "classes as they were drawn; a class has no corrected value"
 }
 
 
 def refuse_taken(names: Sequence[str]) -> None:
-    """Raises InvalidTable where the features have a column that the join adds."""
-    taken = [name for name in ADDED if name in names]
-    if taken:
-        raise InvalidTable(f"The feature table has a column '{taken[0]}', which the join would add; rename it.")
+    """Raise InvalidTable if the features have a column that the join adds."""
+    clashes = [name for name in ADDED if name in names]
+    if clashes:
+        raise InvalidTable(f"The feature table has a column '{clashes[0]}', which the join would add; rename it.")
 
 
 def refuse_nothing_matched(message_rows: int, feature_rows: int) -> NoReturn:
@@ -54,7 +54,7 @@ def refuse_nothing_matched(message_rows: int, feature_rows: int) -> NoReturn:
 
 
 def check_correctable(messages: Sequence[AcceptedMessage], correction: str) -> None:
-    """Raises InvalidInput for a correction of more than two classes."""
+    """Raise InvalidInput for a correction of more than two classes."""
     if correction not in ("auto", "none") and any(m.manifest.public_domain.nominal for m in messages):
         raise InvalidInput(
             f"Labels that are classes with names have no corrected value, so the correction '{correction}' means "
@@ -90,7 +90,7 @@ class JoinResult:
 
     @property
     def bins(self) -> IntArray:
-        """int64[N]: the output of each row within its own message's channel."""
+        """Output of each row within its own message's channel, int64[N]."""
         return self.index - self.labels.starts[self.message]
 
     @cached_property
@@ -99,37 +99,38 @@ class JoinResult:
 
     @property
     def draws(self) -> Draws:
-        """uint64[N]: by which a training splits the rows; those of one example are the same."""
+        """Draws by which a training splits the rows, uint64[N]; equal for rows of one example."""
         return IdHash.keyed(split_key(self.messages)).draws(self.table.ids)[self.position]
 
     def features(self) -> pa.Table:
-        """The N feature rows (without the id column); the table itself, not a copy, where each row met one label."""
+        """Return the N feature rows without the id column; the table itself, not a copy, if each row matched one
+        label."""
         return self.take(self.table.features)
 
     def take(self, values: Any) -> Any:
-        """Of a table or array with a row for each of the feature table, the N matched rows."""
+        """Take the N matched rows of a table or array that is parallel to the feature table."""
         import pyarrow as pa
 
         whole = len(self.position) == self.table.rows and np.array_equal(self.position, np.arange(self.table.rows))
         return values if whole else values.take(pa.array(self.position))
 
     def labelled(self, table: pa.Table) -> pa.Table:
-        """The matched rows of `table`, which has one for each of the feature table, with the columns ADDED."""
+        """Take the matched rows of `table`, which is parallel to the feature table, and add the columns ADDED."""
         refuse_taken(table.column_names)
-        found = self.take(table)
+        rows = self.take(table)
         for name, column in self.labels.columns(self.message, self.index).items():
-            found = found.append_column(name, column)
-        return found
+            rows = rows.append_column(name, column)
+        return rows
 
 
 def release_names(messages: Sequence[AcceptedMessage]) -> list[str]:
-    """Their release ids; where labels parties chose the same one, with the manifest's digest behind it."""
+    """Return their release ids, with the manifest's digest if labels parties chose the same id."""
     often = Counter(m.release for m in messages)
     return [m.release if often[m.release] == 1 else f"{m.release}-{m.digest}" for m in messages]
 
 
 def split_key(messages: Sequence[AcceptedMessage]) -> bytes:
-    """Of the splits of a training on these messages: their releases' ids, which are random and younger than the example
+    """Return the key of a training's splits: the ids of its releases, which are random and younger than the example
     ids."""
     return hashlib.sha256("\n".join(sorted(message.release for message in messages)).encode()).digest()
 
@@ -137,8 +138,8 @@ def split_key(messages: Sequence[AcceptedMessage]) -> bytes:
 def join(
     messages: list[AcceptedMessage], table: FeatureTable, correction: str = "auto", limits: Limits = SILENT
 ) -> JoinResult:
-    """Join and correct, each message by its own channel. Raises InvalidTable where no id at all meets, or where more
-    ids of messages meet nothing than `limits` allow."""
+    """Join and correct, each message by its own channel. Raises InvalidTable if no id matches, or more ids of messages
+    are unmatched than `limits` allow."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -153,9 +154,9 @@ def join(
         corrections.append(correct_message(message, correction, np.bincount(bins, minlength=channel.m)))
         rows += data.num_rows
         ids = data["example_id"].combine_chunks()
-        found = pc.index_in(ids, value_set=table.ids.cast(ids.type))
-        here = np.asarray(pc.is_valid(found).to_numpy(zero_copy_only=False), dtype=bool)
-        position = np.asarray(found.drop_null().to_numpy(), dtype=np.int64)
+        index = pc.index_in(ids, value_set=table.ids.cast(ids.type))
+        here = np.asarray(pc.is_valid(index).to_numpy(zero_copy_only=False), dtype=bool)
+        position = np.asarray(index.drop_null().to_numpy(), dtype=np.int64)
         used[position] += 1
         parts.append((position, np.full(len(position), number, np.int32), bins[here].astype(np.int64)))
         missing.append(ids.filter(pa.array(~here)))
@@ -199,16 +200,16 @@ def label_columns(messages: Sequence[AcceptedMessage], corrections: Sequence[Cor
 
 
 def correct_message(message: AcceptedMessage, correction: str, occurrences: IntArray) -> Correction:
-    """The correction of one message by its own channel; `occurrences` int64[m] of each output in it."""
+    """Return the correction of one message by its own channel; `occurrences` int64[m] of each output in it."""
     rows = int(occurrences.sum())
     return correct(message.manifest.read_channel(), correction, message.prior(), occurrences / max(rows, 1), rows)
 
 
-def list_unmatched(joined: JoinResult, path: Path, *, force: bool = False) -> None:
-    """Write the ids that did not meet: columns example_id and missing_in (features or messages)."""
+def list_unmatched(result: JoinResult, path: Path, *, force: bool = False) -> None:
+    """Write the unmatched ids: columns example_id and missing_in (features or messages)."""
     import pyarrow as pa
 
-    lonely, unused = joined.unmatched
+    lonely, unused = result.unmatched
     ids = pa.concat_arrays([lonely, unused.cast(pa.large_string())])
     where = pa.array(["features"] * len(lonely) + ["messages"] * len(unused), pa.string())
     write_table(pa.table({"example_id": ids, "missing_in": where}), path, force=force)

@@ -1,7 +1,7 @@
-"""The join of feature files and messages of any size: what does not fit into memory is spilled inside the home.
+"""Join of feature files and messages of any size, spilled to disk inside the home.
 
-Ids meet bucket by bucket: (id, row) of the features, (id, output, row) of the messages. What met lies on disk by ranges
-of feature rows, and is merged with one more pass over the feature file, whose columns so never leave Arrow and keep
+Ids are matched bucket by bucket: (id, row) of the features, (id, output, row) of the messages. Matches lie on disk by
+ranges of feature rows, and are merged in one more pass over the feature file, whose columns never leave Arrow and keep
 their types.
 """
 
@@ -38,7 +38,7 @@ from label_dp.progress import Progress
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PARTS = 32  # a bucket's ids take about this share of the memory; what is made of them, a few times as much
+PARTS = 32  # a bucket's ids take about this fraction of the memory; their processing takes a few times as much
 MIB = 1 << 20
 IntArray = npt.NDArray[np.int64]
 Listed = Callable[[Any, str], None]
@@ -46,7 +46,7 @@ Listed = Callable[[Any, str], None]
 
 @dataclass(frozen=True)
 class JoinedFile:
-    """What a join to a file found: its counts and, per message, the correction."""
+    """Result of a join to a file: its counts and, per message, the correction."""
 
     counts: Counts
     corrections: tuple[Correction, ...]
@@ -54,8 +54,8 @@ class JoinedFile:
 
 @dataclass
 class _Matches:
-    """What met of feature rows and outputs; message rows without features, each id once; how many examples met, how
-    many of them several outputs; a sample of what met nothing."""
+    """Matches of feature rows and outputs; message rows without features, each id once; numbers of matched examples and
+    of those with several outputs; a sample of unmatched ids."""
 
     matches: Ranges
     lonely: Ranges
@@ -66,7 +66,7 @@ class _Matches:
 
 @dataclass
 class SpilledJoin:
-    """One join in a folder of its own. Use `open`, then `load_features`, `load_messages`, `write`, in this order."""
+    """Join in a folder of its own. Use `open`, then `load_features`, `load_messages`, `write`, in this order."""
 
     folder: Path
     features: FeatureFile
@@ -81,7 +81,7 @@ class SpilledJoin:
     @classmethod
     @contextmanager
     def open(cls, features: FeatureFile, folder: Path, progress: Progress, *, memory_mb: int) -> Iterator[SpilledJoin]:
-        """`folder` is made and, at the end, removed. Raises Unavailable where the disk has no room for it."""
+        """Create `folder`, and remove it at the end. Raises Unavailable if the disk has no room."""
         refuse_taken(features.schema.names)
         try:
             folder.mkdir(parents=True, mode=0o700)
@@ -92,7 +92,7 @@ class SpilledJoin:
             shutil.rmtree(folder, ignore_errors=True)
 
     def load_features(self) -> None:
-        """Take in the ids of the features. Raises InvalidRows (bad or repeated ids), InvalidTable (no rows)."""
+        """Load the ids of the features. Raises InvalidRows (bad or repeated ids), InvalidTable (no rows)."""
         self._ids = Buckets(self.folder, "features", ("row",), self._hash, self._bits(self.features.id_bytes()))
         for ids in self.features.ids():
             self._ids.add(ids, np.arange(self.feature_rows, self.feature_rows + len(ids)))
@@ -101,17 +101,17 @@ class SpilledJoin:
         self._ids.flush()
         if not self.feature_rows:
             raise InvalidTable(f"'{self.features.path}' has no rows.")
-        found: list[int] = []
+        repeated: list[int] = []
         for number in range(1 << self._ids.bits):
             ids, (row,) = self._ids.read(number)
-            found += row[duplicate_rows(ids)].tolist()
-        if found:
-            rule, shown = "this id occurred in an earlier row", sorted(found)[: InvalidRows.shown]
-            raise InvalidRows([RowProblem(at, self.features.id_column, rule) for at in shown], len(found))
+            repeated += row[duplicate_rows(ids)].tolist()
+        if repeated:
+            rule, first_rows = "this id occurred in an earlier row", sorted(repeated)[: InvalidRows.shown]
+            raise InvalidRows([RowProblem(at, self.features.id_column, rule) for at in first_rows], len(repeated))
 
     def load_messages(self, messages: list[AcceptedMessage], correction: str) -> None:
-        """Take in the rows of accepted messages, each with its own correction. Raises MalformedManifest,
-        InvalidMechanism (`debias` asked for where there is none)."""
+        """Load the rows of accepted messages, each with its own correction. Raises MalformedManifest, InvalidMechanism
+        (no `debias` exists)."""
         total = sum(message.manifest.n for message in messages)
         size = sum(entry.bytes for message in messages for entry in message.manifest.message_files)
         bits = max(self._bits(2 * size), self._ids.bits)
@@ -134,30 +134,30 @@ class SpilledJoin:
         self, out: Path, *, unmatched: Path | None = None, force: bool = False, limits: Limits = SILENT
     ) -> JoinedFile:
         """Write the feature file's columns with those of ADDED, in its order; rows of one id in that of the messages.
-        `unmatched`: the ids that did not meet, in columns example_id and missing_in (features or messages).
 
-        Raises InvalidTable where no id at all meets, or more ids of messages meet nothing than `limits` allow,
-        InvalidInput, InvalidFile as `writing`.
+        `unmatched`: file for the unmatched ids, in columns example_id and missing_in (features or messages). Raises
+        InvalidTable if no id matches or more ids of messages are unmatched than `limits` allow; InvalidInput,
+        InvalidFile as `writing`.
         """
         matches = self._meet()
         if not matches.matches.count:
             refuse_nothing_matched(self.message_rows, self.feature_rows)
         counts = check_unmatched(self._counts(matches), limits, matches.unmatched.reason)
-        with nullcontext() if unmatched is None else _listing(unmatched, force=force) as listed:
-            if listed is not None:
-                self._list_lonely(matches.lonely, listed)
-            self._write(out, matches.matches, listed, force=force)
+        with nullcontext() if unmatched is None else _listing(unmatched, force=force) as list_ids:
+            if list_ids is not None:
+                self._list_lonely(matches.lonely, list_ids)
+            self._write(out, matches.matches, list_ids, force=force)
         return JoinedFile(counts, tuple(self._corrections))
 
-    def _counts(self, met: _Matches) -> Counts:
+    def _counts(self, result: _Matches) -> Counts:
         return Counts(
             messages=len(self._messages),
             message_rows=self.message_rows,
             feature_rows=self.feature_rows,
-            matched=met.matches.count,
-            message_ids_without_features=met.lonely.count,
-            features_without_message=self.feature_rows - met.examples,
-            ids_in_several_messages=met.repeated,
+            matched=result.matches.count,
+            message_ids_without_features=result.lonely.count,
+            features_without_message=self.feature_rows - result.examples,
+            ids_in_several_messages=result.repeated,
         )
 
     def _bits(self, size: int) -> int:
@@ -165,36 +165,36 @@ class SpilledJoin:
 
     def _meet(self) -> _Matches:
         matches = Ranges(self.folder, "matches", self.feature_rows, self.message_rows)
-        met = _Matches(matches, Ranges(self.folder, "lonely", self.message_rows, self.message_rows))
+        result = _Matches(matches, Ranges(self.folder, "lonely", self.message_rows, self.message_rows))
         finer = self._outputs.bits - self._ids.bits
         for number in range(1 << self._ids.bits):
             ids, (row,) = self._ids.read(number)
             part = self._ids.apart(ids, number, self._outputs.bits)
             for at in range(1 << finer):
                 here = np.flatnonzero(part == at) if finer else slice(None)
-                self._meet_bucket((number << finer) + at, ids.take(here) if finer else ids, row[here], met)
+                self._meet_bucket((number << finer) + at, ids.take(here) if finer else ids, row[here], result)
             self.progress("joining", 0.3 + 0.1 * number / (1 << self._ids.bits))
-        return met
+        return result
 
-    def _meet_bucket(self, number: int, ids: pa.Array, row: IntArray, met: _Matches) -> None:
-        """With the ids of features that are in this bucket of the outputs, and their rows."""
+    def _meet_bucket(self, number: int, ids: pa.Array, row: IntArray, result: _Matches) -> None:
+        """Match one bucket of outputs with its ids of features and their rows."""
         import pyarrow as pa
 
         others, (output, at) = self._outputs.read(number)
-        # ids of features differ, so they are the first values: what is numbered beyond them has no features
+        # ids of features are distinct, so they get the first codes: larger ones have no features
         codes = pa.concat_arrays([ids, others]).dictionary_encode().indices.to_numpy()[len(ids) :]
-        found = codes < len(ids)
-        met.matches.add(row[codes[found]], output[found])
-        often = np.bincount(codes[found], minlength=len(ids))
-        met.examples += int(np.count_nonzero(often))
-        met.repeated += int(np.count_nonzero(often > 1))
-        met.unmatched.add_features(ids.filter(pa.array(often == 0)))
-        lonely = np.flatnonzero(~found)
+        hits = codes < len(ids)
+        result.matches.add(row[codes[hits]], output[hits])
+        often = np.bincount(codes[hits], minlength=len(ids))
+        result.examples += int(np.count_nonzero(often))
+        result.repeated += int(np.count_nonzero(often > 1))
+        result.unmatched.add_features(ids.filter(pa.array(often == 0)))
+        lonely = np.flatnonzero(~hits)
         lonely = lonely[np.unique(codes[lonely], return_index=True)[1]]
-        met.unmatched.add_messages(others.take(pa.array(lonely)))
-        met.lonely.add(at[lonely], np.zeros(len(lonely), np.int64))
+        result.unmatched.add_messages(others.take(pa.array(lonely)))
+        result.lonely.add(at[lonely], np.zeros(len(lonely), np.int64))
 
-    def _write(self, out: Path, matches: Ranges, listed: Listed | None, *, force: bool) -> None:
+    def _write(self, out: Path, matches: Ranges, list_ids: Listed | None, *, force: bool) -> None:
         import pyarrow as pa
 
         labels, start = label_columns(self._messages, self._corrections), 0
@@ -202,9 +202,9 @@ class SpilledJoin:
             for batch in ahead(self.features.batches()):
                 row, index = matches.up_to(start + batch.num_rows)
                 rows, start = row - start, start + batch.num_rows
-                if listed is not None:
+                if list_ids is not None:
                     ids = canonical_ids(batch[self.features.id_column], self.features.id_column)
-                    listed(ids.take(pa.array(np.delete(np.arange(len(ids)), rows))), "messages")
+                    list_ids(ids.take(pa.array(np.delete(np.arange(len(ids)), rows))), "messages")
                 if len(rows) != batch.num_rows or not np.array_equal(rows, np.arange(len(rows))):
                     batch = batch.take(pa.array(rows))
                 for name, column in labels.columns(labels.message(index), index).items():
@@ -213,18 +213,18 @@ class SpilledJoin:
                     writer.write(batch)
                 self.progress("writing", 0.4 + 0.6 * start / self.feature_rows)
 
-    def _list_lonely(self, lonely: Ranges, listed: Listed) -> None:
+    def _list_lonely(self, lonely: Ranges, list_ids: Listed) -> None:
         start = 0
         for message in self._messages:
             for part in message.batches():
                 at, _ = lonely.up_to(start + part.num_rows)
-                listed(part["example_id"].combine_chunks().take(at - start), "features")
+                list_ids(part["example_id"].combine_chunks().take(at - start), "features")
                 start += part.num_rows
 
 
 @contextmanager
 def _listing(path: Path, *, force: bool) -> Iterator[Listed]:
-    """A function that writes ids to `path`, and where they are missing."""
+    """Yield a function that writes ids to `path`, with the side where they are missing."""
     import pyarrow as pa
 
     schema = pa.schema([("example_id", pa.string()), ("missing_in", pa.string())])

@@ -1,4 +1,4 @@
-"""The columns that a join adds to features: what each output of each message stands for."""
+"""Columns that a join adds to features: the meaning of each output of each message."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class LabelColumns:
-    """What the outputs of several messages stand for: those of all messages one after the other, float64[Σ outputs];
-    `starts` int64[messages] says where each message's begin. `names` are those of outputs that are classes, else none;
-    of more than two classes (`nominal`) there is no corrected label."""
+    """Meaning of the outputs of several messages, concatenated: float64[Σ outputs]; `starts` int64[messages] is the
+    first of each message.
+
+    `names` are the classes of outputs, empty for numbers; more than two classes (`nominal`) have no corrected label.
+    """
 
     releases: tuple[str, ...]
     starts: IntArray
@@ -52,19 +54,19 @@ class LabelColumns:
         )
 
     def index(self, message: npt.NDArray[Any], bins: npt.NDArray[Any]) -> IntArray:
-        """int64[N]: where the outputs of rows with these message numbers and bins, both [N], are."""
+        """Return int64[N]: the index of the outputs of rows with these message numbers and bins, both [N]."""
         return np.asarray(self.starts[message] + bins, np.int64)
 
     def message(self, index: IntArray) -> npt.NDArray[np.int32]:
-        """int32[N]: the number of the message that each output is of."""
+        """Return int32[N]: the number of each output's message."""
         return np.asarray(np.searchsorted(self.starts, index, side="right") - 1, np.int32)
 
     def columns(self, message: npt.NDArray[Any], index: IntArray) -> dict[str, pa.Array]:
-        """The columns ADDED, N rows each; without the corrected ones where labels are more than two classes."""
+        """Make the columns ADDED, N rows each; without the corrected ones for more than two classes."""
         import pyarrow as pa
 
-        numbers, taken = pa.array(message, pa.int32()), pa.array(index)
-        raw = pa.array(self.names, pa.string()).take(taken) if self.names else pa.array(self.raw[index])
+        numbers, indices = pa.array(message, pa.int32()), pa.array(index)
+        raw = pa.array(self.names, pa.string()).take(indices) if self.names else pa.array(self.raw[index])
         corrected = {
             "corrected_label": pa.array(self.corrected[index]),
             "noise_variance": pa.array(self.noise_variance[index]),
@@ -73,15 +75,15 @@ class LabelColumns:
         return {"raw_label": raw, **({} if self.nominal else corrected), "release": release}
 
     def fields(self) -> list[pa.Field]:
-        """Those of `columns`."""
+        """Return the fields of `columns`."""
         import pyarrow as pa
 
-        found = self.columns(np.zeros(0, np.int32), np.zeros(0, np.int64))
-        return [pa.field(name, column.type) for name, column in found.items()]
+        columns = self.columns(np.zeros(0, np.int32), np.zeros(0, np.int64))
+        return [pa.field(name, column.type) for name, column in columns.items()]
 
 
 def _names(domain: Domain, outputs: FloatArray) -> list[str]:
-    """The class of each output; none where they are numbers, or some output stands for no class."""
+    """Return the class of each output; empty for numbers, or if some output is no class."""
     if not domain.names or not np.isin(outputs, domain.values).all():
         return []
     return [domain.names[int(code)] for code in outputs]

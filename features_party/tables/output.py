@@ -1,4 +1,4 @@
-"""Tables as files: Parquet, or CSV where the name ends so; complete or not there, never over another file unasked."""
+"""Tables as files, Parquet or CSV by suffix: complete or absent, never over another file without --force."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROW_GROUP = 1 << 17
 
 
 class TableWriter:
-    """Takes a table of one `schema` piece by piece; dictionary columns are written out in a CSV."""
+    """Writer of a table of one `schema`, piece by piece; dictionary columns are written out in a CSV."""
 
     def __init__(self, path: Path, schema: pa.Schema, *, csv: bool) -> None:
         import pyarrow as pa
@@ -54,11 +54,8 @@ class TableWriter:
 
 @contextmanager
 def writing(path: Path, schema: pa.Schema, *, force: bool = False) -> Iterator[TableWriter]:
-    """A writer to a temporary file that takes the name `path` when the body ends well.
-
-    Raises InvalidInput (`path` exists and not `force`, or has no folder) and InvalidFile (it cannot be written, or a
-    CSV cannot hold a column).
-    """
+    """Yield a writer to a temporary file that is renamed to `path` if the body succeeds. Raises InvalidInput (`path`
+    exists and not `force`, or has no folder) and InvalidFile (it cannot be written, or a CSV cannot hold a column)."""
     import pyarrow as pa
 
     with replacing(path, force) as temporary:
@@ -73,7 +70,7 @@ def writing(path: Path, schema: pa.Schema, *, force: bool = False) -> Iterator[T
 
 
 def _cannot_hold(path: Path, schema: pa.Schema) -> InvalidFile:
-    """What to say of columns that a file of this kind does not hold, by name and type."""
+    """Return the error for columns that this kind of file cannot hold, by name and type."""
     import pyarrow as pa
     import pyarrow.parquet as pq
     from pyarrow import csv as arrow_csv
@@ -91,7 +88,7 @@ def _cannot_hold(path: Path, schema: pa.Schema) -> InvalidFile:
 
 
 def write_table(table: pa.Table, path: Path, *, force: bool = False) -> None:
-    """Write a whole table; raises as `writing`."""
+    """Write a whole table. Raises as `writing`."""
     with writing(path, table.schema, force=force) as writer:
         writer.write(table)
 

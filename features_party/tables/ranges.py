@@ -1,4 +1,4 @@
-"""Whole numbers of rows on disk, given in any order and read in the order of the rows."""
+"""Pairs of row and index on disk, added in any order and read in the order of the rows."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-AT_ONCE = 1 << 20  # numbers that one file holds on average, or fewer
-INDEX_BITS = 40  # of 64; the others say which row of the file's range it is
+AT_ONCE = 1 << 20  # largest average of pairs in one file
+INDEX_BITS = 40  # of 64; the upper ones are the row within the file's range
 IntArray = npt.NDArray[np.int64]
 NONE = np.empty(0, np.uint64)
 
 
 class Ranges:
-    """Pairs (row, index), of rows below `rows` and of indices below 2⁴⁰, in files of `folder` that begin with `name`;
-    about `expected` pairs. `count` came so far."""
+    """Pairs (row, index), with rows below `rows` and indices below 2⁴⁰, in files of `folder` whose names begin with
+    `name`; about `expected` pairs. `count` is their number so far."""
 
     def __init__(self, folder: Path, name: str, rows: int, expected: int) -> None:
         self._folder, self._name = folder, name
@@ -25,7 +25,7 @@ class Ranges:
         self.count, self._ranges = 0, -(-rows // self._width)
 
     def add(self, row: IntArray, index: IntArray) -> None:
-        """int64[N] both."""
+        """Add N pairs; int64[N] both."""
         if not len(row):
             return
         self.count += len(row)
@@ -39,8 +39,8 @@ class Ranges:
                 keys[start:stop].tofile(file)
 
     def up_to(self, stop: int) -> tuple[IntArray, IntArray]:
-        """(row, index) int64[·] of the next pairs with a row below `stop`, by row and then by index; call it with
-        rising stops, after the last `add`."""
+        """Return (row, index) int64[·] of the next pairs with a row below `stop`, by row and then by index; call it
+        with rising stops, after the last `add`."""
         rows, indices = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         while len(self._rest) or self._next * self._width < stop:
             if not len(self._rest):

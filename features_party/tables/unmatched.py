@@ -1,7 +1,7 @@
-"""Ids that met nothing: how many are too many, and how both sides seem to write the same ones.
+"""Unmatched ids: how many are too many, and whether both sides spell the same ids differently.
 
-A sample by a keyed hash of what is left of an id without blanks, quotes, case and leading zeros has both spellings of
-an id or neither, in bounded memory, whatever the order in which ids come.
+A sample by a keyed hash of the id without blanks, quotes, case and leading zeros has both spellings of an id or
+neither, in bounded memory, whatever the order of the ids.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from label_dp.errors import InvalidTable
 if TYPE_CHECKING:
     import pyarrow as pa
 SAMPLE = 1 << 12  # ids of each side
-WARN = 0.25  # more than the usual fifth that is held out
-MANY = 0.01  # share of ids that meet if they are spelt otherwise: it is sentence
+WARN = 0.25  # above the usual held-out fifth
+MANY = 0.01  # share of ids that match in another spelling, from which on the warning names it
 QUOTES = "\"'`"
 
 
@@ -58,7 +58,7 @@ ALL = "without blanks, quotes, case and leading zeros"
 
 
 class Counts(BaseModel):
-    """All about ids, which are public; each row of an id in several messages is kept."""
+    """Counts of a join, all about public ids; each row of an id in several messages is kept."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -74,7 +74,7 @@ class Counts(BaseModel):
 
 @dataclass(frozen=True)
 class Limits:
-    """Shares of the ids of messages without features: `warn` above the one, `refuse` above the other."""
+    """Shares of the messages' ids without features: a warning above `warn`, a refusal above `refuse`."""
 
     warn: float = WARN
     refuse: float = 1.0
@@ -85,7 +85,7 @@ WATCHED, SILENT = Limits(), Limits(1.0)
 
 @dataclass
 class Unmatched:
-    """Samples of ids without a partner, of messages and of features."""
+    """Samples of unmatched ids, of messages and of features."""
 
     _hash: IdHash = field(default_factory=IdHash.fresh, repr=False)
     _messages: tuple[Any, Any, Any] | None = None
@@ -99,16 +99,16 @@ class Unmatched:
         return sample
 
     def add_messages(self, ids: pa.Array) -> None:
-        """Ids string or large_string[·], each once in all."""
+        """Add unmatched ids of messages, string or large_string[·], each once in all."""
         self._messages = self._with(self._messages, ids)
 
     def add_features(self, ids: pa.Array) -> None:
-        """As `add_messages`."""
+        """Add unmatched ids of features, as `add_messages`."""
         self._features = self._with(self._features, ids)
 
     def reason(self) -> tuple[str, float]:
-        """The spelling by which most of the ids would meet, and the share of those of messages that would then; "" and
-        0 where there is none."""
+        """Return the spelling in which most of the ids would match, and the share of the messages' ids that would; ("",
+        0) if none."""
         import pyarrow.compute as pc
 
         if self._messages is None or self._features is None:
@@ -129,7 +129,7 @@ class Unmatched:
         return (best, alike[best] / within) if enough else (ALL, len(pairs[0]) / within)
 
     def _with(self, side: tuple[Any, Any, Any] | None, ids: pa.Array) -> tuple[Any, Any, Any]:
-        """The SAMPLE least draws with their normal forms and ids, rising."""
+        """Return the SAMPLE smallest draws with their normal forms and ids, rising."""
         import pyarrow as pa
 
         ids = ids.cast(pa.large_string())
@@ -147,19 +147,19 @@ class Unmatched:
 def check_unmatched(
     counts: Counts, limits: Limits, reason: Callable[[], tuple[str, float]] = lambda: ("", 0.0)
 ) -> Counts:
-    """The counts with a warning where more ids met nothing than `limits` let pass in silence, or where another spelling
-    (`Unmatched.reason`) would let many of them meet. Raises InvalidTable where they are refused."""
+    """Return the counts with a warning if more ids are unmatched than `limits` tolerate, or if many would match in
+    another spelling (`Unmatched.reason`). Raises InvalidTable above the refusal limit."""
     examples = counts.feature_rows - counts.features_without_message
-    lost, ids = counts.message_ids_without_features, counts.message_ids_without_features + examples
-    share = lost / max(ids, 1)
+    missing, ids = counts.message_ids_without_features, counts.message_ids_without_features + examples
+    share = missing / max(ids, 1)
     if limits == SILENT or share <= min(limits.warn, limits.refuse, MANY):
         return counts
     spelling, some = reason()
     if share <= min(limits.warn, limits.refuse) and share * some <= MANY:
         return counts
-    sentence = f"{lost:,} of {ids:,} ids of the messages ({share:.0%}) have no features. "
+    sentence = f"{missing:,} of {ids:,} ids of the messages ({share:.0%}) have no features. "
     sentence += (
-        f"About {round(some * lost):,} of them would meet ids of features {spelling}: write ids alike on both sides."
+        f"About {round(some * missing):,} of them would meet ids of features {spelling}: write ids alike on both sides."
         if some
         else "Check the id column, and how both sides write their ids."
     )

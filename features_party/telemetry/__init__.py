@@ -1,1 +1,1 @@
-"""Steps of work as metrics and traces see them."""
+"""Steps of work, in metrics and traces."""

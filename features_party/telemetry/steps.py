@@ -1,7 +1,7 @@
-"""The steps of a message's way here: counted and timed for metrics, and spans of a trace where one is kept.
+"""Steps of a message's way here: counted and timed for metrics, and spans of a trace.
 
-A step says its name and how it ended. It never holds an id, a feature or a label. The other party takes no steps: how
-long its work lasted, and how it ended, would tell of labels.
+A step has a name and an outcome, never an id, a feature or a label. The labels party has no steps: their durations and
+outcomes would depend on labels.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from label_dp.errors import LabelDPError
 
-# a pull verifies, fetches and accounts for what it brings; a training joins and fits
+# a pull verifies, fetches and accounts; a training joins and fits
 PULL, VERIFY, FETCH, ACCOUNT, TRAIN, JOIN, FIT = STEPS = (
     *("pull", "verify", "fetch", "account"),
     *("train", "join", "fit"),
@@ -27,25 +27,25 @@ Span = Callable[[str, str | None], contextlib.AbstractContextManager[Ended]]
 
 
 @contextlib.contextmanager
-def no_span(_name: str, _asked: str | None) -> Iterator[Ended]:
+def no_span(_name: str, _cause: str | None) -> Iterator[Ended]:
     """Trace nothing."""
     yield lambda _outcome: None
 
 
 class Steps:
-    """How many steps ended in which way, and the seconds they took. `span` is another one where a trace is kept."""
+    """Counts and total seconds of steps by outcome. `span` traces them if traces are on."""
 
     def __init__(self) -> None:
         self.span: Span = no_span
-        self.remember: Callable[[str], None] = lambda _asked: None
+        self.remember: Callable[[str], None] = lambda _cause: None
         self._ended = {(name, DONE): (0, 0.0) for name in STEPS}
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
-    def step(self, name: str, asked: str | None = None) -> Iterator[None]:
-        """`asked`: the id of what was asked for earlier, in a span that did `remember` it."""
+    def step(self, name: str, cause: str | None = None) -> Iterator[None]:
+        """Time a step. `cause`: id of the request that caused it, whose span called `remember`."""
         began, outcome = time.monotonic(), DONE
-        with self.span(name, asked) as ended:
+        with self.span(name, cause) as ended:
             try:
                 yield
             except BaseException as error:
@@ -56,7 +56,7 @@ class Steps:
                 self._count(name, outcome, time.monotonic() - began)
 
     def ended(self) -> list[tuple[str, str, int, float]]:
-        """Each step, how it ended, how often, and the seconds of all of these together."""
+        """List each step with its outcome, count and total seconds."""
         with self._lock:
             return [(*of, *sums) for of, sums in sorted(self._ended.items())]
 
@@ -67,7 +67,7 @@ class Steps:
 
 
 def outcome_of(error: BaseException) -> str:
-    """The code of a refusal's kind: one that another service sent is anybody's text, and so is every message."""
+    """Return the code of an error's class: a code or message sent by another service is untrusted text."""
     if isinstance(error, LabelDPError):
         return type(error).code
     return str(getattr(type(error), "outcome", INTERNAL))

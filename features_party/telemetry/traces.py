@@ -1,6 +1,6 @@
 """Traces by OpenTelemetry: a span for each request and each step, sent to the operator's own collector.
 
-A span has its name, a route, a status and how it ended: no id, no feature, no label, no text of an error. Nothing of a
+A span has its name, a route, a status and an outcome: no id, no feature, no label, no text of an error. Nothing of a
 trace goes to a labels party.
 """
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 MOST_REMEMBERED = 1000
 SILENT = ("/healthz", "/readyz", "/metrics")
-BEGUN = "begun"  # the member of a request's state for its span
+BEGUN = "begun"  # member of a request's state for its span
 
 
 @dataclass
 class _Begun:
-    """When a request came, its span once there is one, and the status of its answer."""
+    """Time of a request's arrival, its span once there is one, and the status of its answer."""
 
     nanoseconds: int
     span: Span | None = None
@@ -39,7 +39,7 @@ class _Begun:
 
 
 class Traces:
-    """Give `step` and `remember` to `Steps`. `close` sends what was not sent yet."""
+    """Tracer: give `step` and `remember` to `Steps`. `close` sends the remaining spans."""
 
     def __init__(self, processor: SpanProcessor, version: str, revision: str) -> None:
         from opentelemetry.sdk.resources import Resource
@@ -48,7 +48,7 @@ class Traces:
 
         named = {"service.name": "features-party", "service.version": version, "service.revision": revision}
         self._provider = TracerProvider(
-            sampler=ALWAYS_ON,  # else a caller could leave itself out of our traces
+            sampler=ALWAYS_ON,  # else a caller could opt out of our traces
             resource=Resource(named),
             shutdown_on_exit=False,
         )
@@ -58,7 +58,7 @@ class Traces:
 
     @classmethod
     def to(cls, endpoint: str, version: str, revision: str) -> Traces:
-        """Spans go to `endpoint`/v1/traces in batches, from a thread. Raises InvalidSettings."""
+        """Send spans to `endpoint`/v1/traces in batches, from a thread. Raises InvalidSettings."""
         if find_spec("opentelemetry") is None or find_spec("opentelemetry.exporter") is None:
             raise InvalidSettings(f"FEATURES_PARTY_OTLP_ENDPOINT needs OpenTelemetry: {pip_install('otel')}.")
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -67,11 +67,11 @@ class Traces:
         return cls(BatchSpanProcessor(OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces")), version, revision)
 
     @contextlib.contextmanager
-    def step(self, name: str, asked: str | None) -> Iterator[Ended]:
-        """A span inside the current one; linked to that in which `asked` was remembered."""
+    def step(self, name: str, key: str | None) -> Iterator[Ended]:
+        """Open a span inside the current one, linked to the span that remembered `key`."""
         from opentelemetry.trace import Link, Status, StatusCode
 
-        cause = None if asked is None else self._asked.pop(asked, None)
+        cause = None if key is None else self._asked.pop(key, None)
         links = [] if cause is None else [Link(cause)]
         with self.tracer.start_as_current_span(
             name,
@@ -88,16 +88,16 @@ class Traces:
             yield ended
 
     def request(self, method: str, parent: Context, nanoseconds: int) -> Span:
-        """The span of a request that came then, for its caller to end."""
+        """Start the span of a request that arrived at `nanoseconds`; the caller ends it."""
         from opentelemetry.trace import SpanKind
 
         return self.tracer.start_span(method, parent, SpanKind.SERVER, start_time=nanoseconds)
 
-    def remember(self, asked: str) -> None:
-        """That the current span asked for `asked`, which another thread will do."""
+    def remember(self, key: str) -> None:
+        """Remember the current span as the cause of the work `key` in another thread."""
         from opentelemetry.trace import get_current_span
 
-        self._asked[asked] = get_current_span().get_span_context()
+        self._asked[key] = get_current_span().get_span_context()
         while len(self._asked) > MOST_REMEMBERED:
             self._asked.popitem(last=False)
 
@@ -106,8 +106,8 @@ class Traces:
 
 
 class Traced:
-    """A span for each request but those of probes. It begins where `Admitted` knows the caller; for a request that was
-    refused before, without a key or a call, it is made afterwards, as the beginning of a trace of ours."""
+    """Middleware with a span for each request except probes. `Admitted` begins it once the caller is known; a request
+    refused before gets its span afterwards, as the beginning of a trace of ours."""
 
     def __init__(self, app: App, traces: Traces) -> None:
         self.app, self.traces = app, traces
@@ -130,7 +130,7 @@ class Traced:
         finally:
             if begun.span is None:
                 begun.span = self.traces.request(method_of(scope), Context(), begun.nanoseconds)
-            call = scope.get("route") or scope["state"].get("call")  # of a refused one the latter alone is known
+            call = scope.get("route") or scope["state"].get("call")  # a refused request has only the latter
             route, method = getattr(call, "path", "unknown"), method_of(scope)
             begun.span.update_name(f"{method} {route}")
             begun.span.set_attributes({"http.request.method": method, "http.route": route})
@@ -140,8 +140,8 @@ class Traced:
 
 
 class Admitted:
-    """Begins the span of an admitted request: within the trace that its `traceparent` names where it came with an API
-    key. Of its `tracestate`, a text of any kind, nothing is kept."""
+    """Middleware that begins the span of an admitted request, within the trace of its `traceparent` if it has an API
+    key. Its `tracestate`, an arbitrary text, is dropped."""
 
     def __init__(self, app: App, traces: Traces) -> None:
         self.app, self.traces = app, traces

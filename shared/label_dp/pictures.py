@@ -32,7 +32,7 @@ IDS = re.compile(r'(id="|url\(#|href="#)')
 
 @cache
 def figure_class() -> Any:
-    """matplotlib's `Figure`. Imported once, and only where a picture is made: it takes half a second."""
+    """Import matplotlib's `Figure`, once and on demand: it takes half a second."""
     with tempfile.TemporaryDirectory() as folder, _its_own_folder(folder):
         import matplotlib
         from matplotlib.figure import Figure
@@ -44,7 +44,7 @@ def figure_class() -> Any:
 
 @contextmanager
 def _its_own_folder(folder: str) -> Iterator[None]:
-    """matplotlib's list of fonts goes to ``folder`` while it is imported, not to the home of who runs this."""
+    """Have matplotlib write its list of fonts to `folder` while it is imported, not to the user's home."""
     if FOLDER in os.environ:
         yield
         return
