@@ -1,4 +1,4 @@
-"""The application of the features party."""
+"""Application of the features party."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from label_dp.named_modules import installed
 
 
 def figures(connection: Connection, clock: Clock) -> Iterator[Metric]:
-    """Trainings by state, and how long the first in line has waited."""
-    found = sa.select(t.c.state, sa.func.count().label("number")).group_by(t.c.state)
-    counts: dict[str, int] = dict.fromkeys(STATES, 0) | {row.state: row.number for row in connection.execute(found)}
+    """Yield trainings by state, and the waiting time of the first in line."""
+    by_state = sa.select(t.c.state, sa.func.count().label("number")).group_by(t.c.state)
+    counts: dict[str, int] = dict.fromkeys(STATES, 0) | {row.state: row.number for row in connection.execute(by_state)}
     yield gauge("label_dp_trainings", "Trainings by state.", ("state",), (((state,), n) for state, n in counts.items()))
     oldest = connection.execute(sa.select(sa.func.min(t.c.created)).where(t.c.state == ACCEPTED)).scalar()
     says = "Seconds that the first training in line has waited, in steps of five minutes."
@@ -54,7 +54,7 @@ class StepFigures(Collector):
             family.add_metric((step, outcome), count, seconds)
             refused[step] = refused.get(step, 0) + (count if outcome not in REFUSED_NOT else 0)
         yield family
-        # of every step from the start: an alert sees no increase from nothing to one
+        # zero for every step from the start: otherwise an alert would miss the first increase
         says = "Steps that a refusal, or an internal error, ended."
         refusals = CounterMetricFamily("label_dp_step_refusals", says, labels=("step",))
         for step, count in refused.items():
@@ -63,7 +63,7 @@ class StepFigures(Collector):
 
 
 def create_app(services: Services) -> FastAPI:
-    """The REST service over `services`; its background worker starts and stops with it."""
+    """Build the REST service over `services`; its background worker starts and stops with it."""
     companions = installed("features_party.companions.api")
     worker, traces = TrainingWorker(services.trainings), services.traces()
 
@@ -101,7 +101,7 @@ def create_app(services: Services) -> FastAPI:
         app.add_middleware(Traced, traces=traces)
     app.state.site = pages.site(services)
     app.state.worker = worker
-    app.state.stopping = lambda: False  # whoever serves it knows better
+    app.state.stopping = lambda: False  # the server replaces it
     app.state.streams = Streams(lambda: app.state.stopping())
     services.outgoing.stopping = lambda: app.state.stopping()
     return app

@@ -1,4 +1,4 @@
-"""Our own audit store, for the privacy officer."""
+"""Audit store of this party, for the privacy officer."""
 
 from __future__ import annotations
 

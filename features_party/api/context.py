@@ -30,8 +30,8 @@ COPY_CHUNK = 1 << 20
 
 def services(request: Request) -> Services:
     """Return the services of the application."""
-    found: Services = request.app.state.services
-    return found
+    ctx: Services = request.app.state.services
+    return ctx
 
 
 Ctx = Annotated[Services, Depends(services)]
@@ -47,7 +47,7 @@ def media_type(request: Request) -> str:
 
 @asynccontextmanager
 async def workspace(ctx: Services, room: Path) -> AsyncIterator[Path]:
-    """A private folder for one request, removed at its end."""
+    """Yield a private folder for one request, removed at its end."""
     folder = ctx.home.incoming(room)
     folder.mkdir(mode=0o700)
     try:
@@ -64,7 +64,7 @@ async def body_to_file(request: Request, target: Path) -> None:
 
 
 async def form_to_files(request: Request, folder: Path) -> tuple[list[tuple[str, Path]], dict[str, str]]:
-    """The files (name as sent, our copy) and the text fields of a multipart form."""
+    """Read the files (name as sent, our copy) and the text fields of a multipart form."""
     files: list[tuple[str, Path]] = []
     fields: dict[str, str] = {}
     async with request.form(max_files=4100, max_fields=100) as form:
@@ -87,18 +87,16 @@ def unsupported(*types: str) -> UnsupportedMediaType:
 
 @contextmanager
 def labels_service(ctx: Services, url: str, api_key: SecretStr | None) -> Iterator[LabelsService]:
-    """A client of the labels party at `url`, with the caller's key or, where the operator listed the URL, ours.
-
-    Raises InvalidInput and NotFound as `permitted` does, and Busy where as many calls run as may.
-    """
+    """Yield a client of the labels party at `url`, with the caller's key or, if the operator listed the URL, ours.
+    Raises InvalidInput and NotFound as `permitted` does, and Busy at the limit of calls."""
     own = api_key.get_secret_value() if api_key is not None else ""
     settings = ctx.settings
-    wanted = permitted(url, settings.labels_urls, own_key=bool(own))
+    target = permitted(url, settings.labels_urls, own_key=bool(own))
     ours = settings.labels_api_key.get_secret_value() if settings.labels_api_key is not None else None
     files, closed, tls = settings.file_urls, bool(settings.labels_urls), settings.labels_tls()
     with (
-        ctx.outgoing.call(wanted) as within,
-        LabelsService(wanted, own or ours, files=files, closed=closed, tls=tls, within=within) as service,
+        ctx.outgoing.call(target) as within,
+        LabelsService(target, own or ours, files=files, closed=closed, tls=tls, within=within) as service,
     ):
         yield service
 

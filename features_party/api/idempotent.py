@@ -1,4 +1,4 @@
-"""Calls under an `Idempotency-Key`: what stands for their bodies, and those whose effect is no transaction of ours."""
+"""Calls under an `Idempotency-Key`: digests of their bodies, and claims for effects outside of our transactions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ READ = 1 << 20
 
 
 def fingerprint(*parts: bytes | str | Path | None) -> bytes:
-    """SHA-256 over the parts, each with its length; a path stands for the bytes of its file."""
+    """Hash the parts, each with its length; a path counts as the bytes of its file."""
     whole = hashlib.sha256()
     for part in parts:
         inner = hashlib.sha256()
@@ -31,13 +31,13 @@ def fingerprint(*parts: bytes | str | Path | None) -> bytes:
 def idempotent(
     ctx: Services, caller: Principal, key: str | None, call: str, body: Callable[[], bytes]
 ) -> IdempotentCall:
-    """A call that is remembered under this API key. `body` is asked for only where there is a key."""
+    """Describe a call under this API key; `body` is called only if there is a key."""
     if key is not None:
         forget_old(ctx.database, ctx.idempotency.table)
     return ctx.idempotency.call(caller.key_id, key, call, body)
 
 
 def claimed(call: IdempotentCall, effect: Callable[[IdempotentCall], Reply]) -> Reply:
-    """The earlier answer, or that of `effect`, which runs under a claim; a refusal gives the key back."""
+    """Return the earlier answer, or that of `effect`, which runs under a claim; a refusal gives the key back."""
     with Claim(call) as claim:
         return claim.take() or call.keep(effect(call))

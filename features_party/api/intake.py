@@ -164,38 +164,38 @@ def _once(
     ctx: Services,
     caller: Principal,
     key: str | None,
-    sort: str,
+    noun: str,
     content: Callable[[], bytes],
     take: Callable[[], Found],
 ) -> Reply:
     def accept(_: IdempotentCall) -> Reply:
-        found = take()
-        return 201 if found.fresh else 200, {"already_accepted": not found.fresh, sort: found.summary()}
+        document = take()
+        return 201 if document.fresh else 200, {"already_accepted": not document.fresh, noun: document.summary()}
 
-    return claimed(idempotent(ctx, caller, key, f"POST /v1/{sort}s", content), accept)
+    return claimed(idempotent(ctx, caller, key, f"POST /v1/{noun}s", content), accept)
 
 
 def _pulled(
-    ctx: Services, wanted: PullIn | AnswerPullIn, who: str, take: Callable[[LabelsService, Arrivals], Found]
+    ctx: Services, request: PullIn | AnswerPullIn, who: str, take: Callable[[LabelsService, Arrivals], Found]
 ) -> Found:
-    """The receipt goes back at once; one that could not be delivered goes with the next pull."""
+    """Pull a document and send its receipt; an undelivered one is sent with the next pull."""
     arrivals = ctx.arrivals(actor=who)
-    with ctx.steps.step(PULL), labels_service(ctx, wanted.url, wanted.api_key) as service:
-        found = take(service, arrivals)
+    with ctx.steps.step(PULL), labels_service(ctx, request.url, request.api_key) as service:
+        document = take(service, arrivals)
         delivery = arrivals.acknowledge(service)
     if delivery is not None:
         level = logging.INFO if delivery.problem is None else logging.WARNING
         log.log(level, "%s", delivery.sentence, extra=event("receipts", delivered=delivery.delivered))
-    return found
+    return document
 
 
-def _answer(wanted: AnswerPullIn, service: LabelsService, arrivals: Arrivals) -> SignedAnswer:
-    if wanted.wait:
-        with suppress(Unavailable):  # the pull says what is the matter
+def _answer(request: AnswerPullIn, service: LabelsService, arrivals: Arrivals) -> SignedAnswer:
+    if request.wait:
+        with suppress(Unavailable):  # the pull reports the fault
             await_published(
-                service, wanted.answer, Patience(wanted.wait, sleep=service.wire.sleep), silent, noun="answer"
+                service, request.answer, Patience(request.wait, sleep=service.wire.sleep), silent, noun="answer"
             )
-    return arrivals.pull_answer(service, wanted.answer)
+    return arrivals.pull_answer(service, request.answer)
 
 
 def _uploaded(ctx: Services, parts: list[tuple[str, Path]], folder: Path, who: str) -> AcceptedMessage:
@@ -205,7 +205,7 @@ def _uploaded(ctx: Services, parts: list[tuple[str, Path]], folder: Path, who: s
 
 
 def _fingerprint(parts: list[tuple[str, Path]]) -> bytes:
-    """Of the files, not of the form around them, whose boundary differs from try to try."""
+    """Hash the files, not the form around them, whose boundary differs at every attempt."""
     return fingerprint(*(piece for name, path in sorted(parts) for piece in (name, path)))
 
 

@@ -90,9 +90,9 @@ def compare_models(
     ],
 ) -> Comparison:
     """Side by side: mechanisms, ε and releases, rows, loss, capacity, noise, and the gain over the constant."""
-    found = compare([(name, ctx.models.open(name)) for name in model])
+    comparison = compare([(name, ctx.models.open(name)) for name in model])
     with reading_card():
-        return Comparison(**found)
+        return Comparison(**comparison)
 
 
 @router.get("/{model}", response_model_exclude_unset=True)
@@ -125,13 +125,13 @@ def get_card(model: str, request: Request, ctx: Ctx, _: Reader) -> Any:
 
 
 def prefers_markdown(accept: str) -> bool:
-    """Whether an Accept header names Markdown (or any text) with a larger weight than JSON."""
+    """Return whether an Accept header prefers Markdown (or any text) to JSON."""
     weights: dict[str, float] = {}
     for part in accept.split(","):
         kind, *parameters = (piece.strip().lower() for piece in part.split(";"))
-        given = next((p.removeprefix("q=") for p in parameters if p.startswith("q=")), "1")
+        weight = next((p.removeprefix("q=") for p in parameters if p.startswith("q=")), "1")
         try:
-            weights[kind] = float(given)
+            weights[kind] = float(weight)
         except ValueError:
             weights[kind] = 0.0
     text = max(weights.get(MARKDOWN, 0.0), weights.get("text/*", 0.0))
@@ -210,12 +210,12 @@ def predict(model: str, body: PredictIn, ctx: Ctx, _: Trainer) -> PredictOut:
         refuse_unknown=body.unknown_categories == "refuse",
         ignore_unexpected=body.unexpected_columns == "ignore",
     )
-    found, classes = saved.model.predict_encoded(read.encoded), saved.model.classes
+    predictions, classes = saved.model.predict_encoded(read.encoded), saved.model.classes
     return PredictOut(
         model=model,
-        predictions=(found if classes is None else likeliest(classes, found)).tolist(),
+        predictions=(predictions if classes is None else likeliest(classes, predictions)).tolist(),
         classes=None if classes is None else class_names(classes),
-        probabilities=None if classes is None else found.tolist(),
+        probabilities=None if classes is None else predictions.tolist(),
         quantiles=saved.model.quantiles_encoded(read.encoded, body.quantiles).tolist() if body.quantiles else None,
         rows=len(body.rows),
         unknown_categories=read.unknown,

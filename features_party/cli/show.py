@@ -1,4 +1,4 @@
-"""Results as the command line shows them to people."""
+"""Results, formatted for people."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def show_message(data: dict[str, Any]) -> None:
 
 
 def clipping_text(clipping: dict[str, Any]) -> str:
-    """Where labels were clipped, and what was bought."""
+    """Describe the clipping bounds and their price."""
     bounds, quantiles = " and ".join(clipping["bounds"]), ", ".join(clipping["quantiles"])
     many = "quantile" if len(clipping["quantiles"]) == 1 else "quantiles"
     return f"at {bounds}, the private {many} {quantiles} of labels in {clipping['public_domain']}"
@@ -45,7 +45,7 @@ def clipping_text(clipping: dict[str, Any]) -> str:
 
 def count_rows(counts: dict[str, Any]) -> list[list[str]]:
     """Format the counts of a join as rows of a table."""
-    shown = {
+    words = {
         "message_rows": "rows in messages",
         "feature_rows": "rows in features",
         "matched": "matched rows",
@@ -54,7 +54,7 @@ def count_rows(counts: dict[str, Any]) -> list[list[str]]:
         "ids_in_several_messages": "ids in several messages (each row kept)",
     }
     aloud = [] if counts["unmatched_warning"] is None else [["warning", counts["unmatched_warning"]]]
-    return [[text, f"{counts[key]:,}"] for key, text in shown.items()] + aloud
+    return [[text, f"{counts[key]:,}"] for key, text in words.items()] + aloud
 
 
 def show_join(data: dict[str, Any]) -> None:
@@ -120,7 +120,7 @@ ERRORS = {
 
 
 def show_evaluation(data: dict[str, Any]) -> None:
-    """Errors from true labels, or from privatized ones with their intervals."""
+    """Print errors from true labels, or from privatized ones with their intervals."""
     rows = [["examples", f"{data['rows']:,}"]]
     for name, text in ERRORS.items():
         found = data.get(name)
@@ -140,7 +140,7 @@ def show_evaluation(data: dict[str, Any]) -> None:
 
 
 def show_answer(found: Any) -> None:
-    """A signed answer of any kind."""
+    """Print a signed answer of any kind."""
     from label_dp.documents.registry import KINDS
 
     data, facts = found.summary(), found.answer.mechanism.facts
@@ -162,7 +162,7 @@ def show_answer(found: Any) -> None:
 
 
 def show_comparison(data: dict[str, Any]) -> None:
-    """One column per model."""
+    """Print one column per model."""
     models = data["models"]
     rows = [
         ["model", *(f"{m['kind']}, {m['loss']}" for m in models)],
@@ -202,10 +202,10 @@ def _gain(model: dict[str, Any]) -> str:
 
 
 def _probabilities(models: list[dict[str, Any]]) -> list[list[str]]:
-    """Of two labels or of classes; a metric that no model has is left out."""
-    found = [{} if m["gain"] is None else dict(probability_rows(m["gain"])) for m in models]
-    names = dict.fromkeys(name for of_one in found for name in of_one)
-    return [[name, *(of_one.get(name, "") for of_one in found)] for name in names]
+    """Format metrics of two labels or of classes; a metric that no model has is left out."""
+    metrics = [{} if m["gain"] is None else dict(probability_rows(m["gain"])) for m in models]
+    names = dict.fromkeys(name for of_one in metrics for name in of_one)
+    return [[name, *(of_one.get(name, "") for of_one in metrics)] for name in names]
 
 
 def _interval(model: dict[str, Any]) -> str:

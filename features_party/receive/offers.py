@@ -49,7 +49,6 @@ def offered(service: LabelsService, release: str, choose_key: ChooseKey, audienc
 def pull_answer(service: LabelsService, answer: str, choose_key: ChooseKey, audience: str) -> bytes:
     """Fetch and verify the envelope of answer `answer`. Raises VerificationFailed kinds, Conflict (not published yet),
     NotFound, Unavailable."""
-
     _require_published(f"Answer '{answer}'", service.answer(answer).get("state"))
     envelope = service.answer_document(answer)
     if trusted_answer(envelope, choose_key(envelope), audience)[0].id != answer:

@@ -15,7 +15,7 @@ from label_dp.spark.cluster import Cluster
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-OWN = "label_dp_"  # how our own columns beside the features begin
+OWN = "label_dp_"  # prefix of our own columns beside the features
 KINDS = re.compile(r"string|(varchar|char)\(\d+\)|tinyint|smallint|int|bigint|decimal\(20,0\)")
 RULE = f"an id must be between 1 and {MAX_ID_BYTES} bytes long"
 TWICE = "this id is in more than one row"
@@ -23,7 +23,7 @@ TWICE = "this id is in more than one row"
 
 @dataclass(frozen=True)
 class SparkFeatures:
-    """`columns` are all but an index that pandas wrote, in file order, with Spark's types in words."""
+    """Features on Spark. `columns` are all except pandas' index, in file order, with the names of Spark's types."""
 
     url: str
     id_column: str
@@ -32,7 +32,7 @@ class SparkFeatures:
 
     @classmethod
     def open(cls, cluster: Cluster, url: str, id_column: str) -> SparkFeatures:
-        """Look at columns and the number of rows. Raises InvalidFile (unreadable), InvalidTable (columns, no rows) and
+        """Read the columns and the number of rows. Raises InvalidFile (unreadable), InvalidTable (columns, no rows) and
         Unavailable."""
         try:
             schema = cluster.ask(lambda spark: spark.read.parquet(url).schema)
@@ -58,21 +58,21 @@ class SparkFeatures:
         return cls(url, id_column, columns, int(n))
 
     def frame(self, spark: SparkSession, without: tuple[str, ...], *more: Any) -> DataFrame:
-        """The columns but those `without`, and `more`."""
+        """Read the columns except `without`, and `more`."""
         from pyspark.sql.functions import col
 
-        kept = [col(f"`{name}`") for name in self.columns if name not in without]
-        return spark.read.parquet(self.url).select(*kept, *more)
+        selection = [col(f"`{name}`") for name in self.columns if name not in without]
+        return spark.read.parquet(self.url).select(*selection, *more)
 
     @property
     def spelt(self) -> Column:
-        """The id in its one spelling."""
+        """Id in canonical spelling."""
         from pyspark.sql.functions import col
 
         return col(f"`{self.id_column}`").cast("string")
 
     def refuse(self, cluster: Cluster, repeated: bool) -> InvalidFile:
-        """What to say of rows whose ids break a rule, with the place of one of them."""
+        """Return the error for rows whose ids break a rule, with the place of one of them."""
         wrong = "count(*) over (partition by id) > 1"
         if not repeated:
             wrong = f"id is null or octet_length(id) not between 1 and {MAX_ID_BYTES}"

@@ -1,4 +1,4 @@
-"""`join` and `train` on a cluster of Apache Spark, on messages that are accounted for as ever."""
+"""Commands `join` and `train` on a cluster of Apache Spark; messages are accounted for as usual."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ LOCAL = "local[*]"
 
 @dataclass(frozen=True)
 class SparkErrand:
-    """Messages and features that meet under a master of Spark; `features`: of any store that Spark reads. `out` lies
-    where every worker sees it."""
+    """Messages and features to join under a master of Spark; `features` lie in any store that Spark reads, `out` where
+    every worker sees it."""
 
     messages: list[Path]
     labels_key: VerifyingKey | None
@@ -58,7 +58,7 @@ class SparkErrand:
         return self.features if "://" in self.features else str(Path(self.features).absolute())
 
     def check(self) -> None:
-        """Raises InvalidInput for what is done by the local engine alone, and for a result that may not be written."""
+        """Raise InvalidInput for options of the local engine only, and for a result that may not be written."""
         if self.unmatched is not None:
             raise InvalidInput("Spark lists no ids without a partner: leave --engine spark or --list-unmatched out.")
         writable(self.out, self.force)
@@ -67,7 +67,7 @@ class SparkErrand:
 def join_on_spark(
     services: Services, errand: SparkErrand, correction: str, progress: Progress, limits: Limits = WATCHED
 ) -> dict[str, Any]:
-    """Write features with labels as a dataset of Parquet files, complete or not at all; as `join_files` otherwise."""
+    """Write features with labels as a dataset of Parquet files, complete or not at all; otherwise as `join_files`."""
     check_correction(correction)
     errand.check()
     with started(errand.master) as cluster:
@@ -115,7 +115,7 @@ def train_on_spark(services: Services, errand: SparkErrand, learning: Learning, 
 
 @contextmanager
 def _aside(services: Services) -> Iterator[Path]:
-    """A folder of this work alone; what a crash leaves is swept a day later."""
+    """Yield a folder for this work alone; after a crash it is swept a day later."""
     folder = services.home.incoming(services.home.spill)
     folder.mkdir(mode=0o700)
     try:
@@ -126,7 +126,7 @@ def _aside(services: Services) -> Iterator[Path]:
 
 @contextmanager
 def started(master: str | None) -> Iterator[Cluster]:
-    """Raises InvalidSettings where a part of Spark is missing."""
+    """Start a cluster. Raises InvalidSettings if a part of Spark is missing."""
     prepare_spark()
     cluster = Cluster("features-party", master or LOCAL, STANDS, spark__driver__maxResultSize="0")
     try:
@@ -138,7 +138,7 @@ def started(master: str | None) -> Iterator[Cluster]:
 def looked(
     services: Services, cluster: Cluster, errand: SparkErrand, progress: Progress, learning: Learning | None = None
 ) -> tuple[SparkFeatures, list[AcceptedMessage]]:
-    """The features' columns, and then the messages, verified and accounted for."""
+    """Open the features' columns, then verify and account for the messages."""
     progress("looking at the features", 0.0)
     features = SparkFeatures.open(cluster, errand.url, errand.id_column)
     if learning is not None:

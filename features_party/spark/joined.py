@@ -1,5 +1,5 @@
-"""Messages and features meet on a cluster, in one action. Messages are those of our own folder, verified and looked
-through here before Spark reads a byte of them. What counts is the list of files that the action returned."""
+"""Join of messages and features on a cluster, in one action. Messages are read from our own folder, verified and
+checked here before Spark reads a byte of them. The list of files that the action returns is authoritative."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ class Corrected:
 
     @classmethod
     def of(cls, messages: Sequence[AcceptedMessage], how: str, progress: Progress) -> Corrected:
-        """Reads all rows once and checks them. Raises MalformedManifest, InvalidMechanism as the local join."""
-        corrections, seen, total = [], 0, sum(message.manifest.n for message in messages)
+        """Read and check all rows once. Raises MalformedManifest, InvalidMechanism as the local join."""
+        corrections, count, total = [], 0, sum(message.manifest.n for message in messages)
         for message in messages:
             outputs = message.manifest.read_channel().m
             occurrences = np.zeros(outputs, np.int64)
             for part in message.batches():
                 occurrences += np.bincount(part["bin"].to_numpy(), minlength=outputs)
-                seen += part.num_rows
-                progress("reading messages", 0.2 * seen / total)
+                count += part.num_rows
+                progress("reading messages", 0.2 * count / total)
             corrections.append(correct_message(message, how, occurrences))
         return cls(tuple(messages), tuple(corrections), label_columns(messages, corrections))
 
     @property
     def seed(self) -> int:
-        """31 bits of the key of all splits."""
+        """Seed of 31 bits from the key of all splits."""
         return int.from_bytes(split_key(self.messages)[:4], "big") >> 1
 
     @property
@@ -86,9 +86,8 @@ def meet(
     without: tuple[str, ...] = (),
     limits: Limits = WATCHED,
 ) -> JoinParts:
-    """Write the join to `folder`, which every worker sees; see `Meeting` for its rows.
-
-    Raises InvalidFile (ids that break a rule), InvalidTable (nothing met), Unavailable."""
+    """Write the join to `folder`, which every worker sees; see `Meeting` for its rows. Raises InvalidFile (ids that
+    break a rule), InvalidTable (no match), Unavailable."""
     count = _parts(cluster, features, corrected)
     meeting = cluster.hook(Meeting(features.id_column, corrected.labels, str(folder), bare))
 
@@ -122,19 +121,19 @@ def meet(
         ids_in_several_messages=whole["several"],
     )
     counts = check_unmatched(counts, limits)
-    written = [record for record in records if record["name"]]
+    file_records = [record for record in records if record["name"]]
     paths = []
-    for number, record in enumerate(sorted(written, key=lambda one: int(one["part"]))):
+    for number, record in enumerate(sorted(file_records, key=lambda one: int(one["part"]))):
         paths.append((folder / record["name"]).rename(folder / f"part-{number:05d}.parquet"))
     _drop_others(folder, paths)
-    return JoinParts(tuple(paths), counts, whole["examples"], *_outputs([record["outputs"] for record in written]))
+    return JoinParts(tuple(paths), counts, whole["examples"], *_outputs([record["outputs"] for record in file_records]))
 
 
 def _parts(cluster: Cluster, features: SparkFeatures, corrected: Corrected) -> int:
-    """A part fits into a task's memory whatever the number of columns."""
+    """Return the number of parts, by which a part fits into a task's memory whatever the number of columns."""
     rows = min(max(CELLS // len(features.columns), FEWEST_ROWS), MOST_ROWS)
-    wanted = -(-max(features.rows, corrected.rows) // rows)
-    return min(max(wanted, min(cluster.parallelism, features.rows)), MOST_PARTS)
+    count = -(-max(features.rows, corrected.rows) // rows)
+    return min(max(count, min(cluster.parallelism, features.rows)), MOST_PARTS)
 
 
 def _messages(spark: SparkSession, corrected: Corrected) -> DataFrame:
@@ -150,21 +149,22 @@ def _messages(spark: SparkSession, corrected: Corrected) -> DataFrame:
 
 
 def _hash(ids: Column, key: int) -> Column:
-    """Not negative, so that a part is a remainder. The hash of the key is the seed of that of the id."""
+    """Hash ids to non-negative numbers, so that a part is a remainder. The hash of the key is the seed of the id's
+    hash."""
     from pyspark.sql.functions import lit, xxhash64
 
     return xxhash64(lit(key), ids).bitwiseAND(lit((1 << 62) - 1))
 
 
-def _drop_others(folder: Path, kept: Sequence[Path]) -> None:
-    """Files of attempts that lost are in nobody's list."""
+def _drop_others(folder: Path, listed_paths: Sequence[Path]) -> None:
+    """Remove files of lost attempts, which are in no list."""
     for path in folder.iterdir():
-        if path not in kept:
+        if path not in listed_paths:
             path.unlink(missing_ok=True)
 
 
-def _outputs(told: list[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    tables: list[Any] = [np.frombuffer(one[:-1], "<i8").reshape(-1, one[-1] + 1) for one in told if one]
+def _outputs(parts: list[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    tables: list[Any] = [np.frombuffer(one[:-1], "<i8").reshape(-1, one[-1] + 1) for one in parts if one]
     if not tables:
         return np.zeros((0, 1), np.int64), np.zeros(0, np.int64)
     width = max(table.shape[1] for table in tables) - 1

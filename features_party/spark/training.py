@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FloatArray = npt.NDArray[np.float64]
-SOME_CELLS = 1 << 24  # of the rows that the driver looks at
+SOME_CELLS = 1 << 24  # cells of the rows that the driver reads
 SHARE = 2.0  # of the memory of a training, the arrays that are made of codes
 NO_ESTIMATE = (
     "none: Spark holds no rows out; `evaluate` judges the model on examples that it did not learn from, by their true "
@@ -58,7 +58,7 @@ LOSSES = ("squared", "poisson")
 
 
 def check_learning(learning: Learning) -> None:
-    """Raises InvalidInput for what the local engine alone trains, InvalidSettings where a library is missing."""
+    """Raise InvalidInput for options of the local engine only, InvalidSettings if a library is missing."""
     require_estimator()
     if learning.model not in ("ensemble", "trees"):
         raise InvalidInput(f"Spark trains the model trees; the model {learning.model} needs the local engine.")
@@ -67,14 +67,14 @@ def check_learning(learning: Learning) -> None:
 
 
 def check_columns(features: SparkFeatures, learning: Learning) -> None:
-    """Raises InvalidTable for a column that is not there."""
+    """Raise InvalidTable for a missing column."""
     for name in (*learning.categorical, *learning.exclude):
         if name not in features.columns or name == features.id_column:
             raise InvalidTable(f"There is no feature column '{name}' to treat specially; check its spelling.")
 
 
 def check_loss(loss: str, domain: Domain) -> None:
-    """Raises InvalidLoss."""
+    """Raise InvalidLoss for a loss that Spark does not train, or that the domain excludes."""
     if loss not in LOSSES or domain.nominal:
         way = "leave --engine spark out" if domain.nominal else "say --loss squared, or leave --engine spark out"
         raise InvalidLoss(f"Spark trains with the losses squared and poisson, and here it is {loss}: {way}.")
@@ -84,7 +84,7 @@ def check_loss(loss: str, domain: Domain) -> None:
 
 @dataclass(frozen=True)
 class JoinSummary:
-    """What the card says of the join."""
+    """Summary of a join for the card."""
 
     messages: tuple[AcceptedMessage, ...]
     corrections: tuple[Correction, ...]
@@ -93,7 +93,7 @@ class JoinSummary:
 
 @dataclass(frozen=True)
 class ClusterFit:
-    """One training on the files of a `bare` join. `memory` bytes that the driver may take."""
+    """Training on the files of a `bare` join. `memory`: bytes for the driver."""
 
     cluster: Cluster
     features: SparkFeatures
@@ -105,7 +105,7 @@ class ClusterFit:
     memory: int
 
     def model(self, progress: Progress) -> TrainedModel:
-        """Raises InvalidTable (no usable column, too few rows), TooLarge, Unavailable."""
+        """Train. Raises InvalidTable (no usable column, too few rows), TooLarge, Unavailable."""
         n, domain = self.parts.examples, common_domain(list(self.corrected.messages))
         if n < MIN_ROWS:
             raise InvalidTable(f"Spark trains on {MIN_ROWS} examples or more; leave --engine spark out.")
@@ -212,7 +212,7 @@ class ClusterFit:
         return int(found), [str(row["value"]) for row in most]
 
     def _check_memory(self, schema: FeatureSchema) -> None:
-        """Raises TooLarge where effects of categories would take more than a training may."""
+        """Raise TooLarge if effects of categories would take more memory than a training may."""
         if not schema.sizes:
             return
         size = int(SHARE * self.parts.examples * (8 * len(schema.sizes) + 24))

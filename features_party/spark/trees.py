@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def require_estimator() -> None:
-    """Raises InvalidSettings."""
+    """Raise InvalidSettings if the estimator is missing."""
     if find_spec("sklearn") is None:
         raise InvalidSettings(f"Training on Spark needs scikit-learn: {pip_install('spark')}.")
 

@@ -1,1 +1,2 @@
-"""A party's database and home as one file, from one moment while the service runs, and back; the schema's revision."""
+"""Backup of a party's database and home in one file, of one moment while the service runs; restore, and the schema's
+revision."""

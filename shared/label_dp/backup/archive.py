@@ -1,7 +1,5 @@
-"""The file of a backup: a ZIP whose last member is the signed manifest of all others.
-
-Nothing of it is believed before the manifest's signature and every member's SHA-256 were checked.
-"""
+"""File of a backup: a ZIP whose last member is the signed manifest of all others. Nothing in it is trusted before the
+manifest's signature and every member's SHA-256 were checked."""
 
 from __future__ import annotations
 
@@ -21,14 +19,14 @@ from label_dp.errors import InvalidFile
 MANIFEST, KEYS = "manifest.dsse.json", "keys.sealed"
 DATABASE, HOME = "database/", "home/"
 CHUNK = 1 << 20
-# what reading raises of a file that is none of ours: of a version that `zipfile` does not know, of impossible names
+# errors of reading a foreign file, such as one of an unknown version or with impossible names
 BROKEN = (KeyError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError, struct.error)
-ENCRYPTED = 1  # the flag of a member
+ENCRYPTED = 1  # flag of a member
 MOST_MANIFEST = BackupManifest.MOST_ENVELOPE
 
 
 class ArchiveWriter:
-    """`members` are those written so far."""
+    """Writer of a backup. `members` are those written so far."""
 
     def __init__(self, path: Path) -> None:
         path.touch(mode=0o600)
@@ -36,7 +34,7 @@ class ArchiveWriter:
         self.members: list[BackupMember] = []
 
     def add(self, name: str, source: BinaryIO, most: int | None = None) -> None:
-        """`most`: only so many bytes of it."""
+        """Add a member, of at most `most` bytes."""
         sha256, size = hashlib.sha256(), 0
         info = zipfile.ZipInfo(name)
         info.external_attr = 0o600 << 16
@@ -59,10 +57,10 @@ class ArchiveWriter:
 class Archive:
     """Members of an opened backup."""
 
-    def __init__(self, found: zipfile.ZipFile) -> None:
-        self._zip = found
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        self._zip = archive
         if any(
-            info.flag_bits & ENCRYPTED or info.compress_type not in _ways(info.filename) for info in found.infolist()
+            info.flag_bits & ENCRYPTED or info.compress_type not in _ways(info.filename) for info in archive.infolist()
         ):
             raise InvalidFile("This is no backup: a member of it is encrypted, or compressed in another way than ours.")
         if not self.has(MANIFEST):
@@ -71,14 +69,14 @@ class Archive:
 
     @property
     def key_id(self) -> str:
-        """Of the key that signed it."""
+        """Id of the key that signed it."""
         return named_key(self.envelope)
 
     def has(self, name: str) -> bool:
         return name in self._zip.namelist()
 
     def checked(self, key: VerifyingKey) -> BackupManifest:
-        """The manifest, once its signature and all members were checked. Raises InvalidFile, SignatureInvalid."""
+        """Check the signature and all members, and return the manifest. Raises InvalidFile, SignatureInvalid."""
         manifest, _ = BackupManifest.opened(self.envelope, key)
         if (
             len(set(self._zip.namelist())) != len(manifest.members) + 1
@@ -98,7 +96,7 @@ class Archive:
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Any]:
-        """Raises InvalidFile."""
+        """Open a member. Raises InvalidFile."""
         try:
             with self._zip.open(name) as source:
                 yield source
@@ -106,15 +104,15 @@ class Archive:
             raise InvalidFile(f"The backup's '{name}' is damaged or missing; nothing was made.") from None
 
     def bounded(self, name: str, most: int) -> bytes:
-        """A member of at most so many bytes, whatever its header says. Raises InvalidFile."""
+        """Read a member of at most `most` bytes, whatever its header says. Raises InvalidFile."""
         with self.reading(name) as source:
-            found = bytes(source.read(most + 1))
-        if len(found) > most:
+            data = bytes(source.read(most + 1))
+        if len(data) > most:
             raise InvalidFile(f"The backup's '{name}' is too large; nothing was made.")
-        return found
+        return data
 
     def copy(self, name: str, target: Path) -> None:
-        """Write a checked member as a new file of its own. Raises OSError."""
+        """Write a checked member as a new file. Raises OSError."""
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self.reading(name) as source, target.open("xb") as out:
             while chunk := source.read(CHUNK):
@@ -124,25 +122,25 @@ class Archive:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Archive]:
-    """Raises InvalidFile."""
+    """Open a backup. Raises InvalidFile."""
     try:
-        found = zipfile.ZipFile(path)
+        archive = zipfile.ZipFile(path)
     except BROKEN:
         raise InvalidFile(f"'{path}' is no backup, or it is cut off.") from None
     except OSError as error:
         raise InvalidFile(f"The backup '{path}' cannot be read ({error.strerror}).") from None
-    with found:
-        yield Archive(found)
+    with archive:
+        yield Archive(archive)
 
 
 def _ways(name: str) -> tuple[int, ...]:
-    """How a member may be compressed, last as we do it. Rows are text; what lies in a home is encrypted, or Parquet.
-    What is read before the signature was checked has no more bytes in memory than in the file."""
+    """Return the allowed compressions of a member, ours last. Rows are text; files of a home are encrypted, or Parquet.
+    Members read before the signature is checked take no more bytes in memory than in the file."""
     return (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) if name.startswith(DATABASE) else (zipfile.ZIP_STORED,)
 
 
 def _check_name(name: str) -> None:
     parts = name.split("/")
-    known = name == KEYS or name.startswith((DATABASE, HOME))
-    if not known or any(part in ("", ".", "..") for part in parts) or "\\" in name:
+    expected = name == KEYS or name.startswith((DATABASE, HOME))
+    if not expected or any(part in ("", ".", "..") for part in parts) or "\\" in name:
         raise InvalidFile("The backup has a member of a name that none has; nothing was made.")

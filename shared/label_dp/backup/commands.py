@@ -1,4 +1,4 @@
-"""`backup` and `restore`, the same for both parties."""
+"""Commands `backup` and `restore` of both parties."""
 
 # annotations are read at once here: the help in them differs by party
 
@@ -26,7 +26,7 @@ Passphrase = Annotated[
 
 
 def add_backup_commands(app: typer.Typer, side: "Side", party: "Callable[[dict[str, Any]], Party]") -> None:
-    """`party` is made of settings that options of a command give."""
+    """Add the commands; `party` builds a party from the settings in a command's options."""
     prefix = f"{side.upper()}_PARTY"
     charge_lost = "Go on from an older state: what --against shows was charged since counts as spent."
 
@@ -104,51 +104,51 @@ def add_backup_commands(app: typer.Typer, side: "Side", party: "Callable[[dict[s
             raise SystemExit(1)
 
 
-def _url(given: str | None, prefix: str) -> Any:
-    """Raises InvalidInput for one with a password, which every user of the machine could read."""
+def _url(url: str | None, prefix: str) -> Any:
+    """Wrap the URL. Raises InvalidInput if it has a password, which every user of the machine could read."""
     import sqlalchemy as sa
     from pydantic import SecretStr
 
     from label_dp.errors import InvalidInput
 
-    if given is None:
+    if url is None:
         return None
     try:
-        password = sa.make_url(given).password
+        password = sa.make_url(url).password
     except sa.exc.ArgumentError:
         password = None
     if password is not None:
         raise InvalidInput(
             f"A command line is no place for a password. Put the URL into a file that {prefix}_DATABASE_URL_FILE names."
         )
-    return SecretStr(given)
+    return SecretStr(url)
 
 
-def _show_backup(found: dict[str, Any]) -> None:
-    say(f"{found['backup']}: {found['bytes']:,} bytes, {found['events']:,} audit events, {found['files']:,} files, of "
-        f"{found['made']}", indent=2)  # fmt: skip
-    if found["objects"]:
-        say(f"  it names {found['objects']:,} objects of the store and holds none of them: back up the bucket too", 4)
-    if found["absent"]:
-        say(f"  not there, and not needed: {found['absent']:,} files that can be got or made again", 4)
-    if not found["keys_inside"]:
-        warn(f"the private keys are not in it ({', '.join(found['keys'])} in keys/): keep a copy of them elsewhere")
+def _show_backup(facts: dict[str, Any]) -> None:
+    say(f"{facts['backup']}: {facts['bytes']:,} bytes, {facts['events']:,} audit events, {facts['files']:,} files, of "
+        f"{facts['made']}", indent=2)  # fmt: skip
+    if facts["objects"]:
+        say(f"  it names {facts['objects']:,} objects of the store and holds none of them: back up the bucket too", 4)
+    if facts["absent"]:
+        say(f"  not there, and not needed: {facts['absent']:,} files that can be got or made again", 4)
+    if not facts["keys_inside"]:
+        warn(f"the private keys are not in it ({', '.join(facts['keys'])} in keys/): keep a copy of them elsewhere")
 
 
-def _show_restored(found: dict[str, Any]) -> None:
+def _show_restored(facts: dict[str, Any]) -> None:
     from label_dp.audit.checks import report_lines
     from label_dp.cli.audit_output import comparison_lines
 
     say(
-        f"{found['home']}: restored as of {found['made']}, {found['events']:,} audit events, {found['files']:,} files",
+        f"{facts['home']}: restored as of {facts['made']}, {facts['events']:,} audit events, {facts['files']:,} files",
         2,
     )
-    if found["from_revision"] != found["revision"]:
-        say(f"  the database was brought from revision {found['from_revision']} to {found['revision']}", 4)
-    for sentence in found["changed"]:
+    if facts["from_revision"] != facts["revision"]:
+        say(f"  the database was brought from revision {facts['from_revision']} to {facts['revision']}", 4)
+    for sentence in facts["changed"]:
         say(f"  {sentence}", indent=4)
-    for line in report_lines(found["verified"]):
+    for line in report_lines(facts["verified"]):
         say(line, indent=2)
-    for comparison in found["against"]:
+    for comparison in facts["against"]:
         for line in comparison_lines(comparison):
             say(line, indent=2)

@@ -1,4 +1,4 @@
-"""The port of backups and restores to a party: its home, its tables, and the files that the tables name."""
+"""Port of backups and restores to a party: its home, its tables, and the files that the tables name."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ Signer = Callable[[bytes, Sequence[Event], Path], VerifyingKey]
 
 @dataclass(frozen=True)
 class BackupPart:
-    """A file or a folder of files that a row names, by its path below the home; in a store it is a key, or the start of
-    keys. Without a `needed` one a backup is not whole. `most`: only so many bytes of it count."""
+    """File or folder that a row names, by its path below the home; in a store a key, or a prefix of keys. A backup
+    without a `needed` one is incomplete. `most`: only the first bytes count."""
 
     path: str
     needed: bool = True
@@ -37,8 +37,8 @@ class BackupPart:
 
 @dataclass
 class Evidence:
-    """What is known of the time after a backup: later `events` of this party's own chain, what other parties accepted
-    that the chain lacks even so (`accepted`), and each in a sentence."""
+    """Facts after a backup: later `events` of this party's own chain, documents `accepted` by other parties that even
+    this chain lacks, and a sentence for each."""
 
     events: list[Event] = field(default_factory=list)
     accepted: list[Event] = field(default_factory=list)
@@ -47,10 +47,13 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Party:
-    """`parts` are what the snapshot of a connection names, `private` the files of `keys/` that go with it, `stored` the
-    names of all objects where these lie in a store. `signer` finds the key of an export of the other party, by events
-    and the home of a backup. `settle` makes a restored database safe to go on with and says what it changed; with
-    `charges_lost` also one that is older than what `Evidence` says. `without`: tables that are not kept."""
+    """Party in a backup. `parts` are the files named in a connection's snapshot, `private` the files of `keys/` with
+    them, `stored` the names of all objects in a store.
+
+    `signer` returns the key of the other party's export, by the events and the home of a backup. `settle` makes a
+    restored database safe to continue and lists its changes; with `charges_lost` also one older than `Evidence`.
+    `without`: tables left out.
+    """
 
     side: Side
     settings: ServiceSettings
@@ -72,14 +75,14 @@ class Party:
 
     @property
     def setting(self) -> str:
-        """The prefix of its settings."""
+        """Prefix of its settings."""
         return f"{self.side.upper()}_PARTY_"
 
     def in_store(self, path: str) -> bool:
         return self.stored is not None and path.partition("/")[0] in self.rooms_stored
 
     def existing(self, faults: FaultHook = no_faults) -> Database:
-        """The database as it is, not migrated. Raises NotFound where there is none."""
+        """Open the database without migrating it. Raises NotFound if there is none."""
         if self.settings.database_url is None and not (self.home.path / f"{self.command}.sqlite").exists():
             raise NotFound(
                 f"There is no {self.side} party in '{self.home.path}' yet. Set {self.setting}HOME to its folder, or "
@@ -89,8 +92,7 @@ class Party:
 
 
 def key_files(home: PartyHome) -> dict[str, Any]:
-    """The files of `keys/` by their paths below it: public ones with what is noted of them, and those that
-    nobody else may have."""
+    """Map paths below `keys/` to files: public ones with their facts, and private ones."""
     paths = sorted(path for path in home.keys.rglob("*") if path.is_file() and not path.name.startswith("."))
     names = {path.relative_to(home.keys).as_posix(): path for path in paths}
     return {

@@ -1,7 +1,7 @@
-"""A party from its backup: everything is checked and made beside its place first, and takes the place at the end.
+"""Restore of a party from its backup: checked and built beside its place, then moved there.
 
-What would forget a charge is refused: a place where something is, and a backup that an export shows to be older than
-what happened. The rows come into the tables of their own revision, which is then brought to that of this program.
+A restore that would forget a charge is refused: into an occupied place, or of a backup that an export shows to be
+outdated. The rows are loaded into the tables of their own revision, which is then migrated to this program's.
 """
 
 from __future__ import annotations
@@ -38,17 +38,20 @@ from label_dp.store.folders import fsync_folder, write_durably
 from label_dp.store.migrations import downgrade
 
 SIGNING = "signing.key"
-LAST = ("keys",)  # what a service refuses to start without is moved last
+LAST = ("keys",)  # moved last: a service refuses to start without it
 
 
-Loaded = tuple[list[str], dict[str, Any], list[Event]]  # what was changed, the report on the chain, and its events
+Loaded = tuple[list[str], dict[str, Any], list[Event]]  # changes, the report on the chain, and its events
 
 
 @dataclass(frozen=True)
 class RestoreRequest:
-    """`keys`: a folder with the private files of `keys/`; `passphrase`: of those inside the backup. `charge_lost`: go
-    on from an older state, what happened since counting as spent. `public_key`: of the other party's exports.
-    `newest`: somebody's word that nothing was charged after the backup, where no export can show it."""
+    """Request for a restore. `keys`: a folder with the private files of `keys/`; `passphrase`: of those inside the
+    backup.
+
+    `charge_lost`: continue from an older state, counting later charges as spent. `public_key`: of the other party's
+    exports. `newest`: a person's word that nothing was charged after the backup, if no export can show it.
+    """
 
     backup: Path
     keys: Path | None = None
@@ -59,18 +62,16 @@ class RestoreRequest:
     newest: bool = False
 
 
-def restore(party: Party, wanted: RestoreRequest) -> dict[str, Any]:
-    """Make the home and the database of `party`, which must be empty. Returns what was restored and `changed`.
-
-    Raises Conflict, InvalidFile, InvalidInput, SignatureInvalid, AuditChainBroken, Unavailable; nothing is left then.
-    """
-    if party.charges_lost and not (wanted.against or wanted.newest):
+def restore(party: Party, request: RestoreRequest) -> dict[str, Any]:
+    """Restore the home and the database of `party`, which must be empty. Returns the facts and `changed`. Raises
+    Conflict, InvalidFile, InvalidInput, SignatureInvalid, AuditChainBroken, Unavailable; nothing is left then."""
+    if party.charges_lost and not (request.against or request.newest):
         raise InvalidInput(
             "A backup cannot know what was charged after it. Give the newest audit export of this party or of a "
             "receiver (--against), or say that nothing was charged since (--newest). Nothing was made."
         )
-    with opened(wanted.backup) as archive, _beside(party) as staging:
-        keys = _keys(archive, wanted)
+    with opened(request.backup) as archive, _beside(party) as staging:
+        keys = _keys(archive, request)
         signing = _signing(keys, staging)
         manifest = archive.checked(signing.public)
         _check(party, manifest, keys)
@@ -78,16 +79,16 @@ def restore(party: Party, wanted: RestoreRequest) -> dict[str, Any]:
         _refuse_occupied(party, manifest, staging)
         _extracted(archive, manifest, keys, staging)
         events = list(_events(archive))
-        verifying_key = VerifyingKey.load(wanted.public_key) if wanted.public_key is not None else None
+        verifying_key = VerifyingKey.load(request.public_key) if request.public_key is not None else None
         signer: Signer = (lambda *_: verifying_key) if verifying_key is not None else party.signer
         choose = partial(_chosen, signing.public, signer, events)
-        evidence = gathered(party.side, events, signing.public, list(wanted.against), partial(choose, staging))
-        _refuse_older(party, evidence, manifest, wanted)
+        evidence = gathered(party.side, events, signing.public, list(request.against), partial(choose, staging))
+        _refuse_older(party, evidence, manifest, request)
         _check_objects(party, manifest, evidence)
         changed, report, now = _loaded(party, manifest, evidence, staging, signing)
         compared = [
             compare_with(path, now, signing.public, party.side, partial(choose, party.home.path))
-            for path in wanted.against
+            for path in request.against
         ]
     return {
         "home": str(party.home.path),
@@ -108,24 +109,21 @@ def _chosen(own: VerifyingKey, signer: Signer, events: list[Event], home: Path, 
     return own if named_key(envelope) == own.id else signer(envelope, events, home)
 
 
-# --- checks before anything is made -------------------------------------------------------------------------
-
-
-def _keys(archive: Archive, wanted: RestoreRequest) -> dict[str, bytes]:
-    """The private keys, from beside the backup or from inside it."""
-    if wanted.keys is not None:
-        found = {path.name: path for path in wanted.keys.glob("*.key")} if wanted.keys.is_dir() else {}
-        if SIGNING not in found:
-            raise InvalidInput(f"'{wanted.keys}' has no {SIGNING}; give the folder of the party's private keys.")
-        return {name: path.read_bytes() for name, path in found.items()}
-    if wanted.passphrase is None:
+def _keys(archive: Archive, request: RestoreRequest) -> dict[str, bytes]:
+    """Load the private keys, from a folder or from inside the backup."""
+    if request.keys is not None:
+        files = {path.name: path for path in request.keys.glob("*.key")} if request.keys.is_dir() else {}
+        if SIGNING not in files:
+            raise InvalidInput(f"'{request.keys}' has no {SIGNING}; give the folder of the party's private keys.")
+        return {name: path.read_bytes() for name, path in files.items()}
+    if request.passphrase is None:
         raise InvalidInput(
             "A backup is of no use without the party's private keys. Give their folder (--keys), or where the backup "
             "holds them the file of its passphrase (--passphrase-file)."
         )
     if not archive.has(KEYS):
         raise InvalidInput("This backup holds no private keys; give the folder with a copy of them (--keys).")
-    return unseal(archive.bounded(KEYS, MOST_SEALED), wanted.passphrase)
+    return unseal(archive.bounded(KEYS, MOST_SEALED), request.passphrase)
 
 
 def _signing(keys: dict[str, bytes], staging: Path) -> SigningKey:
@@ -147,23 +145,23 @@ def _refuse_occupied(party: Party, manifest: BackupManifest, staging: Path) -> N
     home, inside = party.home.path, party.home.path / f"{party.command}.sqlite"
     if home.exists() and (not home.is_dir() or any(path != staging for path in home.iterdir())):
         url = party.settings.url if party.settings.database_url or inside.exists() else None
-        told = _ahead(party, Database(url), manifest) if url is not None else ""
+        state = _ahead(party, Database(url), manifest) if url is not None else ""
         raise Conflict(
-            f"'{home}' is not empty{told}. A restore replaces nothing: what was charged there would be forgotten. Move "
-            "it away whole, or name another folder with --home."
+            f"'{home}' is not empty{state}. A restore replaces nothing: what was charged there would be forgotten. "
+            "Move it away whole, or name another folder with --home."
         )
     if party.settings.database_url is not None:
         database = Database(party.settings.url)
-        told = _ahead(party, database, manifest)
-        if told:
+        state = _ahead(party, database, manifest)
+        if state:
             raise Conflict(
-                f"The database is not empty{told}. A restore replaces nothing: what was charged there would be "
+                f"The database is not empty{state}. A restore replaces nothing: what was charged there would be "
                 "forgotten. Name an empty database."
             )
 
 
 def _ahead(party: Party, database: Database, manifest: BackupManifest) -> str:
-    """How far the ledger in a database has come; "" where there is no table."""
+    """Describe how far the ledger in a database is; "" without any table."""
     table = party.audit.table
 
     def look(connection: Connection) -> str:
@@ -182,10 +180,10 @@ def _ahead(party: Party, database: Database, manifest: BackupManifest) -> str:
         database.dispose()
 
 
-def _refuse_older(party: Party, found: Evidence, manifest: BackupManifest, wanted: RestoreRequest) -> None:
-    if not found.sentences or (wanted.charge_lost and party.charges_lost):
+def _refuse_older(party: Party, evidence: Evidence, manifest: BackupManifest, request: RestoreRequest) -> None:
+    if not evidence.sentences or (request.charge_lost and party.charges_lost):
         return
-    shown, more = found.sentences[:3], len(found.sentences) - 3
+    first_sentences, more = evidence.sentences[:3], len(evidence.sentences) - 3
     then = (
         "Restore a newer backup; if there is none, --charge-lost goes on and counts all of it as spent."
         if party.charges_lost
@@ -193,12 +191,12 @@ def _refuse_older(party: Party, found: Evidence, manifest: BackupManifest, wante
     )
     raise Conflict(
         f"The backup of {manifest.made} is older than what happened, and what was charged since would be forgotten. "
-        f"{' '.join(shown)}{f' And {more} more.' if more > 0 else ''} {then} Nothing was made."
+        f"{' '.join(first_sentences)}{f' And {more} more.' if more > 0 else ''} {then} Nothing was made."
     )
 
 
-def _check_objects(party: Party, manifest: BackupManifest, found: Evidence) -> None:
-    """What the backup names in a store is there still, but for what was purged since."""
+def _check_objects(party: Party, manifest: BackupManifest, evidence: Evidence) -> None:
+    """Check that the store still has the backup's objects, except for purged ones."""
     if not manifest.objects:
         return
     if party.stored is None:
@@ -206,7 +204,7 @@ def _check_objects(party: Party, manifest: BackupManifest, found: Evidence) -> N
             f"The backup names {len(manifest.objects)} objects of a store; set {party.setting}OBJECTS to where they "
             "are."
         )
-    purged = {event.subject.batch for event in found.events if event.kind == "batch-purged"}
+    purged = {event.subject.batch for event in evidence.events if event.kind == "batch-purged"}
     there = party.stored()
     gone = [name for name in manifest.objects if name not in there and name.split("/")[1] not in purged]
     if gone:
@@ -217,12 +215,9 @@ def _check_objects(party: Party, manifest: BackupManifest, found: Evidence) -> N
         )
 
 
-# --- making -------------------------------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def _beside(party: Party) -> Iterator[Path]:
-    """A folder for the home to be, on its file system: inside where it is there, as a disk may be mounted on it."""
+    """Yield a folder for the new home on its file system: inside it if it exists, as a disk may be mounted on it."""
     home = party.home.path
     try:
         home.parent.mkdir(parents=True, exist_ok=True)
@@ -260,8 +255,8 @@ def _events(archive: Archive) -> Iterator[Event]:
             yield replace(Event.from_body(rows.bytes_of(row["body"])), at=row["at"] or "")
 
 
-def _loaded(party: Party, manifest: BackupManifest, found: Evidence, staging: Path, signing: SigningKey) -> Loaded:
-    """The rows in their database, and the home in its place."""
+def _loaded(party: Party, manifest: BackupManifest, evidence: Evidence, staging: Path, signing: SigningKey) -> Loaded:
+    """Load the rows into their database, and move the home to its place."""
     outside = party.settings.database_url is not None
     inside = staging / f"{party.command}.sqlite"
     database = Database(party.settings.url if outside else f"sqlite:///{inside}")
@@ -272,12 +267,12 @@ def _loaded(party: Party, manifest: BackupManifest, found: Evidence, staging: Pa
         party.schema.make(connection, manifest.revision)
         rows.load(connection, staging / ".rows")
         party.schema.bring(connection)
-        changed = party.settle(connection, staging, found)
+        changed = party.settle(connection, staging, evidence)
         report = verify_store(connection, party.audit, signing.public)
         return changed, report, list(party.audit.scan(connection))
 
     try:
-        done = database.write("restore.load", work)
+        result = database.write("restore.load", work)
         database.fault("restore:loaded")
     finally:
         database.dispose()
@@ -288,7 +283,7 @@ def _loaded(party: Party, manifest: BackupManifest, found: Evidence, staging: Pa
         if outside:
             _emptied(party)
         raise
-    return done
+    return result
 
 
 def _placed(staging: Path, home: Path, first: str) -> None:
@@ -316,20 +311,18 @@ def _emptied(party: Party) -> None:
         database.dispose()
 
 
-LATER = (MISSING_WORK, ROLLBACK)  # findings of a store that is only older
+LATER = (MISSING_WORK, ROLLBACK)  # findings of a store that is just older
 
 
 def gathered(
-    mine: PartySide,
+    side: PartySide,
     events: list[Event],
     key: VerifyingKey,
     exports: list[Path],
     signer: Callable[[bytes], VerifyingKey],
 ) -> Evidence:
-    """What `exports`, each of this party or of the other one, say of the time after `events`.
-
-    Raises Conflict where one tells another history than the backup, and what `read_export` raises.
-    """
+    """Collect the evidence after `events` from `exports`, each of this party or of the other one. Raises Conflict if
+    one contradicts the backup, and the errors of `read_export`."""
     evidence = Evidence()
     others: list[tuple[Path, Export, VerifyingKey]] = []
     for path in exports:
@@ -354,30 +347,30 @@ def gathered(
             f"{len(events)}."
         )
     for path, export, signed_by in others:
-        _of_other(mine, [*events, *evidence.events], key, (path, export, signed_by), evidence)
+        _of_other(side, [*events, *evidence.events], key, (path, export, signed_by), evidence)
     return evidence
 
 
 def _of_other(
-    mine: PartySide,
-    known: list[Event],
+    side: PartySide,
+    events: list[Event],
     key: VerifyingKey,
     other: tuple[Path, Export, VerifyingKey],
-    found: Evidence,
+    evidence: Evidence,
 ) -> None:
     path, export, signed_by = other
-    here = ComparedStore(known, key, "the backup")
-    there = ComparedStore(export.events, signed_by, f"the export of the {OTHER[mine]} party", export.made)
-    labels = mine == "labels"
+    here = ComparedStore(events, key, "the backup")
+    there = ComparedStore(export.events, signed_by, f"the export of the {OTHER[side]} party", export.made)
+    labels = side == "labels"
     compared = compare_parties(here, there) if labels else compare_parties(there, here)
     for finding in compared.findings:
         if finding["kind"] in LATER:
-            found.sentences.append(finding["sentence"])
+            evidence.sentences.append(finding["sentence"])
         elif finding["kind"] != "missing-receipt":
             raise Conflict(f"The backup does not go with '{path}'. {finding['sentence']} Nothing was made.")
     missing = {f["work"] for f in compared.findings if f["kind"] == MISSING_WORK}
     if labels:
-        found.accepted += [
+        evidence.accepted += [
             e
             for e in export.events
             if e.kind in ACCEPTANCES and e.subject.work in missing and e.details.get("key_id") == key.id

@@ -1,7 +1,7 @@
-"""The rows of a database as text that says nothing of its engine: what one engine wrote another reads.
+"""Rows of a database as text independent of its engine.
 
-A table is a member `database/TABLE.jsonl`: the names of its columns, then a row a line. JSON columns stay the text they
-are, bytes are in base64. Tables are those that the database has, so that an older revision is kept as it is.
+A table is a member `database/TABLE.jsonl`: its column names, then a row a line. JSON columns stay text, bytes are in
+base64. All tables of the database are written, in its own revision.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ AT_ONCE = 500
 
 
 def dump(connection: Connection, folder: Path, without: frozenset[str]) -> None:
-    """Write every table but those `without` into `folder`, by the one snapshot of the connection."""
-    found = _tables(connection)
-    for table in found.sorted_tables:
+    """Write every table except `without` into `folder`, from the connection's single snapshot."""
+    metadata = _tables(connection)
+    for table in metadata.sorted_tables:
         if table.name in without or table.name == VERSION_TABLE:
             continue
         columns = list(table.c)
@@ -37,12 +37,12 @@ def dump(connection: Connection, folder: Path, without: frozenset[str]) -> None:
 
 
 def load(connection: Connection, folder: Path) -> None:
-    """Insert what `dump` wrote into the empty tables of the same revision. Raises InvalidFile."""
-    found = _tables(connection)
+    """Insert the output of `dump` into the empty tables of the same revision. Raises InvalidFile."""
+    metadata = _tables(connection)
     names = {path.stem for path in folder.glob("*.jsonl")}
-    if unknown := names - set(found.tables):
+    if unknown := names - set(metadata.tables):
         raise InvalidFile(f"The backup has a table '{min(unknown)}' that its revision does not have; nothing was made.")
-    for table in found.sorted_tables:
+    for table in metadata.sorted_tables:
         if table.name not in names:
             continue
         with (folder / f"{table.name}.jsonl").open(encoding="utf-8") as lines:
@@ -57,7 +57,7 @@ def load(connection: Connection, folder: Path) -> None:
 
 
 def read(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The rows of one member, bytes still as text."""
+    """Yield the rows of one member, bytes still as text."""
     each = iter(lines)
     names = json.loads(next(each))
     for line in each:
@@ -69,13 +69,10 @@ def bytes_of(text: str) -> bytes:
     return base64.b64decode(text, validate=True)
 
 
-# --- parts --------------------------------------------------------------------------------------------------
-
-
 def _tables(connection: Connection) -> sa.MetaData:
-    found = sa.MetaData()
-    found.reflect(connection)
-    return found
+    metadata = sa.MetaData()
+    metadata.reflect(connection)
+    return metadata
 
 
 def _is_json(column: sa.Column[Any]) -> bool:
@@ -83,7 +80,7 @@ def _is_json(column: sa.Column[Any]) -> bool:
 
 
 def _text(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
-    """JSON as the database has it, which tells a null of JSON from none."""
+    """Read JSON as the database has it, which distinguishes JSON null from a missing value."""
     return sa.cast(column, sa.Text) if _is_json(column) else column
 
 
@@ -92,7 +89,7 @@ def _bound(column: sa.Column[Any], dialect: str) -> sa.ColumnElement[Any]:
     if not _is_json(column):
         return sa.bindparam(name, type_=column.type)
     plain = sa.bindparam(name, type_=sa.Text())
-    # SQLite would take text for a number where it is cast to a type of that name
+    # SQLite would turn text into a number in a cast to a type of that name
     return plain if dialect == "sqlite" else sa.cast(plain, column.type)
 
 

@@ -1,4 +1,4 @@
-"""`db status` and `db upgrade`, the same for both parties."""
+"""Commands `db status` and `db upgrade` of both parties."""
 
 # annotations are read at once here, as in `label_dp.cli.party_commands`
 
@@ -59,12 +59,12 @@ def _status(of: "Party", database: Any) -> dict[str, Any]:
     return {"database": current, "engine": database.dialect, "program": of.schema.head, "pending": pending}
 
 
-def _show(found: dict[str, Any]) -> None:
-    say(f"database ({found['engine']}) at revision {found['database'] or 'none: it is empty'}, this program at "
-        f"{found['program']}")  # fmt: skip
-    for what in found.get("applied", []):
+def _show(report: dict[str, Any]) -> None:
+    say(f"database ({report['engine']}) at revision {report['database'] or 'none: it is empty'}, this program at "
+        f"{report['program']}")  # fmt: skip
+    for what in report.get("applied", []):
         say(f"  done: {what['revision']} {what['does']}", indent=4)
-    for what in found["pending"]:
+    for what in report["pending"]:
         say(f"  an upgrade would do: {what['revision']} {what['does']}", indent=4)
-    if not found["pending"]:
+    if not report["pending"]:
         say("nothing to upgrade")

@@ -1,8 +1,8 @@
-"""A backup of one moment, taken while the service runs.
+"""Backup of one moment, taken while the service runs.
 
-The rows come from one snapshot of the database, on either engine a read transaction that keeps nobody waiting. What the
-rows name never changes: it is linked into a folder of the home first, so that a purge or a merge meanwhile takes
-nothing away from half a backup. Where it was quicker, the snapshot is taken anew.
+The rows come from one snapshot of the database, in a read transaction that blocks nobody. The files that they name are
+immutable: they are linked into a folder of the home first, so that a purge or a merge meanwhile removes nothing from
+the backup. If a file is gone already, the snapshot is repeated.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from label_dp.store.migrations import revision_of
 from label_dp.store.output_files import replacing
 
 TRIES = 5
-INCOMING = ".incoming-backup-"  # a name by which both homes sweep what was left
+INCOMING = ".incoming-backup-"  # swept by both homes if a crash leaves it
 
 
 class _Moved(Exception):
-    """Something that the snapshot names is gone: it was purged or merged since."""
+    """Raised if a file of the snapshot is gone: it was purged or merged since."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -56,10 +56,8 @@ class _Snapshot:
 def back_up(
     party: Party, out: Path, *, force: bool = False, passphrase: str | None = None, faults: FaultHook = no_faults
 ) -> dict[str, Any]:
-    """Write the backup `out`; without a passphrase it holds no private key. Returns what is in it.
-
-    Raises NotFound, Conflict (another revision), InvalidInput, InvalidFile, Unavailable.
-    """
+    """Write the backup `out`; without a passphrase it has no private key. Returns its facts. Raises NotFound, Conflict
+    (another revision), InvalidInput, InvalidFile, Unavailable."""
     database = party.existing(faults)
     room = party.home.path / "spill" / f"{INCOMING}{secrets.token_hex(6)}"
     try:
@@ -89,7 +87,7 @@ def back_up(
 
 
 def _taken(party: Party, database: Database, room: Path) -> tuple[_Snapshot, int]:
-    """The snapshot, its rows and links in `room`; and how many files there are not that need not be."""
+    """Take the snapshot, with its rows and links in `room`; returns how many unneeded files are absent."""
     missing = ""
     for _ in range(TRIES):
         shutil.rmtree(room / "database", ignore_errors=True)
@@ -120,7 +118,7 @@ def _snapshot(party: Party, connection: Connection, folder: Path) -> _Snapshot:
 
 
 def _linked(party: Party, snapshot: _Snapshot, room: Path) -> int:
-    """Give all that the snapshot names a second name. Raises _Moved."""
+    """Link every file that the snapshot names into `room`. Raises _Moved."""
     absent = 0
     for part in snapshot.parts:
         if party.in_store(part.path):
@@ -134,9 +132,9 @@ def _linked(party: Party, snapshot: _Snapshot, room: Path) -> int:
             if part.needed:
                 raise _Moved(part.path) from None
             absent += 1
-    found = key_files(party.home)["private"]
+    private_files = key_files(party.home)["private"]
     for name in snapshot.keys:
-        if name not in found:
+        if name not in private_files:
             raise _Moved(f"keys/{name}")
     return absent
 
@@ -183,7 +181,7 @@ def _written(
             keys=snapshot.keys,
         )
         writer.finish(manifest.sign(key))
-    except KeyError:  # a key was rotated away since
+    except KeyError:  # a key was rotated since
         raise Unavailable("The keys of the home were changed meanwhile; try again.") from None
     finally:
         writer.close()

@@ -1,1 +1,1 @@
-"""Habits of both command lines: options from schemas, output for people and programs, one line per error."""
+"""Shared parts of both command lines: options from schemas, output for people and programs, one line per error."""

@@ -1,4 +1,4 @@
-"""A signed answer on both command lines, whatever its kind: as text, never as data."""
+"""Signed answers of every kind on both command lines: as text, never as data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ IN_TABLES = ("query", "features")  # parameters that `show_result` shows
 
 
 def headline(data: Mapping[str, Any]) -> str:
-    """What is to be known of a document before all else, where a person may have several examples; else nothing."""
+    """Format ε per unit if a unit may have several examples; else nothing."""
     unit = data["unit"]
     if unit["epsilon_per_unit"] is None:
         return ""
@@ -20,7 +20,7 @@ def headline(data: Mapping[str, Any]) -> str:
 
 
 def budget_rows(data: Mapping[str, Any]) -> list[list[str]]:
-    """What a document says was spent: per example and, where a unit has several, per unit."""
+    """Format the spent budget of a document: per example and, if a unit has several, per unit."""
     unit, rows = data["unit"], [["budget", f"{data['epsilon_spent']} of {data['epsilon_lifetime']} spent per example"]]
     if unit["epsilon_per_unit"] is not None:
         each = f"{unit['max_examples']:,} example{'' if unit['max_examples'] == 1 else 's'} each at most"
@@ -30,7 +30,8 @@ def budget_rows(data: Mapping[str, Any]) -> list[list[str]]:
 
 
 def answer_rows(parameters: Mapping[str, Any], result: Mapping[str, Any], facts: Mapping[str, Any]) -> list[list[str]]:
-    """Name and text of each parameter and each figure of the result; of a calibration `pieces` stands for its map."""
+    """Format the name and text of each parameter and each figure of the result; `pieces` replaces the map of a
+    calibration."""
     rows = [[name.replace("_", " "), _said(v)] for name, v in parameters.items() if v and name not in IN_TABLES]
     if "median" in result:
         rows += [["median", result["median"] or "none found: too few labels agree at this ε and δ"]]
@@ -44,7 +45,7 @@ def answer_rows(parameters: Mapping[str, Any], result: Mapping[str, Any], facts:
 
 
 def show_result(parameters: Mapping[str, Any], result: Mapping[str, Any]) -> None:
-    """What is a table of its own: the query of a prediction, the sides of a rectangle, the weights of a model."""
+    """Print the tables of a result: the query of a prediction, the sides of a rectangle, the weights of a model."""
     if parameters.get("query"):
         query = [[k, "missing, or none of its values" if v is None else v] for k, v in parameters["query"].items()]
         table("Query", ["feature", "value"], query)
@@ -72,5 +73,5 @@ def _end(number: Any) -> str:
 
 
 def _said(value: Any) -> str:
-    """A parameter; the options of a shape as NAME=VALUE."""
+    """Format a parameter; the options of a shape as NAME=VALUE."""
     return ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value)

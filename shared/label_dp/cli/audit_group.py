@@ -1,4 +1,4 @@
-"""The commands `audit show|export|verify`, the same for both parties. Heavy parts are imported by the commands."""
+"""Commands `audit show|export|verify` of both parties. Heavy parts are imported by the commands."""
 
 # annotations are read at once here: the help in them differs by party
 
@@ -32,10 +32,10 @@ AgainstHelp = (
 
 @dataclass(frozen=True)
 class Audited:
-    """A party's audit store as its commands see it.
+    """Audit store of a party, for its commands.
 
-    `signer` gives the key of an export that is not signed with `key`. `population` is the id behind what was typed.
-    `check` raises where something else that the party keeps does not fit its store. `names`: of its API keys.
+    `signer` returns the key of an export that is not signed with `key`. `population` resolves a name to its id. `check`
+    raises if other data of the party does not fit its store. `names`: of its API keys.
     """
 
     database: "Database"
@@ -52,7 +52,7 @@ class Audited:
 def add_audit_commands(
     group: typer.Typer, party: "Party", audited: Callable[[], Audited], *, population: str, kind: str, key: str
 ) -> None:
-    """Give `group` its commands; `population`, `kind` and `key` are what the help says of these options."""
+    """Give `group` its commands; `population`, `kind` and `key` are the help of these options."""
 
     @group.command("show")
     def audit_show(
@@ -132,21 +132,21 @@ def _show_verified(page: Path, choose: "Callable[[bytes], VerifyingKey]", as_jso
     from label_dp.documents.report import verified_report
 
     signed_report = verified_report(page, choose)
-    told = {"report": str(page)} | signed_report.document()
-    rows = [[name, f"{told[name]:,}" if isinstance(told[name], int) else told[name]]
+    members = {"report": str(page)} | signed_report.document()
+    rows = [[name, f"{members[name]:,}" if isinstance(members[name], int) else members[name]]
             for name in ("about", "made", "party", "events", "head", "sha256")]  # fmt: skip
-    emit(told, as_json, lambda: table("Verified report", ["", ""], rows))
+    emit(members, as_json, lambda: table("Verified report", ["", ""], rows))
 
 
 def _chooser(of: Audited) -> "Callable[[bytes], VerifyingKey]":
-    """Our own key for what it signed, else the one that the party knows."""
+    """Return our own key for documents it signed, else the one that the party knows."""
     from label_dp.documents.signing import named_key
 
     own = of.key.public
     return lambda envelope: own if named_key(envelope) == own.id else of.signer(envelope)
 
 
-def _verify_own(party: "Party", of: Audited, given: "VerifyingKey | None", against: Path | None, as_json: bool) -> None:
+def _verify_own(party: "Party", of: Audited, key: "VerifyingKey | None", against: Path | None, as_json: bool) -> None:
     from label_dp.audit.verification import compare_with, seen_before, verify_store
     from label_dp.cli.audit_output import show_comparison, show_report
 
@@ -161,6 +161,6 @@ def _verify_own(party: "Party", of: Audited, given: "VerifyingKey | None", again
     if against is None:
         show_report(data, as_json)
         return
-    choose = _chooser(of) if given is None else lambda _: given
+    choose = _chooser(of) if key is None else lambda _: key
     heads = seen_before(of.database, of.heads)
     show_comparison(compare_with(against, events, own, party, choose, heads), as_json)

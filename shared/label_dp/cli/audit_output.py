@@ -1,4 +1,4 @@
-"""Output of `audit show` and `audit verify`, the same for both parties."""
+"""Output of `audit show` and `audit verify` of both parties."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def show(
     totals_only: bool,
     names: Mapping[str, str] = NOBODY,
 ) -> None:
-    """`events` as sentences with the totals, as one JSON list, as one JSON object a line, or the totals alone."""
+    """Print `events` as sentences with the totals, as one JSON list, as one JSON object a line, or only the totals."""
     if lines:
         for event in events:
             print(json_text(describe(event, exact=True, names=names)))  # noqa: T201 - the command line's own output
@@ -28,17 +28,17 @@ def show(
     if as_json and not totals_only:
         emit([describe(event, exact=True, names=names) for event in events], True, lambda: None)
         return
-    totals, shown = Totals(), 0
+    totals, number = Totals(), 0
     for event in events:
         totals.add(event)
-        shown += 1
+        number += 1
         if not totals_only:
             say(f"{event.sequence:>6}  {event.moment}  {event.kind:<20}  {sentence(event, names)}", indent=8)
     if as_json:
         emit(totals.as_json(), True, lambda: None)
     elif totals.batches:
         _totals_table(totals, party)
-    elif not shown:
+    elif not number:
         echo("No event fits.")
 
 
@@ -55,7 +55,7 @@ def _totals_table(totals: Totals, party: str) -> None:
 
 
 def show_comparison(data: dict[str, Any], as_json: bool) -> None:
-    """What was found, a sentence each; exit code 1 where there is anything."""
+    """Print the findings, a sentence each; exit code 1 if there are any."""
 
     def human() -> None:
         for line in comparison_lines(data):

@@ -1,8 +1,5 @@
-"""Commands made of what can be asked for: a parameter that is a schema becomes the options of its members.
-
-The list of commands shows names and helps alone, so that options and schemas are made, and pydantic is loaded, by the
-command that runs.
-"""
+"""Commands from schemas: a parameter that is a schema becomes the options of its members. The list of commands only
+shows names and helps: the command that runs builds its options and schemas, and loads pydantic."""
 
 from __future__ import annotations
 
@@ -29,22 +26,22 @@ def command(
 ) -> Callable[[Any], Any]:
     """Register a function whose parameters are options of typer, or schemas (`asked: Release`).
 
-    `rules: Population | None` is None where none of its options is given, and complete where one is. What the schema
-    refuses is an InvalidInput that names the option. So does a typed error that names a member in `backticks`.
+    `rules: Population | None` is None if none of its options is given. Errors of the schema are InvalidInput that names
+    the option, and so are typed errors that name a member in `backticks`.
     """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
-        made = _CommandFunction(name or function.__name__, lambda: (function, None))
-        app.command(name, cls=cls, rich_help_panel=panel, help=inspect.getdoc(function))(made)
+        lazy = _CommandFunction(name or function.__name__, lambda: (function, None))
+        app.command(name, cls=cls, rich_help_panel=panel, help=inspect.getdoc(function))(lazy)
         return function
 
     return register
 
 
-def command_later(app: typer.Typer, name: str, panel: str, told: str, found: Callable[[], Made]) -> None:
-    """Register a command of which only the name and the help are known yet. `found` gives its function and the schema
-    that its parameter `asked` has: one function serves several commands."""
-    app.command(name, rich_help_panel=panel, help=told)(_CommandFunction(name, found))
+def command_later(app: typer.Typer, name: str, panel: str, text: str, load: Callable[[], Made]) -> None:
+    """Register a command of which only name and help are known yet. `load` returns its function and the schema of its
+    parameter `asked`: one function serves several commands."""
+    app.command(name, rich_help_panel=panel, help=text)(_CommandFunction(name, load))
 
 
 def help_of(asked: type[Ask]) -> str:
@@ -53,11 +50,11 @@ def help_of(asked: type[Ask]) -> str:
 
 
 class _CommandFunction:
-    """A function as typer reads it: with the signature that its options make."""
+    """Function as typer reads it: with the signature of its options."""
 
-    def __init__(self, name: str, found: Callable[[], Made]) -> None:
+    def __init__(self, name: str, load: Callable[[], Made]) -> None:
         self.__name__ = name
-        self._found = found
+        self._found = load
 
     @cached_property
     def _options(self) -> CommandOptions:

@@ -1,7 +1,5 @@
-"""Tables for people at any width: a row is never cut, and no timestamp, id or number is broken in the middle.
-
-Columns that do not fit stand, by name, on a line of their own below the row.
-"""
+"""Tables for people at any width: no row is cut, and no timestamp, id or number is broken in the middle. Columns that
+do not fit are named on a line of their own below the row."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ _NUMBER = re.compile(r"[-−]?[\d,]*\.?\d+(?:e[-+]?\d+)?%?")
 
 
 def number(value: float | None) -> str:
-    """One number format for all tables: thousands by commas, six significant digits, no exponent where avoidable."""
+    """Format a number for any table: thousands by commas, six significant digits, no exponent if avoidable."""
     if value is None:
         return ""
     if not math.isfinite(value):
@@ -36,10 +34,8 @@ def number(value: float | None) -> str:
 
 
 def lines(title: str, columns: list[str], rows: list[list[str]], width: int) -> Iterator[str]:
-    """The table as lines of at most `width` cells, but for single words that are longer.
-
-    Without a header (all columns unnamed) two columns are names and their values, wrapped between words.
-    """
+    """Yield the table as lines of at most `width` cells, except for longer words. Without a header (all columns
+    unnamed) two columns are names and their values, wrapped between words."""
     rows = [[printable(cell) for cell in row] for row in rows]
     if title:
         yield from textwrap.wrap(printable(title), width, break_long_words=False, break_on_hyphens=False)
@@ -50,7 +46,7 @@ def lines(title: str, columns: list[str], rows: list[list[str]], width: int) -> 
 
 
 def cells(text: str) -> int:
-    """Width on a terminal."""
+    """Return the width on a terminal."""
     return sum(2 if east_asian_width(c) in "WF" else 1 for c in text)
 
 
@@ -59,8 +55,8 @@ def _pairs(rows: list[list[str]], width: int) -> Iterator[str]:
     for name, value in rows:
         room = max(LEAST_PROSE, width - widest - GAP - 1)
         parts = textwrap.wrap(value, room, break_long_words=False, break_on_hyphens=False) or [""]
-        for shown, part in zip([name, *[""] * (len(parts) - 1)], parts, strict=True):
-            yield f" {_padded(shown, widest)}{' ' * GAP}{part}".rstrip()
+        for label, part in zip([name, *[""] * (len(parts) - 1)], parts, strict=True):
+            yield f" {_padded(label, widest)}{' ' * GAP}{part}".rstrip()
 
 
 def _grid(columns: list[str], rows: list[list[str]], width: int) -> Iterator[str]:
@@ -70,19 +66,19 @@ def _grid(columns: list[str], rows: list[list[str]], width: int) -> Iterator[str
     for fitting in count(1):
         if fitting > len(columns) or 1 + sum(widths[:fitting]) + GAP * (fitting - 1) > width:
             break
-    kept = max(1, fitting - 1)
+    visible = max(1, fitting - 1)
     separator = " " * GAP
 
     def line(row: list[str]) -> str:
-        shown = [_padded(row[i], widths[i], right=right[i]) for i in range(kept)]
-        return (" " + separator.join(shown)).rstrip()
+        texts = [_padded(row[i], widths[i], right=right[i]) for i in range(visible)]
+        return (" " + separator.join(texts)).rstrip()
 
-    if any(columns[:kept]):
+    if any(columns[:visible]):
         yield line(columns)
-        yield " " + "─" * (sum(widths[:kept]) + GAP * (kept - 1))
+        yield " " + "─" * (sum(widths[:visible]) + GAP * (visible - 1))
     for row in rows:
         yield line(row)
-        rest = [(columns[i], row[i]) for i in range(kept, len(columns)) if row[i]]
+        rest = [(columns[i], row[i]) for i in range(visible, len(columns)) if row[i]]
         yield from _below(rest, width)
 
 

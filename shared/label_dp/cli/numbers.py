@@ -10,11 +10,11 @@ from label_dp.numbers import SPELLING, BadSpelling, real_of, whole_of
 
 
 def whole(option: str, least: int | None = None, most: int | None = None) -> Callable[[object], int]:
-    """Reads a whole number from `least` to `most` as `label_dp.numbers` spells them; the `parser` of a typer option."""
+    """Return a parser of whole numbers from `least` to `most` as `label_dp.numbers` spells them, for a typer option."""
 
-    def number(given: object) -> int:
+    def number(value: object) -> int:
         try:
-            return int(_within(whole_of(given), least, most))
+            return int(_within(whole_of(value), least, most))
         except BadSpelling:
             raise InvalidInput(f"{option} takes a whole number{_bounds(least, most)}, {SPELLING}.") from None
 
@@ -22,11 +22,11 @@ def whole(option: str, least: int | None = None, most: int | None = None) -> Cal
 
 
 def real(option: str, least: int | None = None, most: int | None = None) -> Callable[[object], float]:
-    """As `whole`, of any number."""
+    """Return a parser of any numbers, as `whole`."""
 
-    def number(given: object) -> float:
+    def number(value: object) -> float:
         try:
-            return float(_within(real_of(given), least, most))
+            return float(_within(real_of(value), least, most))
         except BadSpelling:
             raise InvalidInput(f"{option} takes a number{_bounds(least, most)}, {SPELLING}.") from None
 

@@ -1,4 +1,4 @@
-"""Options made of what can be asked for: a parameter of a command that is a schema becomes those of its members."""
+"""Options from schemas: a command's parameter that is a schema becomes the options of its members."""
 
 from __future__ import annotations
 
@@ -24,10 +24,8 @@ LONGEST_CHOICE = 30
 
 
 class CommandOptions:
-    """The options of a function, and its call with what was written.
-
-    The schemas of `label_dp.schemas` are known by their names, so that a module of commands imports none to name it.
-    """
+    """Options of a function, and its call with their values. Schemas of `label_dp.schemas` are known by name, so that a
+    module of commands imports none."""
 
     def __init__(self, function: Callable[..., None], asked: type[Ask] | None) -> None:
         named = {"Ask": Ask} | {schema.__name__: schema for schema in asked_for()}
@@ -38,14 +36,14 @@ class CommandOptions:
         self._schemas: dict[str, _Schema] = {}
         parameters = []
         for name, parameter in inspect.signature(function).parameters.items():
-            found = _schema(hints[name])
-            if found is None:
+            options = _schema(hints[name])
+            if options is None:
                 self._plain.append(name)
                 parameters.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
             else:
-                self._schemas[name] = found
-                parameters += found.parameters(name)
-        # what only experts need comes last, in a panel of its own
+                self._schemas[name] = options
+                parameters += options.parameters(name)
+        # expert options come last, in a panel of their own
         self.signature = inspect.Signature(sorted(parameters, key=lambda p: _panel(p) == EXPERT_PANEL))
 
     def call(self, given: dict[str, Any]) -> None:
@@ -72,16 +70,16 @@ class _Schema:
         for name, field in self.members():
             kind, default = _type(field.annotation), field.get_default(call_default_factory=True)
             needed = field.is_required() and not self.optional
-            told = self._option(name, field, kind)
+            option = self._option(name, field, kind)
             if kind is not bool and (self.optional or isinstance(default, list) or not isinstance(default, str | int)):
-                told.show_default = str(default) if isinstance(default, str | int) else False
+                option.show_default = str(default) if isinstance(default, str | int) else False
                 default = None
-            taken: Any = kind if needed or kind is bool else kind | None
+            annotation: Any = kind if needed or kind is bool else kind | None
             yield inspect.Parameter(
                 f"{prefix}_{name}",
                 inspect.Parameter.KEYWORD_ONLY,
                 default=inspect.Parameter.empty if needed else default,
-                annotation=Annotated[taken, told],
+                annotation=Annotated[annotation, option],
             )
 
     def _option(self, name: str, field: FieldInfo, kind: Any) -> Any:
@@ -101,7 +99,7 @@ class _Schema:
         return typer.Option(flag, help=help_, rich_help_panel=panel, **more)
 
     def read(self, prefix: str, given: dict[str, Any]) -> Ask | None:
-        """Raises InvalidInput."""
+        """Build the schema from the options. Raises InvalidInput."""
         values: dict[str, Any] = {}
         for name, field in self.members():
             value = given[f"{prefix}_{name}"]
@@ -116,7 +114,7 @@ class _Schema:
 
 
 def _in_options(text: str, *schemas: type[Ask]) -> str:
-    """Members that a description, or a refusal, names in backticks are options here."""
+    """Replace members in backticks by their options."""
     fields = {name: field for schema in schemas for name, field in schema.model_fields.items()}
     return re.sub(r"`(\w+)`", lambda m: option_of(m[1], fields[m[1]]) if m[1] in fields else m[1], text)
 
@@ -151,7 +149,7 @@ def _parts(annotation: Any) -> Iterator[Any]:
 
 
 def _type(annotation: Any) -> Any:
-    """What typer reads: a flag, a whole number, text, or several of them."""
+    """Return the type that typer reads: a flag, a whole number, text, or a list of them."""
     parts = list(_parts(annotation))
     if parts in ([bool], [int]):
         return parts[0]
@@ -188,8 +186,8 @@ def _refusal(error: ValidationError, values: dict[str, Any], schema: type[Ask]) 
     options = {name: option_of(name, field) for name, field in schema.model_fields.items()}
     missing = [options[str(e["loc"][1])] for e in entries if e["type"] == "missing" and len(e["loc"]) == 2]
     if missing:
-        listed = ", ".join(missing[:-1]) + (" and " if len(missing) > 1 else "") + missing[-1]
-        return InvalidInput(f"{listed} {'is' if len(missing) == 1 else 'are'} missing.")
+        names = ", ".join(missing[:-1]) + (" and " if len(missing) > 1 else "") + missing[-1]
+        return InvalidInput(f"{names} {'is' if len(missing) == 1 else 'are'} missing.")
     place = explain(entries, values, schema).places[0]
     _, name, *inside = place["where"].split(".")
     where = f"'{'.'.join(inside)}' of {options[name]}" if inside else options[name]

@@ -1,5 +1,5 @@
-"""The commands of a typer app: only the one that runs, or whose help is asked for, is made with its options. Of the
-others a list of commands shows the name and the help, and nothing else is made."""
+"""Lazy commands of a typer app: only the command that runs, or shows its help, builds its options. A list of commands
+shows the names and helps of the others."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typer.core import TyperCommand
 
 
 def commands_of(app: typer.Typer) -> Any:
-    """What `typer.main.get_command` makes of an app; and no help names a type beside a flag."""
-    made = typer.main.get_command(_outlined(app, app))
-    for command in _all(made):
+    """Return the app's command, as `typer.main.get_command`, without types of flags in any help."""
+    group = typer.main.get_command(_outlined(app, app))
+    for command in _all(group):
         if not isinstance(command, _Later):
             _without_types(command)
-    return made
+    return group
 
 
 def _all(command: Any) -> list[Any]:
@@ -24,7 +24,7 @@ def _all(command: Any) -> list[Any]:
 
 
 def _outlined(app: typer.Typer, root: typer.Typer) -> typer.Typer:
-    """A copy of an app whose commands make their options later."""
+    """Copy an app with lazy commands."""
     outlined = copy.copy(app)
     outlined.registered_commands = [_outline(info, root) for info in app.registered_commands]
     outlined.registered_groups = [copy.copy(info) for info in app.registered_groups]
@@ -45,7 +45,7 @@ def _outline(info: Any, root: typer.Typer) -> Any:
 
 
 class _Later:
-    """A command that becomes the one of its `info` when it is asked for its options."""
+    """Command that builds the one of its `info` when its options are read."""
 
     info: Any
     root: typer.Typer
@@ -54,17 +54,17 @@ class _Later:
     def params(self) -> list[Any]:
         if "params" not in self.__dict__:
             short, markup = self.root.pretty_exceptions_short, self.root.rich_markup_mode
-            made = typer.main.get_command_from_info(self.info, pretty_exceptions_short=short, rich_markup_mode=markup)
-            self.__dict__.update(_without_types(made).__dict__)
-        found: list[Any] = self.__dict__["params"]
-        return found
+            built = typer.main.get_command_from_info(self.info, pretty_exceptions_short=short, rich_markup_mode=markup)
+            self.__dict__.update(_without_types(built).__dict__)
+        options: list[Any] = self.__dict__["params"]
+        return options
 
     @params.setter
     def params(self, none_yet: list[Any]) -> None:
         pass
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Name all missing options at once, where click would name the first."""
+        """Name all missing options at once; click would name the first."""
         try:
             parsed: list[str] = super().parse_args(ctx, list(args))  # type: ignore[misc]  # of the class beside this
             return parsed
@@ -72,16 +72,16 @@ class _Later:
             missing = _missing(self, ctx, list(args))
             if len(missing) > 1 and error.param in missing:
                 error.param_hint = ", ".join(_hint(param) for param in missing)
-                # what is said of a type is true of the first one only
+                # the type describes the first one only
                 error.param, error.param_type = None, _sort(missing)  # type: ignore[attr-defined]  # MissingParameter has it
             raise
 
 
 def _missing(command: Any, context: Any, args: list[str]) -> list[Any]:
-    """The parameters that are needed and not there."""
-    written, _, _ = command.make_parser(context).parse_args(args)
+    """List the required parameters that are missing."""
+    values, _, _ = command.make_parser(context).parse_args(args)
     needed = [param for param in command.get_params(context) if param.required]
-    return [param for param in needed if param.consume_value(context, written)[0] in (None, ())]
+    return [param for param in needed if param.consume_value(context, values)[0] in (None, ())]
 
 
 def _hint(parameter: Any) -> str:
@@ -95,7 +95,7 @@ def _sort(parameters: list[Any]) -> str:
 
 
 def _without_types(command: Any) -> Any:
-    """A flag takes no value, and newer typers write <bool> beside it."""
+    """Remove types from flags: a flag takes no value, and newer typers write <bool> beside it."""
     context = typer.Context(command)
     asks_help = command.get_help_option(context)
     if asks_help is not None:

@@ -20,13 +20,15 @@ LINE_EVERY = 20.0  # seconds between lines of progress into a pipe
 
 
 def show_all() -> None:
-    """Have standard output replace what its encoding lacks: ε is charged by then, and must not seem to have failed."""
+    """Have standard output replace characters outside its encoding: by then ε may be charged, and the command must not
+    seem to fail."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 
 
 def json_text(data: Any, indent: int | None = None) -> str:
-    """JSON for standard output: escapes stand for what its encoding lacks, so that a program reads every value."""
+    """Format JSON for standard output, with escapes for characters outside its encoding, so that a program reads every
+    value."""
     unicode = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
     return json.dumps(data, ensure_ascii=not unicode, indent=indent)
 
@@ -38,12 +40,12 @@ def fail(detail: str, code: int) -> None:
 
 
 def warn(detail: str) -> None:
-    """A sentence on stderr, so that neither a table nor a document on stdout has it."""
+    """Print a sentence on stderr, so that no table or document on stdout contains it."""
     print(f"warning: {printable(detail)}", file=sys.stderr)  # noqa: T201 - the command line's own output
 
 
 def confirm(what: str, sure: bool) -> None:
-    """Ask on a terminal before what cannot be undone. Programs are not asked, and `sure` (--yes) is the answer."""
+    """Ask on a terminal before an irreversible step. Programs are not asked, nor is anyone with `sure` (--yes)."""
     if sure or not sys.stdin.isatty():
         return
     question = f"{printable(what)} This cannot be undone. Go on? [y/N] "
@@ -53,7 +55,7 @@ def confirm(what: str, sure: bool) -> None:
 
 
 def emit(data: Any, as_json: bool, human: Callable[[], None]) -> None:
-    """One JSON document for programs, or `human()` for people."""
+    """Print one JSON document for programs, or call `human()` for people."""
     if as_json:
         print(json_text(data, indent=2))  # noqa: T201 - the command line's own output
     else:
@@ -62,8 +64,8 @@ def emit(data: Any, as_json: bool, human: Callable[[], None]) -> None:
 
 @contextmanager
 def progress(title: str, quiet: bool = False) -> Iterator[Progress]:
-    """A progress bar on a terminal's stderr, a line now and then when piped; call it with (what, share between 0 and
-    1)."""
+    """Yield a function of (what, share between 0 and 1): a bar on a terminal's stderr, a line now and then when
+    piped."""
     if quiet:
         yield lambda _what, _share: None
         return
@@ -86,7 +88,7 @@ def progress(title: str, quiet: bool = False) -> Iterator[Progress]:
 
 
 def _lines(title: str, now: Callable[[], float] = time.monotonic) -> Progress:
-    """Progress as lines, the first one after LINE_EVERY seconds."""
+    """Print progress as lines, the first one after LINE_EVERY seconds."""
     latest = now()
 
     def line(what: str, share: float) -> None:
@@ -99,8 +101,8 @@ def _lines(title: str, now: Callable[[], float] = time.monotonic) -> Progress:
 
 
 def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
-    """A plain table for people, as wide as the terminal (or COLUMNS); numbers right-aligned; without a header if all
-    columns are unnamed. Into a file or a pipe every row is one line."""
+    """Print a plain table, as wide as the terminal (or COLUMNS); numbers right-aligned; no header if all columns are
+    unnamed. Into a file or a pipe every row is one line."""
     from label_dp.cli.layout import lines
 
     for line in lines(title, columns, rows, _width()):
@@ -108,17 +110,15 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
 
 
 def echo(text: object, *, error: bool = False) -> None:
-    """Lines for people, control characters as escapes: what they quote may come from elsewhere, and a terminal would
-    obey it."""
+    """Print lines for people, with control characters escaped: quoted text may be untrusted, and a terminal would obey
+    it."""
     for line in str(text).split("\n"):
         print(printable(line), file=sys.stderr if error else sys.stdout)
 
 
 def say(text: str, indent: int = 0) -> None:
-    """A sentence for people, wrapped between words where the terminal (or COLUMNS) is narrower; later lines indented.
-
-    Into a file or a pipe it is one line.
-    """
+    """Print a sentence, wrapped to the terminal's width (or COLUMNS), with later lines indented; one line into a file
+    or a pipe."""
     import textwrap
 
     wrapper = textwrap.TextWrapper(
@@ -134,9 +134,9 @@ def _width() -> int:
     return max(shutil.get_terminal_size().columns, 40) if sys.stdout.isatty() else PIPED
 
 
-def show_version(asked: bool) -> None:
-    """What `--version` does, as a callback of typer."""
-    if asked:
+def show_version(requested: bool) -> None:
+    """Print the version for `--version`, as a callback of typer."""
+    if requested:
         from importlib.metadata import version
 
         print(f"label-dp-service {version('label-dp-service')}")  # noqa: T201 - the command line's own output

@@ -10,7 +10,7 @@ EXPERT_PANEL = "Expert options"
 
 @dataclass(frozen=True)
 class Panel:
-    """Of a schema in a command: the panel of its everyday options, and the members that the command sets itself."""
+    """Panel of a schema's everyday options in a command, and the members that the command sets itself."""
 
     title: str | None = None
     without: tuple[str, ...] = ()

@@ -31,7 +31,7 @@ KeyId = Annotated[str, typer.Argument(metavar="ID", help="Id of the key, as `api
 
 
 def commands_of(name: str, purpose: str) -> tuple[typer.Typer, typer.Typer, typer.Typer]:
-    """The command `name`, with its still empty groups `apikey` and `audit`."""
+    """Build the command `name`, with its still empty groups `apikey` and `audit`."""
     app = typer.Typer(
         name=name, help=purpose, no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False
     )
@@ -54,7 +54,8 @@ def commands_of(name: str, purpose: str) -> tuple[typer.Typer, typer.Typer, type
 def add_serve(
     app: typer.Typer, party: str, usual_port: int, services: Callable[[], Any], create_app: Callable[[Any], Any]
 ) -> None:
-    """`serve`, of the "labels party" or the "features party"; its application is made of its services."""
+    """Add `serve` of the "labels party" or the "features party"; `create_app` builds its application from its
+    services."""
     prefix = party.upper().replace(" ", "_")
 
     @app.command()
@@ -74,7 +75,7 @@ def add_serve(
         from label_dp.logs import announce, configure_logging, event, log_format_of
 
         lines = log_format_of(party)
-        configure_logging(lines)  # before anything is read or migrated
+        configure_logging(lines)  # before any reading or migration
         try:
             found = services()
             home, public = str(found.home.path), str(found.home.path / "keys" / "signing.pub")
@@ -92,14 +93,14 @@ def add_serve(
 
 
 def show_own_key(key_id: str, path: object, as_json: bool) -> None:
-    """What `keygen` prints: the id of our signing key and where its public half is."""
+    """Print the id of our signing key and the path of its public half, for `keygen`."""
     emit({"key_id": key_id, "public_key": str(path)}, as_json, lambda: echo(f"{key_id}\n{path}"))
 
 
 def create_apikey(
     keys: "ApiKeys", role: str, audience: str | None, expires: str | None, name: str | None, as_json: bool
 ) -> None:
-    """The key alone goes to stdout, so that KEY=$(… apikey create …) works; its id goes to stderr."""
+    """Create a key. The key alone goes to stdout, so that KEY=$(… apikey create …) works; its id goes to stderr."""
     key_id, secret = keys.create(role, audience, expires, name)
     row = next(k for k in keys.list() if k["id"] == key_id)
     data: dict[str, Any] = {member: row[member] for member in ("id", "name", "role", "audience", "expires")}
@@ -115,7 +116,7 @@ def create_apikey(
 
 
 def add_apikey_list_and_revoke(group: typer.Typer, services: Callable[[bool], Any]) -> None:
-    """`apikey list` and `apikey revoke`; what a key may be made for differs by party, and so does `apikey create`."""
+    """Add `apikey list` and `apikey revoke`; `apikey create` differs by party."""
 
     @group.command("list")
     def apikey_list(as_json: Json = False) -> None:

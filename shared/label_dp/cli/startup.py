@@ -1,4 +1,4 @@
-"""Start and end of a command: imports that it spares, one line per error, exit codes 0, 1 and 2."""
+"""Start and end of a command: skipped imports, one line per error, exit codes 0, 1 and 2."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     import typer
 
 INTERRUPTED = 130
-USUALLY, RARELY = gc.get_threshold(), 1_000_000  # after how many objects garbage is looked for
+USUALLY, RARELY = gc.get_threshold(), 1_000_000  # objects between garbage collections
 
 
 def _spare_collections() -> None:
-    """What imports make stays: to look for garbage among it is a tenth of a command's time, and as much again at its
-    end. One that shows a help ends then; `collect_as_usual` is for a service."""
+    """Reduce garbage collections: imported objects stay, and collecting among them takes a tenth of a command's time,
+    and as much again at its end. A command that shows a help exits right away; `collect_as_usual` is for a service."""
     if "--help" in sys.argv:
         gc.disable()
     gc.set_threshold(RARELY)
@@ -29,13 +29,13 @@ def _spare_collections() -> None:
 
 
 def collect_as_usual() -> None:
-    """Look for garbage again, in a process that stays; what was made until now is never looked at."""
+    """Collect garbage again, in a process that stays; existing objects are exempt."""
     gc.freeze()
     gc.set_threshold(*USUALLY)
 
 
 class _Absent:
-    """A finder of modules by which one is not installed."""
+    """Finder of modules by which pandas is not installed."""
 
     @staticmethod
     def find_spec(name: str, _path: object = None, _target: object = None) -> None:
@@ -44,25 +44,23 @@ class _Absent:
 
 
 def _spare_pandas() -> None:
-    """Arrow looks for pandas at the first value that it is given, and loading it takes longer than Arrow and numpy
-    together. A process that is a command finds none."""
+    """Hide pandas: Arrow imports it at its first value, which takes longer than Arrow and numpy together."""
     if "pyarrow" not in sys.modules:
         sys.meta_path.insert(0, _Absent)
 
 
 def _spare_pages() -> None:
-    """Arrow's own pool asks the system for more pages than it needs, each of which has to be cleared."""
+    """Use the system's memory pool: Arrow's own takes more pages than it needs, and each has to be cleared."""
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 
 def _spare_waiting() -> None:
-    """The threads of numpy's library of matrices wait for their first work, and for more after each, by counting: a
-    tenth of a second of a core. So they sleep at once."""
+    """Let the threads of OpenBLAS sleep at once: their busy waiting takes a tenth of a second of a core."""
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 
 def allow_pandas() -> None:
-    """For libraries that need it, whatever Arrow found at its start."""
+    """Show pandas again to libraries that need it."""
     sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not _Absent]
 
 
@@ -81,7 +79,7 @@ def run(app: typer.Typer) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
     except SystemExit as stop:
-        if stop.code == INTERRUPTED:  # typer has turned Ctrl-C into this
+        if stop.code == INTERRUPTED:  # typer's code for Ctrl-C
             fail("interrupted", INTERRUPTED)
         raise
     except KeyboardInterrupt:

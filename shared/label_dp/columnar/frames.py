@@ -23,7 +23,6 @@ WANTED = "A table is an Arrow table, record batch or reader, a pandas or polars 
 def as_table(frame: Frame) -> pa.Table:
     """Convert one frame to an Arrow table, with texts and bytes instead of views. Raises InvalidTable for other objects
     and for unsupported columns."""
-
     table = _as_table(frame)
     return table.cast(plain) if (plain := plain_schema(table.schema)) != table.schema else table
 

@@ -81,7 +81,6 @@ class ParquetRows:
     ) -> Iterator[pa.Table]:
         """Yield as `batches`, with small pieces combined. Raises Expands also if all rows, with dictionaries written
         out, exceed `most` bytes."""
-
         waiting: list[pa.RecordBatch] = []
         decoded = pending = 0
         for batch in self.batches(columns, most_rows=most_rows):
