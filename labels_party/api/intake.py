@@ -227,7 +227,6 @@ async def add_labels(
     `mode=upsert` a later record replaces an earlier one, and the label null deletes it. The id stays in the batch
     either way.
     """
-
     return Accepted(**await _labels(request, ctx, caller, columns, mode, key))
 
 

@@ -1,1 +1,1 @@
-"""The agreement of both parties: privacy parameters, losses, channels, messages, errors. Imports neither party."""
+"""Agreement of both parties: privacy parameters, losses, channels, messages, errors. Imports neither party."""

@@ -28,7 +28,7 @@ HELD_IN = ("actor", "requested_by", "approved_by", "sent_by", "decided_by", "cre
 
 
 def require_name(name: str) -> str:
-    """The name itself. Raises InvalidInput where it is empty, too long, or not visible as it is."""
+    """Return the name. Raises InvalidInput if it is empty, too long, or not visible as it is."""
     if not 1 <= len(name) <= MAX_NAME or name != name.strip() or not name.isprintable() or IGNORABLE.search(name):
         raise InvalidInput(
             f"A name is 1 to {MAX_NAME} visible, printable characters without outer or double spaces; this one is not."
@@ -37,7 +37,7 @@ def require_name(name: str) -> str:
 
 
 def name_of(actor: str | None, names: Mapping[str, str]) -> str | None:
-    """The name behind an actor; None where nobody gave one. `names`: those of API keys, by actor."""
+    """Return the name behind an actor; None if unknown. `names`: those of API keys, by actor."""
     if actor is None:
         return None
     actor = actor.removeprefix(SCHEDULE)
@@ -45,12 +45,12 @@ def name_of(actor: str | None, names: Mapping[str, str]) -> str | None:
 
 
 def called(actor: str, names: Mapping[str, str]) -> str:
-    """An actor for people: `Night job (apikey:1a2b)`, or as it stands where it has no other name."""
+    """Format an actor for people: `Night job (apikey:1a2b)`, or the actor alone if it has no other name."""
     name = names.get(actor.removeprefix(SCHEDULE))
     return actor if name is None else f"{name} ({actor})"
 
 
-def with_names(told: Mapping[str, Any], names: Mapping[str, str], *, only: Iterable[str] = HELD_IN) -> dict[str, Any]:
-    """`told`, with `…_name` beside every member that holds an actor."""
-    held = [member for member in only if member in told]
-    return dict(told) | {f"{member}_name": name_of(told[member], names) for member in held}
+def with_names(record: Mapping[str, Any], names: Mapping[str, str], *, only: Iterable[str] = HELD_IN) -> dict[str, Any]:
+    """Copy `record` with a `<member>_name` for each actor in it."""
+    members = [member for member in only if member in record]
+    return dict(record) | {f"{member}_name": name_of(record[member], names) for member in members}

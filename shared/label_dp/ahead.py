@@ -1,4 +1,4 @@
-"""Work on a stream in threads: they make the items, the caller takes them in order."""
+"""Streams prepared by threads: they make the items, the caller takes them in order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AHEAD = 2
 
 
 def in_turn(pool: Executor, work: Callable[[T], R], items: Iterable[T], most: int) -> Iterator[R]:
-    """What `work` makes of each item, in their order; the pool is at most about `most` items ahead."""
+    """Yield `work` of each item, in order; the pool is at most about `most` items ahead."""
     waiting: deque[Future[R]] = deque()
     for item in items:
         waiting.append(pool.submit(work, item))
@@ -27,7 +27,7 @@ def in_turn(pool: Executor, work: Callable[[T], R], items: Iterable[T], most: in
 
 
 def ahead(items: Iterable[T]) -> Iterator[T]:
-    """The same items, made by a thread that is at most a few ahead; what it raises is raised here."""
+    """Yield the same items, made by a thread that is at most a few ahead; its errors are raised here."""
     waiting: queue.Queue[tuple[str, Any]] = queue.Queue(AHEAD)
     stopped = threading.Event()
 

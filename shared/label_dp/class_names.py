@@ -1,4 +1,4 @@
-"""Names of classes, where labels are no numbers: what a name may be, and how a list of them is shown."""
+"""Names of classes: what a name may be, and how a list of them is shown."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ SHOWN = 5
 RULE = f"a class has a name of 1 to {MAX_NAME} printable characters without blanks at its ends, which spells no number"
 
 
-def spells_number(given: object) -> bool:
-    """Whether it is a number, or a text that some reader takes for one: a class called `1e3` could not be told from
-    the number in a file of texts."""
-    if not isinstance(given, str):
+def spells_number(value: object) -> bool:
+    """Return whether it is a number, or a text that some reader parses as one: in a file of texts the class `1e3` would
+    look like a number."""
+    if not isinstance(value, str):
         return True
     try:
-        float(given)
+        float(value)
     except ValueError:
         return False
     return True
 
 
 def checked_names(names: Sequence[object]) -> tuple[str, ...]:
-    """The names of 2 to MAX_NAMES classes, in their order. Raises InvalidDomain."""
+    """Return the names of 2 to MAX_NAMES classes, in their order. Raises InvalidDomain."""
     if not 2 <= len(names) <= MAX_NAMES:
         raise InvalidDomain(f"A domain has between 2 and {MAX_NAMES} names.")
     checked: list[str] = []
@@ -43,6 +43,6 @@ def _is_name(name: str) -> bool:
 
 
 def listing(names: Sequence[str]) -> str:
-    """As a line of text shows them: the first ones, and how many more."""
+    """Format names in a line of text: the first ones, and how many more."""
     more = len(names) - SHOWN
     return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")

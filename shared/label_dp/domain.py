@@ -1,4 +1,4 @@
-"""The label domain 𝒴: a public, ordered, finite set of values, and the rule that maps a real label onto it."""
+"""Label domain 𝒴: a public, ordered, finite set of values, and the rule that maps a real label onto it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ MANIFEST_VALUES = 4096  # explicit values are written out in the manifest, which
 FloatArray = npt.NDArray[np.float64]
 
 
-def _decimal(given: object, what: str) -> Decimal:
+def _decimal(value: object, what: str) -> Decimal:
     try:
-        number = decimal_of(given)
+        number = decimal_of(value)
     except BadSpelling:
         raise InvalidDomain(f"{what} of the domain must be {DECIMAL}, and of moderate size.") from None
     parts = number.as_tuple()
@@ -58,7 +58,7 @@ class Domain:
 
     @classmethod
     def parse(cls, text: str) -> Domain:
-        """`LO:HI` or `LO:HI:STEP`, step 1 by default; `binary` is 0:1; `NAME,NAME,…` are classes. Raises
+        """Parse `LO:HI` or `LO:HI:STEP`, step 1 by default; `binary` is 0:1; `NAME,NAME,…` are classes. Raises
         InvalidDomain."""
         # a colon makes it a range, whose numbers may be spelled with a comma by mistake
         if "," in text and ":" not in text and not all(map(spells_number, words := text.split(","))):
@@ -85,7 +85,7 @@ class Domain:
 
     @classmethod
     def from_values(cls, values: Sequence[str | int | float | Decimal]) -> Domain:
-        """An explicit domain; values must be strictly increasing. Raises InvalidDomain."""
+        """Make an explicit domain; values must be strictly increasing. Raises InvalidDomain."""
         if not 1 <= len(values) <= MANIFEST_VALUES:
             raise InvalidDomain(
                 f"An explicit domain lists between 1 and {MANIFEST_VALUES} values; use LO:HI:STEP for more."
@@ -97,18 +97,18 @@ class Domain:
 
     @classmethod
     def from_names(cls, names: Sequence[object]) -> Domain:
-        """Classes of these names, coded 0 … k − 1 in their order. Raises InvalidDomain."""
+        """Make classes of these names, coded 0 … k − 1 in their order. Raises InvalidDomain."""
         checked = checked_names(names)
         return cls(low=Decimal(0), high=Decimal(len(checked) - 1), step=Decimal(1), names=checked)
 
     @classmethod
-    def from_list(cls, given: Sequence[str | int | float]) -> Domain:
-        """Values where all are numbers, names where one is no number. Raises InvalidDomain."""
-        return cls.from_values(given) if all(map(spells_number, given)) else cls.from_names(given)
+    def from_list(cls, entries: Sequence[str | int | float]) -> Domain:
+        """Make values if all entries are numbers, names if one is not. Raises InvalidDomain."""
+        return cls.from_values(entries) if all(map(spells_number, entries)) else cls.from_names(entries)
 
     @classmethod
     def from_json(cls, data: object) -> Domain:
-        """From `as_json`, or a string that `parse` reads, or a plain list of values or of names."""
+        """Parse the output of `as_json`, a string for `parse`, or a plain list of values or of names."""
         if isinstance(data, str):
             return cls.parse(data)
         if isinstance(data, dict) and isinstance(data.get("range"), str):
@@ -131,7 +131,7 @@ class Domain:
 
     @property
     def nominal(self) -> bool:
-        """Whether labels are more than two classes, whose order means nothing. Two are numbers enough: 0 and 1."""
+        """Whether labels are more than two classes, which have no order. Two classes count as the numbers 0 and 1."""
         return len(self.names) > 2
 
     @property
@@ -140,17 +140,17 @@ class Domain:
         return not self.nominal and float(self.values[0]) == 0.0
 
     def text(self, position: int) -> str:
-        """A label as people read it: its name, or its exact decimal."""
+        """Format a label for people: its name, or its exact decimal."""
         return self.names[position] if self.names else format(self.value(position), "f")
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The first and the last of `values`."""
+        """First and last of `values`."""
         return float(self.value(0)), float(self.value(self.k - 1))
 
     def check_spelling(self, data: object) -> None:
-        """Raises InvalidDomain where `data` spells this domain otherwise than `as_json`, or where two neighbouring
-        values are one 64-bit float."""
+        """Raise InvalidDomain if `data` spells this domain unlike `as_json`, or two neighbouring values are one 64-bit
+        float."""
         if self.as_json() != data:
             raise InvalidDomain("The domain is not in its one spelling.")
         if not self.distinguishable:
@@ -187,7 +187,7 @@ class Domain:
 
     @cached_property
     def lattice(self) -> tuple[int, list[int] | tuple[int, int]]:
-        """(denominator D, integers): every value is integer / D exactly. Ranges give (first, step) only."""
+        """(Denominator D, integers): every value is exactly integer / D. Ranges only have (first, step)."""
         decimals = self.listed or (self.low, self.step)
         places = max(0, *(-int(d.as_tuple().exponent) for d in decimals if d is not None))
         scale = 10**places
@@ -195,7 +195,7 @@ class Domain:
         return scale, (ints if self.listed else (ints[0], ints[1]))
 
     def integers(self) -> list[int]:
-        """All k values times the common denominator, exact. Only for small k."""
+        """Return all k values times the common denominator, exact. Only for small k."""
         ints = self.lattice[1]
         if isinstance(ints, list):
             return ints
@@ -203,7 +203,7 @@ class Domain:
         return [first + step * i for i in range(self.k)]
 
     def value(self, position: int) -> Decimal:
-        """The value at a position 0 … k − 1, exact."""
+        """Return the exact value at a position 0 … k − 1."""
         if self.listed:
             return self.listed[position]
         scale, ints = self.lattice
@@ -214,8 +214,8 @@ class Domain:
         return Decimal((int(whole < 0), tuple(int(digit) for digit in str(abs(whole))), -places))
 
     def part(self, first: int, last: int) -> Domain:
-        """The domain of the positions `first` to `last`, both included. Raises InvalidDomain; names have no parts but
-        the whole."""
+        """Return the domain of the positions `first` to `last`, both included. Raises InvalidDomain; classes have no
+        proper parts."""
         if not 0 <= first <= last < self.k:
             raise InvalidDomain("A part of a domain lies between its ends.")
         if self.names:
@@ -227,7 +227,7 @@ class Domain:
         return Domain(low=self.value(first), high=self.value(last), step=self.step)
 
     def place(self, part: Domain) -> tuple[int, int]:
-        """The positions (first, last) of `part` in this domain. Raises InvalidDomain where it is no part of it."""
+        """Return the positions (first, last) of `part` in this domain. Raises InvalidDomain if it is no part of it."""
         if self.names or part.names:
             if self != part:
                 raise InvalidDomain("One domain is no part of the other.")
@@ -244,7 +244,7 @@ class Domain:
 
     @cached_property
     def values(self) -> FloatArray:
-        """float64[k], each correctly rounded from its exact decimal."""
+        """Values, float64[k], each correctly rounded from its exact decimal."""
         scale, ints = self.lattice
         if isinstance(ints, list):
             exact = np.array([i / scale for i in ints], dtype=np.float64)

@@ -16,13 +16,13 @@ CODE = re.compile(r"[a-z][a-z0-9-]{0,60}", re.ASCII)
 
 
 def printable(text: str) -> str:
-    """Control characters as escapes: names may come from elsewhere, and a terminal would obey them."""
+    """Escape control characters: names may be untrusted, and a terminal would obey them."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 class LabelDPError(Exception):
-    """Base of everything this project raises on purpose. The kinds of this module have their own name as `code`, and
-    that in words as title, unless they say otherwise; `tests/unit/shared/test_problems.py` holds the codes still."""
+    """Base of all deliberate errors. Each class of this module has its own name as `code`, in words as title, unless it
+    defines others; `tests/unit/shared/test_problems.py` keeps the codes stable."""
 
     code: str = "internal"  # of a class; a refusal of another service carries that one's
     title: ClassVar[str] = "Internal error"
@@ -39,7 +39,7 @@ class LabelDPError(Exception):
         self.detail = detail
 
     def extras(self) -> dict[str, object]:
-        """Public members of the problem body besides title, detail and code."""
+        """Return public members of the problem body besides title, detail and code."""
         return {}
 
 
@@ -53,7 +53,7 @@ class InvalidInput(LabelDPError):
 
 
 class InvalidRequest(InvalidInput):
-    """The request itself is malformed: its JSON, a member, a query parameter."""
+    """Malformed request: its JSON, a member, a query parameter."""
 
     def __init__(self, detail: str, places: Iterable[Mapping[str, str]] = ()) -> None:
         super().__init__(detail)
@@ -76,15 +76,15 @@ class InvalidDomain(InvalidInput):
 
 
 class InvalidPrior(InvalidInput):
-    """A prior that is no distribution over the labels, or may not be used."""
+    """Prior that is no distribution over the labels, or may not be used."""
 
 
 class InvalidLoss(InvalidInput):
-    """A loss that is unknown, or does not fit the labels."""
+    """Loss that is unknown, or does not fit the labels."""
 
 
 class InvalidMechanism(InvalidInput):
-    """A mechanism, or its options, that cannot be had here."""
+    """Mechanism, or options of it, that are impossible here."""
 
 
 class InvalidFile(InvalidInput):
@@ -94,11 +94,11 @@ class InvalidFile(InvalidInput):
 
 
 class InvalidTable(InvalidInput):
-    """Columns or cells of a table that are not as they must be."""
+    """Table with wrong columns or cells."""
 
 
 class InvalidSettings(InvalidInput):
-    """The environment holds a setting that is unknown or impossible."""
+    """Setting that is unknown or impossible."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class RowProblem:
 
 
 class InvalidRows(InvalidInput):
-    """Rows of an upload break a rule; nothing of the upload was stored."""
+    """Rows of an upload that break a rule; nothing of the upload was stored."""
 
     title = "Rows rejected"
     shown: ClassVar[int] = 20
@@ -156,7 +156,7 @@ class Refusal(LabelDPError):
 
 
 class BudgetExceeded(Refusal):
-    """The ledger does not allow the charge. Figures are public: they come from the ledger alone."""
+    """Charge that the ledger does not allow. Figures are public: they come from the ledger alone."""
 
     title = "Privacy budget exceeded"
 
@@ -172,7 +172,7 @@ class BudgetExceeded(Refusal):
 
 
 class SecondPersonNeeded(Refusal):
-    """A release of a four-eyes population is approved or declined by somebody else than who asked for it."""
+    """Approval or refusal of a four-eyes release by the person who requested it."""
 
     title = "Somebody else must decide this"
 
@@ -196,7 +196,7 @@ class MissingLabels(Refusal):
 
 
 class VerificationFailed(Refusal):
-    """A message was not accepted; nothing of it was parsed or stored."""
+    """Document that was not accepted; nothing of it was parsed or stored."""
 
     title = "Message refused"
 
@@ -232,43 +232,43 @@ class MalformedManifest(VerificationFailed):
 
 
 class MalformedReceipt(VerificationFailed):
-    """A receiver's receipt, or the public key for receipts, is not one, or not of what it was sent for."""
+    """Receipt, or public key for receipts, that is malformed, or a receipt for another document."""
 
     title = "Receipt is malformed"
 
 
 class MalformedHandOver(VerificationFailed):
-    """A signed hand-over of a key is not one."""
+    """Malformed hand-over of a key."""
 
     title = "Hand-over is malformed"
 
 
 class MalformedAnswer(VerificationFailed):
-    """A signed answer, or its result, is not one."""
+    """Malformed answer, or result of one."""
 
     title = "Answer is malformed"
 
 
 class ReceiptConflict(Refusal):
-    """Another receipt stands where this one belongs: somebody's store has two histories."""
+    """Different receipt at this position: one of the stores has two histories."""
 
     title = "Another receipt is known"
 
 
 class NoReceiptKey(Refusal):
-    """The owner has registered no key for the receipts of this audience; nothing is trusted on first use."""
+    """Missing key for the receipts of this audience; nothing is trusted on first use."""
 
     title = "No receipt key is registered"
 
 
 class ReplayConflict(VerificationFailed):
-    """The same release or answer id came with another manifest or document."""
+    """Release or answer id that came before with another manifest or document."""
 
     title = "Id seen with another document"
 
 
 class Contradicted(VerificationFailed):
-    """What it states of its population or of the ε spent does not go with what was accepted before."""
+    """Document that contradicts its population or the ε stated before."""
 
     title = "Contradicts what was accepted"
 
@@ -280,8 +280,8 @@ class AuditChainBroken(Refusal):
 
 
 class RemoteProblem(LabelDPError):
-    """A problem body that a service answered with; `code` is the stable one that it gave, `problem_code` too, also
-    where that is none; `status` the HTTP status."""
+    """Problem body of a service. `code` is its stable code, also in `problem_code`, if it has one; `status` is the HTTP
+    status."""
 
     title = "The other side refused"
 
@@ -295,22 +295,22 @@ class RemoteProblem(LabelDPError):
 
     @classmethod
     def from_body(cls, status: int, body: object) -> RemoteProblem:
-        """From whatever JSON came back."""
-        known = body if isinstance(body, dict) else {}
-        return cls(str(known.get("detail", f"The service answered with status {status}.")), status, known)
+        """Parse any JSON reply."""
+        members = body if isinstance(body, dict) else {}
+        return cls(str(members.get("detail", f"The service answered with status {status}.")), status, members)
 
 
 # --- state, access, infrastructure -------------------------------------------------------------------------
 
 
 class Conflict(LabelDPError):
-    """The call does not fit the state of its object (an open batch, a published release ...)."""
+    """Call that does not fit the state of its object (an open batch, a published release ...)."""
 
     title = "Conflict with the current state"
 
 
 class DuplicateId(Conflict):
-    """A second record of an id. Says nothing on whether the value is the same (invariant no-oracle)."""
+    """Second record of an id. It does not show whether the value is the same (invariant no-oracle)."""
 
     title = "Id already has a record"
 
@@ -329,18 +329,18 @@ class IdempotencyConflict(LabelDPError):
 
 
 class IdempotencyInFlight(Conflict):
-    """The first call with this Idempotency-Key is still being answered."""
+    """Call whose Idempotency-Key belongs to one that is still being answered."""
 
     code = "in-flight"
     title = "The same call is in flight"
 
 
 class NotFound(LabelDPError):
-    """Also given for objects that exist but are not the caller's: a uniform denial."""
+    """Unknown object, or one of another caller: a uniform denial."""
 
 
 class TooManyCalls(LabelDPError):
-    """Of one key in a short time; `seconds` until the next one is taken."""
+    """Excess of calls with one key; `seconds` until the next one is accepted."""
 
     title = "Too many calls with this API key"
 
@@ -350,7 +350,7 @@ class TooManyCalls(LabelDPError):
 
 
 class Unauthenticated(LabelDPError):
-    """`reason` and `key_id` (of a key that was valid once) are for the log; the caller is told neither."""
+    """Missing or invalid key. `reason` and `key_id` (of a formerly valid key) are for the log, not for the caller."""
 
     title = "No valid API key"
 
@@ -372,7 +372,7 @@ class UnsupportedMediaType(InvalidInput):
 
 
 class PreconditionFailed(Conflict):
-    """What If-Match names is not there any more."""
+    """Version in If-Match that is gone."""
 
 
 class RangeNotSatisfiable(InvalidInput):
@@ -382,19 +382,19 @@ class RangeNotSatisfiable(InvalidInput):
 
 
 class RequestTimeout(LabelDPError):
-    """The caller stopped sending in the middle of a body, or sent it too slowly."""
+    """Body that the caller stopped sending, or sent too slowly."""
 
     title = "Upload too slow"
 
 
 class Unavailable(LabelDPError):
-    """Something below us failed (storage, randomness, the other party); nothing was released."""
+    """Failure below us (storage, randomness, the other party); nothing was released."""
 
     title = "Temporarily unavailable"
 
 
 class Busy(Unavailable):
-    """As many calls of this kind as the service takes at once are being answered."""
+    """Limit of concurrent calls of this kind."""
 
 
 class RandomnessUnavailable(Unavailable):
@@ -404,6 +404,6 @@ class RandomnessUnavailable(Unavailable):
 
 
 class EpsilonNotProved(LabelDPError):
-    """A fault of this code or of a library: a draw would cost more than was charged. Nothing was drawn."""
+    """Fault of this code or of a library: a draw would cost more than was charged. Nothing was drawn."""
 
     title = "The charged ε could not be proved"

@@ -1,4 +1,5 @@
-"""Hints for extras: the requirements of the installed distribution, so that a hint names only what an index has."""
+"""Hints for extras, from the requirements of the installed distribution, so that a hint only names existing
+packages."""
 
 from __future__ import annotations
 
@@ -11,10 +12,12 @@ OF_EXTRA = re.compile(r"(?P<name>[^;]+?)\s*;\s*extra == ['\"](?P<extra>[\w-]+)['
 
 
 def pip_install(extra: str) -> str:
-    """`pip install 'onnx>=1.17'` for the extra `onnx`."""
+    """Format `pip install 'onnx>=1.17'` for the extra `onnx`."""
     try:
-        listed = requires(DISTRIBUTION) or []
+        requirements = requires(DISTRIBUTION) or []
     except PackageNotFoundError:  # a checkout on the path, which was never installed
         return f"pip install '.[{extra}]' in the project's folder"
-    matches = [match for match in map(OF_EXTRA.fullmatch, listed) if match is not None and match["extra"] == extra]
+    matches = [
+        match for match in map(OF_EXTRA.fullmatch, requirements) if match is not None and match["extra"] == extra
+    ]
     return " ".join(["pip install", *(shlex.quote(match["name"]) for match in matches)])

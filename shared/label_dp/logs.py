@@ -31,18 +31,18 @@ request_id: ContextVar[str] = ContextVar("request_id", default="")
 
 
 def event(name: str, **fields: Any) -> dict[str, Any]:
-    """The `extra` of a line in the log: the stable name of what happened, and its members."""
+    """Return the `extra` of a log line: the event's stable name, and its members."""
     return {EVENT: name, FIELDS: fields}
 
 
 def log_format_of(party: str) -> LogFormat:
-    """The format that the environment asks for, before the settings are read and whether or not they are valid."""
-    given = os.environ.get(f"{party.upper().replace(' ', '_').replace('-', '_')}_LOG_FORMAT", "")
-    return "json" if given.strip() == "json" else "plain"
+    """Return the format in the environment, before and independently of validated settings."""
+    value = os.environ.get(f"{party.upper().replace(' ', '_').replace('-', '_')}_LOG_FORMAT", "")
+    return "json" if value.strip() == "json" else "plain"
 
 
 def announce(log_format: LogFormat, name: str, text: str, **fields: Any) -> None:
-    """A line about the service itself, for whoever started it: as it is, or as an event where lines are JSON."""
+    """Log a line about the service itself for its operator: as it is, or as an event if lines are JSON."""
     if log_format == "json":
         logging.getLogger("label_dp").info(text, extra=event(name, **fields))
     else:
@@ -50,14 +50,15 @@ def announce(log_format: LogFormat, name: str, text: str, **fields: Any) -> None
 
 
 def log_internal(log: logging.Logger, what: str, error: BaseException, **fields: Any) -> None:
-    """One line about a bug: during what, of which kind, and where."""
+    """Log a bug: what was running, the kind of error, and its place."""
     kind, at = type(error).__name__, place_of(error.__traceback__)
-    said = event("internal-error", **fields, error=kind, at=at)
-    log.error("%s: internal error of type %s at %s", what, kind, at, extra=said)
+    extra = event("internal-error", **fields, error=kind, at=at)
+    log.error("%s: internal error of type %s at %s", what, kind, at, extra=extra)
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object per line: time, level, event, logger, message, request id, and the fields of the event."""
+    """Formatter of one JSON object per line: time, level, event, logger, message, request id, and the fields of the
+    event."""
 
     converter = staticmethod(time.gmtime)
 
@@ -76,7 +77,7 @@ class JsonLines(logging.Formatter):
 
 
 def lines_to(stream: TextIO | None = None, log_format: LogFormat = "plain") -> logging.Handler:
-    """A handler that writes lines without values to `stream`, by default stderr."""
+    """Return a handler that writes lines without values to `stream`, by default stderr."""
     handler = logging.StreamHandler(stream)
     handler.addFilter(_without_values)
     _give_format(handler, log_format)
@@ -106,7 +107,7 @@ def _give_format(handler: logging.Handler, log_format: LogFormat) -> None:
 
 
 def _without_values(record: logging.LogRecord) -> bool:
-    """Keeps the kind and the place of an error; its text, its traceback and what libraries say may hold labels."""
+    """Keep the kind and the place of an error; its text, its traceback and lines of libraries may contain labels."""
     of = record.name.split(".", 1)[0]
     text = record.getMessage().strip() if of in (ROOT, *PLAIN_SPOKEN) else f"{of}: a line that may hold values"
     if record.exc_info and record.exc_info[0] is not None:
@@ -119,7 +120,7 @@ def _without_values(record: logging.LogRecord) -> bool:
 
 
 def coarse_milliseconds(seconds: float) -> int:
-    """Rounded up to 1, 2 or 5 times a power of ten."""
+    """Round up to 1, 2 or 5 times a power of ten."""
     scale, milliseconds = 1, max(1.0, seconds * 1000)
     while True:
         for step in (1, 2, 5):
@@ -129,7 +130,7 @@ def coarse_milliseconds(seconds: float) -> int:
 
 
 class Sparse:
-    """Says of an event that repeats whether to log it now: once per `seconds` and subject, with the count since."""
+    """Limit for repeated events: one line per `seconds` and subject, with the count since."""
 
     MOST_SUBJECTS = 1024
 
@@ -139,14 +140,14 @@ class Sparse:
         self._lock = threading.Lock()
 
     def due(self, subject: str) -> int:
-        """How many events of `subject` one line now stands for; 0 if it is too early for another line."""
+        """Return how many events of `subject` a line now covers; 0 if it is too early for another line."""
         now = self.clock()
         with self._lock:
-            last, held = self._seen.pop(subject, (float("-inf"), 0))
+            last, pending = self._seen.pop(subject, (float("-inf"), 0))
             if now - last < self.seconds:
-                self._seen[subject] = (last, held + 1)
+                self._seen[subject] = (last, pending + 1)
                 return 0
             self._seen[subject] = (now, 0)
             while len(self._seen) > self.MOST_SUBJECTS:
                 self._seen.popitem(last=False)
-            return held + 1
+            return pending + 1

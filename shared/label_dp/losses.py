@@ -27,25 +27,25 @@ MAX_MATRIX_CELLS = 1 << 26
 
 
 class Loss(ABC):
-    """A non-negative loss ℓ(v, y). `candidates` is None where every real v is an output."""
+    """Non-negative loss ℓ(v, y). `candidates` is None if every real v is an output."""
 
     name: ClassVar[str]
 
     @property
     def candidates(self) -> FloatArray | None:
-        """float64[m] increasing outputs the loss is defined on, or None for all real numbers."""
+        """Increasing outputs that the loss is defined on, float64[m], or None for all real numbers."""
         return None
 
     @abstractmethod
     def pointwise(self, predictions: FloatArray, labels: FloatArray) -> FloatArray:
-        """ℓ(v, y) element by element, float64 of the broadcast shape. Raises InvalidLoss where undefined."""
+        """Compute ℓ(v, y) element by element, float64 of the broadcast shape. Raises InvalidLoss if undefined."""
 
     def matrix(self, outputs: FloatArray, labels: FloatArray) -> FloatArray:
-        """float64[k, m]: ℓ(outputs[j], labels[y]) in row y, column j."""
+        """Compute float64[k, m]: ℓ(outputs[j], labels[y]) in row y, column j."""
         return self.pointwise(np.asarray(outputs, np.float64)[None, :], np.asarray(labels, np.float64)[:, None])
 
     def check(self, labels: FloatArray) -> None:
-        """Refuses labels (float64[k]) the loss is not defined on. Raises InvalidLoss."""
+        """Raise InvalidLoss for labels (float64[k]) that the loss is not defined on."""
         if labels.ndim != 1 or labels.size == 0 or not np.all(np.isfinite(labels)):
             raise InvalidLoss("A loss needs a non-empty list of finite labels.")
 
@@ -160,7 +160,7 @@ class MatrixLoss(Loss):
         return self.outputs
 
     def pointwise(self, predictions: FloatArray, labels: FloatArray) -> FloatArray:
-        """Raises InvalidLoss for a prediction or label that the matrix does not list."""
+        """Look up the losses. Raises InvalidLoss for a prediction or label that the matrix does not list."""
         columns = _positions(self.outputs, np.asarray(predictions), "output")
         rows = _positions(self.row_labels, np.asarray(labels), "label")
         return np.asarray(self.values[rows, columns], np.float64)
@@ -171,14 +171,14 @@ class MatrixLoss(Loss):
             raise InvalidLoss("A matrix loss must have exactly one row per label of the domain, in its order.")
 
 
-def _same(listed: FloatArray, wanted: FloatArray) -> npt.NDArray[np.bool_]:
-    """Whether these are the same numbers but for the rounding of sums and products."""
-    return np.asarray(np.abs(listed - wanted) <= np.abs(wanted) * DOUBLE, np.bool_)
+def _same(entries: FloatArray, values: FloatArray) -> npt.NDArray[np.bool_]:
+    """Compare numbers up to the rounding of sums and products."""
+    return np.asarray(np.abs(entries - values) <= np.abs(values) * DOUBLE, np.bool_)
 
 
-def _positions(listed: FloatArray, wanted: npt.NDArray[np.float64], what: str) -> npt.NDArray[np.int64]:
-    positions = np.minimum(np.searchsorted(listed, wanted - np.abs(wanted) * DOUBLE), listed.size - 1)
-    if not np.all(_same(listed[positions], wanted)):
+def _positions(entries: FloatArray, values: npt.NDArray[np.float64], what: str) -> npt.NDArray[np.int64]:
+    positions = np.minimum(np.searchsorted(entries, values - np.abs(values) * DOUBLE), entries.size - 1)
+    if not np.all(_same(entries[positions], values)):
         raise InvalidLoss(f"The matrix loss has no {what} of that value; it is defined at its listed ones only.")
     return positions.astype(np.int64)
 
@@ -223,8 +223,8 @@ def class_log_loss(matrix: FloatArray, prior: FloatArray) -> float:
     `matrix` float64[k, m] holds the outputs' probabilities of each class, `prior` float64[k] those of the classes.
     """
     joint = prior[:, None] * matrix
-    seen = np.sum(joint, axis=0)
-    share = np.divide(joint, seen[None, :], out=np.ones_like(joint), where=joint > 0)
+    output_mass = np.sum(joint, axis=0)
+    share = np.divide(joint, output_mass[None, :], out=np.ones_like(joint), where=joint > 0)
     return max(0.0, -float(np.sum(joint * np.log(share))))
 
 

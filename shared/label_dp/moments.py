@@ -1,4 +1,4 @@
-"""Moments: the clock, how a second is written, and until when something that somebody names a day for is valid."""
+"""Moments: the clock, how a second is written, and ends of validity."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def utc_now() -> datetime:
 
 
 def expiry(text: str, now: datetime) -> str:
-    """From a number of days, or a date YYYY-MM-DD whose day (UTC) is the last one. Raises InvalidInput."""
+    """Compute the end of validity from a number of days, or from the last day YYYY-MM-DD (UTC). Raises InvalidInput."""
     try:
         if text.isascii() and text.isdigit():
             end = now + timedelta(days=int(text))
@@ -32,6 +32,6 @@ def expiry(text: str, now: datetime) -> str:
 
 
 def last_day(text: str, now: datetime) -> str:
-    """The last day before `expiry`. Raises InvalidInput."""
+    """Return the last day before `expiry`. Raises InvalidInput."""
     end = datetime.fromisoformat(expiry(text, now)) - timedelta(seconds=1)
     return end.date().isoformat()

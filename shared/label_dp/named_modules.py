@@ -1,4 +1,4 @@
-"""Declarations of the modules of a package by their names; a module is loaded when it is looked up."""
+"""Registries of a package's modules by name; a module is loaded when it is looked up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def installed(name: str) -> Any:
-    """The module `name` of a room that the core works without; None if the room is not installed."""
+    """Import the module `name` of an optional part; None if the part is not installed."""
     try:
         return import_module(name) if find_spec(name) is not None else None
     except ModuleNotFoundError as error:

@@ -29,12 +29,12 @@ WHOLE = f"a whole number such as 10, {SPELLING}"
 
 
 class BadSpelling(ValueError):
-    """What was given is not written as a number; the text says what it should be."""
+    """Value that is not spelled as a number; the text is the expected form."""
 
 
 def decimal_of(value: object) -> Decimal:
-    """The exact, finite value of a text, a whole number, a Decimal, or a float, which counts as the shortest decimal
-    that prints it: 0.1 is one tenth, not its binary neighbour. Raises BadSpelling."""
+    """Parse the exact, finite value of a text, a whole number, a Decimal, or a float. A float counts as the shortest
+    decimal that prints it: 0.1 is one tenth, not its binary neighbour. Raises BadSpelling."""
     if isinstance(value, str):
         if len(value) > MOST_LETTERS or _DECIMAL.fullmatch(value) is None:
             raise BadSpelling(DECIMAL)
@@ -51,22 +51,22 @@ def decimal_of(value: object) -> Decimal:
 
 
 def real_of(value: object) -> float:
-    """The float nearest to it, finite. Raises BadSpelling."""
-    found = float(decimal_of(value))
-    if not math.isfinite(found):
+    """Parse the nearest finite float. Raises BadSpelling."""
+    number = float(decimal_of(value))
+    if not math.isfinite(number):
         raise BadSpelling("a number that is not too large for a float")
-    return found
+    return number
 
 
 def rounded_up(value: float, digits: int = 6) -> float:
-    """The least number of so many significant digits that is not below `value`: what a text shows of an upper bound."""
+    """Round up to `digits` significant digits: the text of an upper bound."""
     if not math.isfinite(value):
         return value
     return float(Context(prec=digits, rounding=ROUND_CEILING).plus(decimal_of(value)))
 
 
 def whole_of(value: object) -> int:
-    """A whole number: an int, or a text of at most 18 digits. Raises BadSpelling."""
+    """Parse a whole number: an int, or a text of at most 18 digits. Raises BadSpelling."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str) and _WHOLE.fullmatch(value) is not None:

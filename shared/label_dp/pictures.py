@@ -56,7 +56,7 @@ def _its_own_folder(folder: str) -> Iterator[None]:
 
 
 def new_axes(across: str, up: str, height: float = 2.8) -> tuple[Any, Any]:
-    """A figure and its axes, which are named by what they show."""
+    """Make a figure and its axes with their names."""
     figure = figure_class()(figsize=(WIDTH, height))
     axes = figure.add_axes((0.135, 0.48 / height, 0.845, 1 - 0.66 / height))
     axes.set_xlabel(across[:80], color=INK)
@@ -74,7 +74,7 @@ def new_axes(across: str, up: str, height: float = 2.8) -> tuple[Any, Any]:
 
 
 def hold(figure: Any, axes: Any) -> None:
-    """Move the axes to the right by what their numbers and their name need beyond the left edge."""
+    """Move the axes to the right so that their numbers and name fit."""
     figure.draw_without_rendering()
     beyond = MARGIN - axes.get_tightbbox().x0 / figure.bbox.width
     if beyond > 0:
@@ -82,18 +82,18 @@ def hold(figure: Any, axes: Any) -> None:
         axes.set_position((place.x0 + beyond, place.y0, place.width - beyond, place.height))
 
 
-def markup(figure: Any, name: str, told: str) -> Markup:
-    """The figure as an element of a page, with a title and a sentence."""
+def markup(figure: Any, name: str, description: str) -> Markup:
+    """Render the figure as an element of a page, with a title and a sentence."""
     out = io.StringIO()
     figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = HEAD.sub("", out.getvalue())
-    text = STYLE.sub(lambda found: _attributes(found.group(1)), text)
+    text = STYLE.sub(lambda match: _attributes(match.group(1)), text)
     for _ in range(2):
         text = SIZE.sub(r"\1", text, count=1)
     text = NAMESPACES.sub("", text)  # elements of a page have theirs already
     key = re.sub(r"[^a-z0-9]", "", name.casefold())[:24]
     text = IDS.sub(rf"\1{key}-", text)  # several pictures share a page
-    words = f'<title id="{key}-t">{escape(name)}</title><desc id="{key}-d">{escape(told)}</desc>'
+    words = f'<title id="{key}-t">{escape(name)}</title><desc id="{key}-d">{escape(description)}</desc>'
     opened = text.index(">", text.index("<svg"))
     labelled = f' class="picture" role="img" aria-labelledby="{key}-t {key}-d"'
     # matplotlib escapes every text that it draws, and the words here are escaped above

@@ -1,4 +1,4 @@
-"""The place of an error, in module and line: neither its text nor the values around it, which may be labels."""
+"""Place of an error, in module and line, without its text and values, which may be labels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ OURS = ("labels_party", "features_party", __name__.split(".", 1)[0])
 
 
 def place_of(traceback: TracebackType | None) -> str:
-    """`labels_party.labels.intake:120`; behind it, in brackets, the line of a library that our line had called."""
+    """Format `labels_party.labels.intake:120`, followed in brackets by the line of a library that our line called."""
     own = last = ""
     while traceback is not None:
         module = str(traceback.tb_frame.f_globals.get("__name__", "?"))

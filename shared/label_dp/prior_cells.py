@@ -28,6 +28,6 @@ def prior_cells(k: int, cells: int, from_zero: bool) -> IntArray:
         between = 1 + np.arange(g - 1, dtype=np.int64) * (k - 2) // (g - 2)
         return np.concatenate([[0], between, [k]])
     ends = [0, 1]
-    for left in range(g - 1, 0, -1):
-        ends.append(max(ends[-1] + 1, round(ends[-1] * (k / ends[-1]) ** (1.0 / left))))
+    for remaining in range(g - 1, 0, -1):
+        ends.append(max(ends[-1] + 1, round(ends[-1] * (k / ends[-1]) ** (1.0 / remaining))))
     return np.array(ends, np.int64)

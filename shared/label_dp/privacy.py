@@ -21,7 +21,7 @@ MAX_EPSILON_NANO = 1_000_000 * NANO
 
 
 def _scaled(value: str | int | float | Decimal, scale: int, name: str, maximum: int) -> int:
-    """`value` times `scale` as an exact integer; refuses what is not a finite decimal of that many places."""
+    """Return `value` times `scale` as an exact integer; refuses anything but a finite decimal of that many places."""
     places = len(str(scale)) - 1
     try:
         number = decimal_of(value)
@@ -48,7 +48,7 @@ def _decimal_string(units: int, scale: int) -> str:
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class Epsilon:
-    """An exact, non-negative ε: `nano` × 10⁻⁹. Build it with `Epsilon.parse("0.5")`."""
+    """Exact, non-negative ε: `nano` × 10⁻⁹. Build it with `Epsilon.parse("0.5")`."""
 
     nano: int
 
@@ -58,7 +58,7 @@ class Epsilon:
 
     @classmethod
     def parse(cls, value: str | int | float | Decimal | Epsilon, *, positive: bool = False, name: str = "ε") -> Epsilon:
-        """Exact ε from a decimal with at most 9 places. Raises InvalidEpsilon (NaN, negative, too many places)."""
+        """Parse a decimal with at most 9 places. Raises InvalidEpsilon (NaN, negative, too many places)."""
         nano = value.nano if isinstance(value, Epsilon) else _scaled(value, NANO, name, MAX_EPSILON_NANO)
         if positive and nano == 0:
             raise InvalidEpsilon(f"{name} must be greater than zero.")
@@ -66,19 +66,19 @@ class Epsilon:
 
     @classmethod
     def canonical(cls, text: object) -> Epsilon:
-        """Exact ε from its one spelling, as `str` gives it. Raises InvalidEpsilon for all else."""
+        """Parse the canonical spelling, as of `str`. Raises InvalidEpsilon for any other."""
         if not isinstance(text, str) or str(epsilon := cls.parse(text)) != text:
             raise InvalidEpsilon("ε is a decimal number in its one spelling, such as 0.5.")
         return epsilon
 
     @classmethod
     def round_up(cls, value: Fraction) -> Epsilon:
-        """The smallest representable ε that is not below `value`: for charges and bounds."""
+        """Return the smallest representable ε that is at least `value`: for charges and bounds."""
         return cls(math.ceil(value * NANO))
 
     @classmethod
     def round_down(cls, value: Fraction) -> Epsilon:
-        """The largest representable ε that is not above `value`: for parts of a budget that is given."""
+        """Return the largest representable ε that is at most `value`: for parts of a budget."""
         return cls(math.floor(value * NANO))
 
     @property
@@ -104,11 +104,12 @@ class Epsilon:
         return self.nano > 0
 
     def exp_lower(self) -> Fraction:
-        """A rational that is at most e^ε, within a relative 2⁻⁹⁰; saturates at 2⁸⁰ (more than any weight needs)."""
+        """Return a rational that is at most e^ε, within a relative 2⁻⁹⁰; saturates at 2⁸⁰ (more than any weight
+        needs)."""
         return exp_bounds(self.fraction)[0]
 
     def exp_upper(self) -> Fraction:
-        """A rational that is at least e^ε, within a relative 2⁻⁹⁰. Not for ε > 64."""
+        """Return a rational that is at least e^ε, within a relative 2⁻⁹⁰. Not for ε > 64."""
         return exp_bounds(self.fraction)[1]
 
 
