@@ -13,6 +13,8 @@ from label_dp.http.settings import ServiceSettings, listed, settings_of, state_f
 
 
 class Settings(ServiceSettings):
+    """Settings of the labels party."""
+
     party: ClassVar[str] = "labels-party"
     model_config = settings_of(party)
 

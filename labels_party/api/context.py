@@ -15,6 +15,7 @@ from labels_party.work.seen import to_the_day as to_the_day
 
 
 async def services(request: Request) -> Services:
+    """Return the services of the application."""
     services: Services = request.app.state.services
     return services
 

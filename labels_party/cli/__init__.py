@@ -31,4 +31,5 @@ installed("labels_party.companions.cli")
 
 
 def main() -> None:
+    """Run the command line."""
     run(app)

@@ -110,6 +110,7 @@ def who(row: dict[str, Any], member: str) -> str:
 
 
 def acknowledged(row: dict[str, Any]) -> str:
+    """List audiences and days of the receipts of a row."""
     return ", ".join(f"{r['audience']} {r['day']}" for r in row["receipts"])
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 def shortened(values: list[str], most: int = 8) -> str:
+    """Join the first `most` values; an ellipsis marks omitted ones."""
     return "; ".join(values[:most]) + ("; …" if len(values) > most else "")
 
 
@@ -32,6 +33,7 @@ def _bought(split: dict[str, str]) -> str:
 
 
 def show_message(data: dict[str, Any]) -> None:
+    """Print the figures of a message as a table."""
     eps = data["epsilon"]
     rows = [
         ["message", str(data["message"])],

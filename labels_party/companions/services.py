@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 
 class Companions:
+    """Services of the companions."""
+
     def __init__(self, core: Services) -> None:
         self.core = core
 

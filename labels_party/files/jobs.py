@@ -133,6 +133,7 @@ def _on_spark(services: Services, files: FileBatches, given: LabelsFile) -> Seal
 
 
 def look(services: Services, batch_id: str) -> tuple[Batch, Population]:
+    """Read a batch and its population. Raises NotFound."""
     return services.database.read("batch.look", lambda c: services.batches.get(c, batch_id))
 
 

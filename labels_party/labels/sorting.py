@@ -35,7 +35,7 @@ NONE = np.uint32(0xFFFFFFFF)  # in place of a position: a record without a label
 
 
 class IncompleteLabels(MissingLabels):
-    """StoredExamples without a label; shown to the owner only, who holds the labels."""
+    """Examples without a label; shown to the owner only, who holds the labels."""
 
     def __init__(self, examples: list[str]) -> None:
         super().__init__(

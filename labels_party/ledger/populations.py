@@ -184,6 +184,8 @@ def _in_domain(value: str | float | int, domain: Domain) -> str:
 
 
 class Populations:
+    """Populations in the database."""
+
     def __init__(self, audit: AuditStore) -> None:
         self.audit = audit
 

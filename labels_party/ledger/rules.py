@@ -34,6 +34,8 @@ class Account:
 
 @dataclass(frozen=True)
 class Granted:
+    """Account after a charge that fits."""
+
     account: Account
 
 

@@ -1,0 +1,1 @@
+"""Mechanisms: families of channels from labels to outputs."""

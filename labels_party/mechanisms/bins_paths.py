@@ -218,6 +218,7 @@ def least_path(edges: FloatArray, price: float) -> Path:
 
 
 def trace(came: IntArray) -> Path:
+    """Follow predecessors from the last node to node 0; return the path in forward order."""
     path = [came.size - 1]
     while path[-1] > 0:
         path.append(int(came[path[-1]]))
@@ -225,14 +226,13 @@ def trace(came: IntArray) -> Path:
 
 
 def path_cost(edges: FloatArray) -> Cost:
+    """Build the cost of a path: the exactly rounded sum of its edges."""
     return lambda path: math.fsum(float(edges[i, j]) for i, j in itertools.pairwise(path))
 
 
 def dinkelbach(search: Search, cost: Cost, start: Path, gain: float, closing: int) -> tuple[Path, float]:
     """Find the path of least cost/(openings + e^ε − 1), and that ratio; `closing` edges of every path open nothing.
-
-    Dinkelbach (1967): at price λ take the least path of Σ(edge − λ), then λ ← its ratio, until it does not fall.
-    """
+    Dinkelbach (1967): at price λ take the least path of Σ(edge − λ), then λ ← its ratio, until it does not fall."""
 
     def ratio(path: Path) -> float:
         return cost(path) / (len(path) - 1 - closing + gain)

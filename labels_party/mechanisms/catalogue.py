@@ -39,6 +39,8 @@ TYPICAL_ROWS = 100_000  # if a design depends on n and n was not given
 
 
 class ChannelDesign(Protocol):
+    """Function that designs a channel."""
+
     def __call__(
         self,
         domain: Domain,
@@ -193,20 +195,24 @@ def _checked(mechanism: str, allowed: frozenset[str], design: InnerDesign) -> Ch
 
 
 def always(_options: Options) -> bool:
+    """Return True."""
     return True
 
 
 def clips_by_prior(options: Options) -> bool:
+    """Return whether the clipping bounds come from the prior."""
     return options.get("clip") == "auto"
 
 
 def never(_options: Options) -> bool:
+    """Return False."""
     return False
 
 
 def mechanism(
     name: str, design: InnerDesign, *, needs_prior: Callable[[Options], bool], options: frozenset[str] = frozenset()
 ) -> Mechanism:
+    """Build a mechanism whose design checks its options."""
     return Mechanism(name, needs_prior, _checked(name, options, design), sample, options)
 
 

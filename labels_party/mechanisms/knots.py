@@ -20,11 +20,8 @@ MEAN_BITS = 40  # a mean is exact to 2⁻⁴⁰ of the outputs' span at least, a
 
 
 def place_knots(labels: FloatArray, prior: FloatArray, count: int) -> IntArray:
-    """Place knots int64[g], g about `count` or k.
-
-    All labels if they are few; else the ends, labels with much mass of their own, and the rest half evenly over the
-    range, half by the cube root of the prior's density.
-    """
+    """Place knots int64[g], g about `count` or k. All labels if they are few; else the ends, labels with much mass of
+    their own, and the rest half evenly over the range, half by the cube root of the prior's density."""
     k = labels.size
     if k <= count:
         return np.arange(k)
@@ -114,6 +111,7 @@ def _repaired(
 
 
 def exact_labels(domain: Domain, positions: IntArray) -> list[Fraction]:
+    """Return the labels at `positions` as fractions."""
     denominator, ints = domain.lattice
     if isinstance(ints, list):
         return [Fraction(ints[i], denominator) for i in positions.tolist()]

@@ -87,6 +87,8 @@ class MessageFile:
 
 @dataclass(frozen=True)
 class MessageDraw:
+    """Drawn message: its channel, files and facts."""
+
     channel: Channel
     prior: npt.NDArray[np.float64] | None
     expected_loss: float | None
@@ -180,6 +182,8 @@ class Engine(ABC):
 
 
 class LocalEngine(Engine):
+    """Engine that draws in this process."""
+
     def reserve(self, job: DrawJob) -> None:
         for name, part in job.files:
             reserve(job.folder / name, part.largest)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 
 class MessageKind(SchemaKind[Release, ReleaseRequest]):
+    """Kind of work that draws a message."""
+
     name = RELEASE
     family = RELEASES
     schema = Release

@@ -250,4 +250,5 @@ def _prior_source(request: ReleaseRequest, needed: bool) -> str:
 
 
 def uniform(k: int) -> npt.NDArray[np.float64]:
+    """Return the uniform prior over k labels, float64[k]."""
     return np.full(k, 1.0 / k)

@@ -27,6 +27,8 @@ from labels_party.work.store import Works
 
 
 class PublishedPriors:
+    """Priors of published releases."""
+
     def __init__(self, works: Works) -> None:
         self.works, self.database = works, works.database
 

@@ -62,6 +62,8 @@ def parse_time(text: str) -> dt.datetime:
 
 
 class Scheduler:
+    """Seals and releases that batches have scheduled."""
+
     def __init__(
         self,
         database: Database,
@@ -82,9 +84,7 @@ class Scheduler:
 
     def check(self, population: Population, changes: dict[str, Any]) -> dict[str, Any]:
         """`changes` (members `seal_at`, `release`) with a normal form of the time, after all checks without labels.
-
-        Raises InvalidInput and its kinds, BudgetExceeded (more than the lifetime ε).
-        """
+        Raises InvalidInput and its kinds, BudgetExceeded (more than the lifetime ε)."""
         checked = dict(changes)
         if checked.get(SEAL_AT) is not None:
             when = parse_time(checked[SEAL_AT])

@@ -25,6 +25,8 @@ PENDING, DELIVERED, GIVEN_UP = "pending", "delivered", "failed"
 
 
 class Outbox:
+    """Notices to webhooks, stored until delivered."""
+
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self.clock = clock
 

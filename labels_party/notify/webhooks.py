@@ -25,6 +25,8 @@ MOST = 100  # each costs a row per event
 
 @dataclass(frozen=True)
 class RegisteredWebhook:
+    """Row of the webhooks table."""
+
     id: str
     population: str | None
     url: str
@@ -37,6 +39,8 @@ class RegisteredWebhook:
 
 
 class Webhooks:
+    """Registration of webhooks."""
+
     def __init__(self, secrets_: Secrets, rules: AddressRules, outbox: Outbox, clock: Callable[[], datetime]) -> None:
         self.secrets, self.rules, self.outbox, self.clock = secrets_, rules, outbox, clock
 

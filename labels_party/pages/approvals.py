@@ -21,6 +21,7 @@ ROWS = 20
 
 @router.get("/approvals")
 def approvals(visit: Auditor, cursor: Annotated[str | None, Query(max_length=200)] = None) -> Response:
+    """Render the requests that await an approval."""
     ctx = services(visit)
 
     def look(connection: Connection) -> dict[str, Any]:
@@ -63,6 +64,7 @@ def _family(name: str) -> Family:
 
 @router.post("/approvals/{name}/approve", dependencies=[FORM])
 def approve(name: str, visit: Auditor) -> Response:
+    """Approve a request."""
     ctx = services(visit)
     ctx.decisions.approve(name, visit.caller.actor, family=_family(name))
     ctx.worker.wake()
@@ -71,6 +73,7 @@ def approve(name: str, visit: Auditor) -> Response:
 
 @router.post("/approvals/{name}/decline", dependencies=[FORM])
 def decline(name: str, visit: Auditor) -> Response:
+    """Decline a request, with a reason."""
     reason = visit.form.get("reason", "").strip()
     services(visit).decisions.decline(name, visit.caller.actor, reason, family=_family(name))
     return visit.go("/approvals", "declined")

@@ -17,6 +17,7 @@ Viewer = Annotated[Visit, visitor(*AUDITOR, *RECEIVER)]
 
 
 def services(visit: Visit) -> Services:
+    """Return the services of the party."""
     found: Services = visit.services
     return found
 
@@ -27,4 +28,5 @@ def days(rows: list[dict[str, Any]], visit: Visit) -> list[dict[str, Any]]:
 
 
 def who(actor: str | None, name: str | None) -> str:
+    """Return the display name of the actor, else its id."""
     return "" if actor is None else name or actor

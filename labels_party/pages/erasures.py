@@ -22,6 +22,7 @@ NOTHING = {"units": 0, "unmatched_ids": [], "unmatched_units": []}  # where it w
 def erasures(
     visit: Auditor, population: Text = "", example_id: Text = "", unit: Text = "", cursor: Text = ""
 ) -> Response:
+    """Render the erasure requests of a population."""
     ctx = services(visit)
 
     def look(connection: Connection) -> dict[str, Any]:

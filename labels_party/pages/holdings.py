@@ -25,6 +25,7 @@ def who_has_what(
     given_filter: Annotated[GivenFilter, Depends(in_form(GivenFilter))],
     cursor: Annotated[str | None, Query(max_length=200)] = None,
 ) -> Response:
+    """Render the published works by audience."""
     ctx = services(visit)
 
     def look(connection: Connection) -> dict[str, Any]:

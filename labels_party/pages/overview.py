@@ -23,6 +23,7 @@ SHOWN = 8
 
 @router.get("/overview")
 def overview(visit: Anybody) -> Response:
+    """Render the overview."""
     ctx = services(visit)
     if visit.role not in ("owner", "auditor"):
         return visit.page("overview_other")

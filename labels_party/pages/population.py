@@ -26,6 +26,7 @@ MOST = 200  # batches and releases of a month that are written out
 
 @router.get("/populations/{name}")
 def population(name: str, visit: Auditor, month: Annotated[str, Query(max_length=7)] = "") -> Response:
+    """Render a population."""
     ctx = services(visit)
 
     def look(connection: Connection) -> dict[str, Any]:

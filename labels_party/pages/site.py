@@ -32,6 +32,7 @@ DONE = {
 
 
 def site(services: Services) -> Site:
+    """Build the pages of the party."""
     return Site("Labels party", "labels_party.pages", MENU, services.sessions, DONE)
 
 

@@ -67,11 +67,13 @@ def _one(visit: Visit, name: str, family: Family) -> Response:
 
 @router.get("/releases/{name}")
 def release(name: str, visit: Viewer) -> Response:
+    """Render a release."""
     return _one(visit, name, RELEASES)
 
 
 @router.get("/answers/{name}")
 def answer(name: str, visit: Viewer) -> Response:
+    """Render an answer."""
     return _one(visit, name, ANSWERS)
 
 
@@ -91,9 +93,11 @@ def _cancel(visit: Visit, name: str, family: Family) -> Response:
 
 @router.post("/releases/{name}/cancel", dependencies=[FORM])
 def cancel_release(name: str, visit: Owner) -> Response:
+    """Cancel a release."""
     return _cancel(visit, name, RELEASES)
 
 
 @router.post("/answers/{name}/cancel", dependencies=[FORM])
 def cancel_answer(name: str, visit: Owner) -> Response:
+    """Cancel an answer."""
     return _cancel(visit, name, ANSWERS)

@@ -43,6 +43,8 @@ def engine_of(settings: Settings) -> SparkEngine:
 
 
 class SparkEngine(Engine):
+    """Engine that draws on a Spark cluster."""
+
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
 

@@ -20,6 +20,8 @@ NAME = re.compile(r"wrapping-([1-9]\d{0,8})\.key")
 
 
 class WrappingKeys:
+    """Wrapping keys as files of a folder."""
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
@@ -27,14 +29,13 @@ class WrappingKeys:
         return self.folder / f"wrapping-{number}.key"
 
     def make(self, number: int) -> None:
-        """A key of that number, durable; nothing where there is one, which is that of a process that was quicker or of
-        one that was stopped. Raises OSError."""
+        """Create wrapping key `number` durably. Does nothing if it exists. Raises OSError."""
         with contextlib.suppress(FileExistsError):
             save_once(self.path(number), secrets.token_bytes(BYTES))
         fsync_folder(self.folder)
 
     def get(self, number: int) -> bytes:
-        """Raises Unavailable: it is not there, or damaged."""
+        """Read a key. Raises Unavailable (missing or damaged)."""
         try:
             found = self.path(number).read_bytes()
         except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""Allowances of audiences: so much ε of a batch, by answers of one kind, as its owner has said.
+"""Allowances of audiences: the ε of a batch that its owner allows them for answers of one kind.
 
-The ledger belongs to the owner. Without an allowance an audience causes no charge, and a batch answers it as one that
-does not exist; with one it may choose when and in how many parts the allowance is spent. The lifetime ε of the
-population bounds everything as ever: an allowance reserves nothing. What is allowed and used follows from audit events.
+The ledger belongs to the owner. Without an allowance an audience causes no charge, and a batch replies to it as if it
+did not exist. With one the audience chooses when and in how many parts to spend it. An allowance reserves nothing of
+the population's lifetime ε. Allowed and used ε follow from audit events.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ from labels_party.ledger.store import Ledger
 
 
 class Allowances:
+    """Allowances of batches and their use."""
+
     def __init__(self, database: Database, batches: Batches, ledger: Ledger) -> None:
         self.database, self.batches, self.ledger = database, batches, ledger
 
     def set(self, batch_id: str, kind: str, epsilon: Epsilon, actor: str, call: IdempotentCall = NO_KEY) -> Reply:
-        """Allow audiences `epsilon` in all for answers of `kind`; what they have spent of it counts. 0 ends it.
+        """Allow audiences `epsilon` in total for answers of `kind`, including what they have spent; 0 ends the
+        allowance.
 
         Raises NotFound, Conflict (not sealed), SecondPersonNeeded (four eyes), InvalidEpsilon (more than the lifetime).
         """
@@ -50,17 +53,17 @@ class Allowances:
         return self.database.write("allowance.set", store)
 
     def of(self, connection: Connection, batch_id: str, kind: str) -> Epsilon | None:
-        """What is allowed in all; None where nothing is."""
+        """Return the total allowance; None if there is none."""
         events = self.ledger.audit.events(connection, batch=batch_id, kind=ALLOWANCE_SET)
         allowed = [event.details["epsilon"] for event in events if event.details["answer"] == kind]
         return Epsilon.parse(allowed[-1]) or None if allowed else None
 
     def used(self, connection: Connection, batch_id: str, kind: str) -> Epsilon:
-        """What audiences have charged by themselves, failed answers included: their charge is kept."""
+        """Return the ε charged by audiences themselves, failed answers included: their charge is kept."""
         return Epsilon(self.ledger.audit.charged_against(connection, batch_id, kind))
 
     def judge(self, connection: Connection, batch_id: str, kind: str, split: EpsilonSplit) -> None:
-        """Raises BudgetExceeded where a charge of an audience would go beyond the allowance."""
+        """Raise BudgetExceeded if a charge by an audience would exceed the allowance."""
         allowed = self.of(connection, batch_id, kind) or ZERO
         used = self.used(connection, batch_id, kind)
         if split.total + used > allowed:

@@ -36,15 +36,18 @@ TAKEN, UNKNOWN, FREE = "taken", "unknown", "free"
 
 
 def noun_of(work_id: str) -> str:
+    """Return the noun of a work's family."""
     return next((family.noun for family in FAMILIES if work_id.startswith(family.prefix)), "work")
 
 
 class Fenced(Exception):
-    """Another worker took this work over; what was made here is thrown away unseen."""
+    """Loss of the work to another worker; this attempt's output is discarded unseen."""
 
 
 @dataclass(frozen=True)
 class Lease:
+    """Attempt at a work, with its batch and population."""
+
     work: Work
     batch: Batch
     population: Population
@@ -71,10 +74,8 @@ class Attempts(ABC):
 
     @abstractmethod
     def run(self, work_id: str) -> bool:
-        """Take one attempt. False if somebody else works on it or it is finished.
-
-        Raises Unavailable for what may pass (disk, randomness): the work stays charged and can be run again.
-        """
+        """Take one attempt. False if somebody else works on it or it is finished. Raises Unavailable for what may pass
+        (disk, randomness): the work stays charged and can be run again."""
 
     @abstractmethod
     def failed(self, connection: Connection, lease: Lease, error: Exception) -> LabelDPError:

@@ -1,8 +1,7 @@
-"""First and last fetches of a release or an answer by each audience key: a note for people, to the day.
+"""First and last day on which each audience key fetched a release or an answer.
 
-No fetch waits for its note, since whoever holds the database's lock may hold it for long, and a database that takes no
-writes keeps nobody from fetching. A day costs one write for each key and each work. Receipts, not these notes, prove
-what arrived.
+Fetches never wait for their note: the database may be locked for long, or take no writes. A day costs one write per key
+and work. Receipts, not these notes, prove arrival.
 """
 
 from __future__ import annotations
@@ -22,12 +21,14 @@ from label_dp.store.database import Database
 from labels_party.storage.tables import fetches as t
 
 DAY = "%Y-%m-%d"
-REMEMBERED = 100_000  # notes of today that this process knows to be kept
+REMEMBERED = 100_000  # stored notes of today that this process remembers
 Note = tuple[str, str, str, str]  # work, key, audience, day
 
 
 @dataclass
 class Fetches:
+    """Background writer of the notes."""
+
     database: Database
     clock: Clock
     _kept: set[Note] = field(default_factory=set)
@@ -36,7 +37,7 @@ class Fetches:
     _thread: threading.Thread | None = None
 
     def note(self, work: str, caller: Principal) -> None:
-        """That this caller fetches something of it now, if it is an audience."""
+        """Note a fetch of `work` by the caller, if it is an audience."""
         if caller.role != "features" or caller.audience is None:
             return
         note = (work, caller.key_id, caller.audience, self.clock().strftime(DAY))
@@ -49,7 +50,7 @@ class Fetches:
                 self._thread.start()
 
     def wait(self) -> None:
-        """Until no note is being written."""
+        """Wait until no note is being written."""
         thread = self._thread
         if thread is not None:
             thread.join()

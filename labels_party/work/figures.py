@@ -1,8 +1,8 @@
-"""Figures for operators, from the store: what waits, how work ended, ε left, notices that were not delivered.
+"""Figures for operators, from the store: waiting work, outcomes, ε left, undelivered notices.
 
-All of it is public by the ledger, or told by webhooks. Batches are in none of them: whether one has sealed, and when,
-depends on labels. A population goes by its id: a name may tell of a customer, and whoever scrapes has no key.
-ε is told by the port for metrics alone: what a population has spent is not for callers of the service without a key.
+All are public by the ledger or webhooks. None is about batches: whether and when one has sealed depends on labels.
+Populations appear by id: a name may identify a customer, and metrics need no key. Only the metrics port serves ε:
+callers of the service without a key must not see what a population has spent.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ NANO = 1e9
 
 
 class Figures:
+    """Collector of the figures."""
+
     def __init__(self, populations: Populations, clock: Clock, budgets: bool) -> None:
         self.populations, self.clock, self.tally, self.budgets = populations, clock, Tally(), budgets
 

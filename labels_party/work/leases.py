@@ -1,7 +1,7 @@
-"""Work that one of several replicas does at a time: a row says who, a heartbeat keeps it, a dead one's is taken over.
+"""Leases: rows by which one of several replicas does a piece of work; heartbeats extend them, dead holders lose them.
 
-A lease saves work that would be thrown away; it decides nothing. What the work changes is checked again in the
-transaction that changes it, so that a holder who was stopped and comes back finds it done.
+A lease saves duplicate work and decides nothing. Each change is checked again in its transaction, so a holder that was
+suspended and resumes finds it done.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from label_dp.store.database import Database
 from labels_party.storage.tables import leases
 from labels_party.work.identity import Workplace
 
-PATIENCE = 600.0  # seconds that somebody waits for a turn
+PATIENCE = 600.0  # seconds to wait for a turn
 LOOK_AGAIN = 0.25
 
 
 @contextlib.contextmanager
 def heartbeat(database: Database, name: str, every: float, extend: Callable[[Connection], None]) -> Iterator[None]:
-    """Run `extend` in transaction `name` every so many seconds, in a thread; a failure is left to the next beat."""
+    """Run `extend` in transaction `name` every `every` seconds, in a thread; failures are left to the next beat."""
     stop = threading.Event()
 
     def beat() -> None:
@@ -43,6 +43,8 @@ def heartbeat(database: Database, name: str, every: float, extend: Callable[[Con
 
 
 class Leases:
+    """Leases of this process."""
+
     def __init__(self, database: Database, workplace: Workplace, seconds: float) -> None:
         self.database, self.workplace, self.seconds = database, workplace, seconds
         self._mine: set[str] = set()
@@ -50,32 +52,32 @@ class Leases:
 
     @contextlib.contextmanager
     def hold(self, work: str) -> Iterator[bool]:
-        """Whether this process may do `work` now: nobody else is at it. Kept until the end of the block."""
+        """Yield whether this process alone may do `work` now, until the end of the block."""
         with self._lock:
             here = work in self._mine
             self._mine.add(work)
         if here:
             yield False
             return
-        mine = False
+        leased = False
         try:
-            mine = self.database.write("lease.take", lambda c: self._take(c, work))
+            leased = self.database.write("lease.take", lambda c: self._take(c, work))
             beat = heartbeat(self.database, "lease.heartbeat", self.seconds / 3, lambda c: self._extend(c, work))
-            with beat if mine else contextlib.nullcontext():
-                yield mine
+            with beat if leased else contextlib.nullcontext():
+                yield leased
         finally:
             self._mine.discard(work)
-            if mine:
+            if leased:
                 with contextlib.suppress(LabelDPError):  # then it runs out
                     self.database.write("lease.end", lambda c: self._end(c, work))
 
     @contextlib.contextmanager
     def turn(self, work: str) -> Iterator[None]:
-        """As `hold`, once whoever is at it is done, for a caller who waits for the outcome. Raises Unavailable."""
+        """Wait until no other process does `work`, then hold it. Raises Unavailable after PATIENCE seconds."""
         end = time.monotonic() + PATIENCE
         while True:
-            with self.hold(work) as mine:
-                if mine:
+            with self.hold(work) as leased:
+                if leased:
                     yield
                     return
             if time.monotonic() > end:
@@ -83,13 +85,13 @@ class Leases:
             time.sleep(LOOK_AGAIN)
 
     def _take(self, connection: Connection, work: str) -> bool:
-        now, mine = self.database.now(connection), self.workplace.identity.name
+        now, name = self.database.now(connection), self.workplace.identity.name
         row = connection.execute(sa.select(leases).where(leases.c.work == work)).first()
         # our own name without work behind it: a reply of the database was lost
-        if row is not None and row.owner != mine and self.workplace.identity.holds(row.owner, row.until - now):
+        if row is not None and row.owner != name and self.workplace.identity.holds(row.owner, row.until - now):
             return False
         connection.execute(sa.delete(leases).where(leases.c.work == work))
-        connection.execute(sa.insert(leases).values(work=work, owner=mine, until=now + self.seconds))
+        connection.execute(sa.insert(leases).values(work=work, owner=name, until=now + self.seconds))
         return True
 
     def _extend(self, connection: Connection, work: str) -> None:

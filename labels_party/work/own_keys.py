@@ -1,8 +1,8 @@
-"""Our signing keys: the one that signs now, those that handed over before, and the hand-over to the next.
+"""The party's signing keys: the current one, earlier ones, and the hand-over to the next.
 
-A hand-over is an event of the audit store, in a transaction of its own; only then is the file of the key replaced.
-After a crash in between, the next start of any command replaces it. The old key is erased: what it signed stays
-valid, and its public half is kept in a file, with which anybody verifies it.
+A hand-over is an audit event in its own transaction; the key file is replaced after it. After a crash in between, the
+next start of any command replaces it. The old key is erased: its signatures stay valid, and its public half is kept in
+a file for verification.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from labels_party.storage.signing import forget_retired, next_path, promote
 
 @dataclass(frozen=True)
 class OwnKeys:
+    """Signing keys of the party."""
+
     database: Database
     audit: AuditStore
     home: Home
@@ -35,29 +37,27 @@ class OwnKeys:
         return hand_overs(self._events())
 
     def told(self) -> dict[str, Any]:
-        """What a receiver needs to follow from a key that it pinned to the one that signs now."""
+        """Return the facts by which a receiver follows from its pinned key to the current one."""
         public = self.key.now().public
-        said = [dict(event.details)["hand_over"] for event in self._events()]
-        return {"key_id": public.id, "public_key": public_key_text(public), "hand_overs": said}
+        envelopes = [dict(event.details)["hand_over"] for event in self._events()]
+        return {"key_id": public.id, "public_key": public_key_text(public), "hand_overs": envelopes}
 
     def of(self, envelope: bytes) -> VerifyingKey:
-        """The key of ours that an envelope names, an earlier one too; the one that signs now where it names none.
-
-        Raises MalformedManifest.
-        """
+        """Return the party's key, current or earlier, that an envelope names; the current one if it names none. Raises
+        MalformedManifest."""
         named, now = named_key(envelope), self.key.now().public
         if named == now.id:
             return now
         return next((hand_over.old for hand_over in self.hand_overs() if hand_over.old.id == named), now)
 
     def public_file(self, key: VerifyingKey) -> Path:
-        """Where the public half of a key of ours lies."""
+        """Return the path of the public half of a key."""
         if key.id == self.key.now().public.id:
             return self.home.public_key
         return self.home.keys / f"signing-{key.id.rpartition(':')[2][:16]}.pub"
 
     def prepare(self) -> SigningKey:
-        """Make the next key, which signs nothing yet; the one that is there where there is one."""
+        """Return the next key, made if missing; it signs nothing yet."""
         path = next_path(self.home.private_key)
         if not path.exists():
             signing_key = SigningKey.generate()
@@ -66,7 +66,7 @@ class OwnKeys:
         return SigningKey.load(path)
 
     def rotate(self, actor: str) -> HandOver:
-        """Hand over to the next key: from now on it signs, and the old one is gone."""
+        """Hand over to the next key: it signs from now on, and the old one is erased."""
         following = self.prepare()
 
         def work(connection: Any) -> HandOver:
@@ -87,10 +87,8 @@ class OwnKeys:
         return hand_over
 
     def complete(self) -> None:
-        """After a stop between both steps, or where the next key was copied from another home, the next key is the key.
-
-        Raises Unavailable where the key of this home handed over to one that is not here.
-        """
+        """Complete a hand-over after a crash, or with the next key copied from another home. Raises Unavailable if the
+        key handed over to one that is not here."""
         forget_retired(self.home.private_key)
         overs = self.hand_overs()
         path = next_path(self.home.private_key)

@@ -37,6 +37,8 @@ AT_ONCE = 500  # paths of one query
 
 
 class Pipeline(Attempts):
+    """Attempts that draw work and publish its files."""
+
     def __init__(
         self, works: Works, vault: LabelVault, secrets_: Secrets, workplace: Workplace, lease_seconds: float
     ) -> None:

@@ -1,9 +1,7 @@
-"""Retention: the labels of a batch are deleted; ledger, messages and the keyed digests of its ids stay (invariant
-budget-outlives-labels).
+"""Retention: a batch's labels are deleted; ledger, messages and digests of ids stay (invariant budget-outlives-labels).
 
-First the state, the audit event and the end of the batch's key, in one transaction, then the objects and what the
-database's files still hold of the key, then the rows that name them: after a crash at any point the rest is deleted by
-the next look, and nothing that was deleted is ever needed again.
+One transaction sets the state, adds the audit event and erases the batch's key. Then objects are deleted, the key is
+scrubbed from the database's files, and the rows go. After a crash at any point the next run deletes the rest.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ from labels_party.work.decisions import Decisions
 from labels_party.work.leases import Leases
 
 log = logging.getLogger("label_dp.retention")
-# what lies under the key of the batch, or tells whether an id has a label
+# objects under the batch's key, or that reveal whether an id has a label
 OF_LABELS = sa.or_(
     segments.c.kind.in_((EXAMPLES, LABELS, SEALED, ERASED, PREDICTOR, FEATURES)),
     sa.and_(segments.c.kind == RUNS, segments.c.of == LABELS),
@@ -49,6 +47,8 @@ OF_LABELS = sa.or_(
 
 
 class Retention:
+    """Purges of batches, by request and by age."""
+
     def __init__(
         self,
         database: Database,
@@ -63,10 +63,8 @@ class Retention:
         self.clock = batches_.clock
 
     def purge(self, batch_id: str, actor: str, call: IdempotentCall = NO_KEY, why: str = "asked for") -> Reply:
-        """Delete the labels of a sealed batch for good; again: nothing more. Returns (200, the batch).
-
-        Raises Conflict (open, or a release of it is being drawn), Unavailable (deletion goes on by itself later).
-        """
+        """Delete the labels of a sealed batch; does nothing if they are purged. Returns (200, the batch). Raises
+        Conflict (open, or a release of it is being drawn), Unavailable (deletion continues by itself later)."""
 
         def begin(connection: Connection) -> Reply:
             return call.once(connection, lambda: (200, self._begin(connection, batch_id, actor, why)))
@@ -101,20 +99,20 @@ class Retention:
         return self.batches.get(connection, batch_id)[0].as_json()
 
     def _finish(self, batch_id: str) -> None:
-        """The rest of a purge, where no other process is at it; one that died is taken over by the next look."""
-        with self.leases.hold(f"purge {batch_id}") as mine:
-            if mine:
+        """Finish a purge unless another process does; the next run takes over from one that died."""
+        with self.leases.hold(f"purge {batch_id}") as leased:
+            if leased:
                 self._delete(batch_id)
 
     def _delete(self, batch_id: str) -> None:
-        """Delete every stored object of a purged batch but the digests of its ids and units; safe to repeat."""
+        """Delete every object of a purged batch except the digests of its ids and units; safe to repeat."""
         query = sa.select(segments.c.key).where(segments.c.batch == batch_id, sa.not_(OF_LABELS))
-        kept = set(self.database.read("purge.look", lambda c: c.execute(query).scalars().all()))
+        digests = set(self.database.read("purge.look", lambda c: c.execute(query).scalars().all()))
         self.database.fault("purge.delete:begin")
         try:
             # also what a killed process stored without a row that names it
             for key in self.vault.keys(f"{batch_id}/"):
-                if key not in kept:
+                if key not in digests:
                     self.vault.delete(key)
                     self.database.fault("purge.delete:one")
         except OSError as error:
@@ -130,10 +128,10 @@ class Retention:
 
         self.database.write("purge.forget", forget)
 
-    # --- by itself ----------------------------------------------------------------------------------------
+    # --- automatic ---------------------------------------------------------------------------------------
 
     def due(self, connection: Connection) -> list[str]:
-        """Sealed batches whose first publication lies as far back as their population says."""
+        """List sealed batches whose first publication is older than their population's retention."""
         now = self.clock()
         query = (
             sa.select(batches.c.id, populations.c.retention_days, sa.func.min(work.c.published))
@@ -149,7 +147,7 @@ class Retention:
         return [row[0] for row in connection.execute(query) if row[2] <= timestamp(now - dt.timedelta(days=row[1]))]
 
     def unfinished(self, connection: Connection) -> list[str]:
-        """Purged batches that still name labels: a crash came in between."""
+        """List purged batches that still name labels, left by a crash."""
         query = (
             sa.select(batches.c.id)
             .join(segments, segments.c.batch == batches.c.id)
@@ -159,20 +157,20 @@ class Retention:
         return list(connection.execute(query).scalars())
 
     def run_due(self, stopped: Callable[[], bool] = lambda: False) -> int:
-        """Purge what is due and finish what was begun; returns how many batches were purged. Forget old calls."""
+        """Purge due batches and finish started purges; return how many. Forgets old calls."""
         forget_old(self.database, idempotency)
-        left, due = self.database.read("retention.look", lambda c: (self.unfinished(c), self.due(c)))
-        done = 0
-        for batch_id in [*left, *due]:
+        unfinished, due = self.database.read("retention.look", lambda c: (self.unfinished(c), self.due(c)))
+        purged = 0
+        for batch_id in [*unfinished, *due]:
             if stopped():
                 break
             try:
-                if batch_id in left:
+                if batch_id in unfinished:
                     self._finish(batch_id)
                 else:
                     self.purge(batch_id, "worker", why="retention")
-                done += 1
+                purged += 1
             except LabelDPError as error:
-                said = event("purge-waits", batch=batch_id, code=error.code)
-                log.warning("labels of batch %s are not purged yet: %s", batch_id, error.code, extra=said)
-        return done
+                extra = event("purge-waits", batch=batch_id, code=error.code)
+                log.warning("labels of batch %s are not purged yet: %s", batch_id, error.code, extra=extra)
+        return purged

@@ -46,6 +46,7 @@ def of_labels(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
+    """Ask for an answer from labels alone."""
     of = _batch_or_labels(batch, labels, id_column, rules, opened, examples)
     if labels is None and id_column is not None:
         raise InvalidInput("A sealed batch has its ids already; give --id-column with --labels only.")
@@ -69,6 +70,7 @@ def of_scores(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
+    """Ask for an answer from labels and scores."""
     from label_dp.schemas.calibration import Calibration
 
     columns = tuple(name for name in (id_column, score_column, score_2_column) if name is not None)
@@ -100,6 +102,7 @@ def of_features(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
+    """Ask for an answer from labels and features."""
     from labels_party.companions.files import planned
 
     of = _batch_or_labels(batch, labels, id_column, rules, opened, examples)

@@ -44,15 +44,14 @@ OF_FEATURES = (RECTANGLE, LINEAR_MODEL)  # answers that are computed from the ta
 
 
 class FeatureStore:
+    """Features of the owner's own table, stored beside the labels of their batch."""
+
     def __init__(self, database: Database, batches: Batches, vault: LabelVault) -> None:
         self.database, self.batches, self.vault = database, batches, vault
 
     def read(self, source: Source, folder: Path, id_column: str = ID) -> pa.Table:
         """Read an upload: a Parquet or CSV file with a header, of at most 2 GiB, stored in `folder` meanwhile,
-        encrypted.
-
-        Raises InvalidFile, InvalidTable, TooLarge, Unavailable (no room).
-        """
+        encrypted. Raises InvalidFile, InvalidTable, TooLarge, Unavailable (no room)."""
         with Spool(folder) as spool:
             try:
                 while more := source.read():
@@ -155,9 +154,7 @@ class FeatureStore:
 
     def count(self, sealed: Sequence[str], key: str, schema: Schema) -> int:
         """Count the examples of the batch `sealed` in these objects that have features; reads ids and features alone.
-
-        Raises InvalidTable, InvalidRows (errors in the columns of `schema`), Unavailable.
-        """
+        Raises InvalidTable, InvalidRows (errors in the columns of `schema`), Unavailable."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -173,9 +170,7 @@ class FeatureStore:
 
     def met(self, labels: SealedLabels, key: str, schema: Schema) -> Iterator[tuple[pa.Array, IntArray, IntArray]]:
         """Yield (ids, codes int64[m, p], label positions int64[m]) of the examples with features, in the order of ids.
-
-        Raises InvalidTable, InvalidRows, Unavailable.
-        """
+        Raises InvalidTable, InvalidRows, Unavailable."""
         import pyarrow as pa
         import pyarrow.compute as pc
 

@@ -73,6 +73,7 @@ class MedianWish:
 
 
 def slices_plan(n: int, k: int, epsilon: Epsilon, delta_atto: int) -> MedianPlan:
+    """Build the plan of a median of n labels at k domain points."""
     return MedianPlan(n, k, epsilon.fraction, Fraction(delta_atto, ATTO))
 
 

@@ -16,10 +16,8 @@ from labels_party.work.kind import AtOnceKind, ChargedWork, PlannedWork, SignedF
 
 @dataclass(frozen=True)
 class Query:
-    """Query of a predictor by its `codes`; `digest` is its keyed identifier.
-
-    `fact` is the model's output, which nobody sees. `by_audience`: who asks; None: the owner.
-    """
+    """Query of a predictor by its `codes`; `digest` is its keyed identifier. `fact` is the model's output, which
+    nobody sees. `by_audience`: who asks; None: the owner."""
 
     predictor: PredictorRecord
     codes: tuple[int, ...]
@@ -29,6 +27,8 @@ class Query:
 
 
 class PredictionKind(DocumentKind[Query], AtOnceKind[Query]):
+    """Kind of answer to a query of a predictor."""
+
     name = PREDICTION
     handed_on = True
 

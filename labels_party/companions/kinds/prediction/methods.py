@@ -110,6 +110,7 @@ class Method:
 
 
 def levels_of(method: str) -> int:
+    """Return the number of output levels of a method."""
     return FINE if method == "walk" else 2 << 12
 
 
@@ -143,6 +144,7 @@ def shares(domain: Domain, positions: IntArray) -> IntArray:
 
 
 def classes(plan: PredictorPlan, domain: Domain, positions: IntArray) -> npt.NDArray[np.bool_]:
+    """Mark bool[n] of labels at or above the plan's threshold."""
     assert plan.threshold is not None
     return np.asarray(positions >= threshold_position(domain, plan.threshold))
 

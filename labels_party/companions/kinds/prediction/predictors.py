@@ -52,6 +52,8 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class PredictorRecord:
+    """Row of the predictors table."""
+
     id: str
     batch: str
     state: str
@@ -65,10 +67,13 @@ class PredictorRecord:
 
 
 def split_of(epsilon: Epsilon) -> EpsilonSplit:
+    """Charge all of `epsilon` to the answer."""
     return EpsilonSplit(ZERO, ZERO, epsilon)
 
 
 class Predictors:
+    """Predictors of batches: training, queries and retirement."""
+
     def __init__(
         self,
         database: Database,
@@ -289,10 +294,8 @@ class Predictors:
         return descriptions
 
     def asked(self, connection: Connection, predictor: PredictorRecord) -> int:
-        """Count the queries that the ledger has charged of its cap.
-
-        One that only a receiver's record shows counts for every predictor of the batch.
-        """
+        """Count the queries that the ledger has charged of its cap. One that only a receiver's record shows counts for
+        every predictor of the batch."""
         limits = (predictor.id, PREDICTION)
         nano = self.ledger.audit.charged_against(connection, predictor.batch, *limits)
         return -(-nano // predictor.plan.epsilon.nano)
@@ -348,6 +351,8 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 class StateStore:
+    """Learned states of predictors, encrypted in the vault."""
+
     def __init__(self, vault: LabelVault) -> None:
         self.vault = vault
 

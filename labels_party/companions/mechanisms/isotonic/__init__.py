@@ -1,0 +1,1 @@
+"""Isotonic regression under label differential privacy."""

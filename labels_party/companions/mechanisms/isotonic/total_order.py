@@ -106,10 +106,8 @@ class OrderedExamples:
 
 
 def check_columns(x: AnyInts, labels: AnyInts, domain: Domain, x_size: int) -> None:
-    """Check for one x below `x_size` and one position of the domain for each of any number of examples.
-
-    Raises InvalidInput, quoting no label.
-    """
+    """Check for one x below `x_size` and one position of the domain for each of any number of examples. Raises
+    InvalidInput, quoting no label."""
     if type(x_size) is not int or not 1 <= x_size <= MAX_X_SIZE:
         raise InvalidInput("The domain of x has between 1 and 2³² points.")
     if x.ndim != 1 or x.shape != labels.shape:
@@ -122,6 +120,7 @@ def check_columns(x: AnyInts, labels: AnyInts, domain: Domain, x_size: int) -> N
 
 
 def check_numbers(x: AnyInts, x_size: int) -> None:
+    """Raise InvalidInput unless every x is a whole number in [0, x_size)."""
     if x.dtype.kind not in "iu" or (x.size and not 0 <= int(x.min()) <= int(x.max()) < x_size):
         raise InvalidInput(f"Every x must be a whole number from 0 to {x_size - 1}.")
 

@@ -1,0 +1,1 @@
+"""Medians under label differential privacy."""

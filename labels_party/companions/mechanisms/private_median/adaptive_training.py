@@ -51,10 +51,12 @@ def easiest(rows: Rows, weights: IntArray) -> Keys:
 
 
 def hardest(rows: Rows, weights: IntArray) -> Keys:
+    """Order examples by error: those that the model fits worst come first."""
     return -np.abs(errors(rows, weights))
 
 
 def largest_prediction(rows: Rows, weights: IntArray) -> Keys:
+    """Order examples by absolute prediction, largest first."""
     return -np.abs(rows[:, :-1] @ weights)
 
 

@@ -14,8 +14,10 @@ down_revision = None
 
 
 def upgrade() -> None:
+    """Create the tables."""
     create(op.get_bind(), metadata, APPEND_ONLY)
 
 
 def downgrade() -> None:
+    """Drop the tables."""
     drop(op.get_bind(), metadata, APPEND_ONLY)
