@@ -30,7 +30,6 @@ log = logging.getLogger("label_dp.http")
 
 GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 MOST_HEADERS, MOST_HEADER_BYTES = 100, 1 << 15
-IDS_AT_ONCE = 256
 IPV6 = 6
 PROBES = ("/healthz", "/readyz", "/metrics")
 
@@ -40,24 +39,14 @@ class RequestLog:
     `label_dp.access`. Routes in `silent` have no line: their number, outcomes and durations depend on labels."""
 
     def __init__(self, app: App, silent: frozenset[str]) -> None:
-        self.app, self.silent, self._ids = app, silent, list[str]()
-
-    def _id(self) -> str:
-        """Return 16 random hex digits, drawn from the system for many requests at a time, since each system call takes
-        time."""
-        try:
-            return self._ids.pop()
-        except IndexError:
-            digits = secrets.token_hex(8 * IDS_AT_ONCE)
-            self._ids += [digits[i : i + 16] for i in range(16, len(digits), 16)]
-            return digits[:16]
+        self.app, self.silent = app, silent
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         header = headers_of(scope).get(b"x-request-id", b"").decode("latin-1")
-        identifier = header if GIVEN_ID.fullmatch(header) else self._id()
+        identifier = header if GIVEN_ID.fullmatch(header) else secrets.token_hex(8)
         request_id.set(identifier)
         method, start, status = method_of(scope), time.monotonic(), 0
 
