@@ -30,7 +30,7 @@ class Settings(ServiceSettings):
     objects: str = Field(
         default="",
         description="Object store for messages, tables and models, s3://BUCKET/PREFIX?region=…&endpoint_override=…, "
-        "with the credentials of the usual AWS environment. Empty: folders of the home.",
+        "gs://… or az://…, with the credentials of the maker's usual environment. Empty: folders of the home.",
     )
     name: str = Field(
         default="features-party", min_length=1, max_length=200, description="Our name among a message's audiences."

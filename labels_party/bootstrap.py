@@ -318,17 +318,14 @@ def _kept(
     from labels_party.work.store_shelf import StoreShelf
 
     setting = "LABELS_PARTY_OBJECTS"
-    address = Address.parse(settings.objects, setting)
-    store = bucket_of(address, setting, faults)
+    store = bucket_of(Address.parse(settings.objects, setting), setting, faults)
     keyed = partial(secrets.keyed, "objects")
     store_objects = StoreObjects(store.below("inputs"), home.spill, keyed)
     drafts = Drafts(StoreObjects(store.below("drafts"), home.spill, keyed), keys.of)
     rooms = (store.below("work"), store.below("begun"), store_objects, drafts)
     shelf = StoreShelf(home.work, *rooms, home.spill, lambda: timestamp(clock()))
     if settings.objects_signed_urls:
-        from label_dp.store.objects.signed import SignedUrls
-
-        shelf.signed = SignedUrls(address, "work").url
+        shelf.signed = store.below("work").signed
     return StoreObjects(store.below("labels"), home.spill, keyed), shelf
 
 

@@ -49,8 +49,8 @@ class Settings(ServiceSettings):
     )
     objects: str = Field(
         default="",
-        description="Object store for labels and messages, s3://BUCKET/PREFIX?region=…&endpoint_override=…, with the "
-        "credentials of the usual AWS environment. Empty: folders of the home.",
+        description="Object store for labels and messages, s3://BUCKET/PREFIX?region=…&endpoint_override=…, "
+        "gs://… or az://…, with the credentials of the maker's usual environment. Empty: folders of the home.",
     )
     key_service: Literal["file", "pkcs11"] = Field(
         default="file",

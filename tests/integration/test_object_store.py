@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import httpx
 import numpy as np
 import pyarrow as pa
 import pytest
+from obstore.exceptions import GenericError, PermissionDeniedError
 
 from features_party.receive.labels_service import LabelsService
 from features_party.receive.pull import pull
@@ -20,6 +22,8 @@ from label_dp.audit import events
 from label_dp.documents.bundle import verify
 from label_dp.errors import DigestMismatch, InvalidSettings, LabelDPError, Refusal, Unavailable
 from label_dp.store.objects import bucket as requests
+from label_dp.store.objects.address import Address, bucket_of
+from label_dp.store.objects.bucket import CHUNK
 from labels_party.message.engine import LocalEngine
 from labels_party.work import store_shelf
 from tests.integration.test_release_pipeline import POINTS, Crash, CrashAt
@@ -260,13 +264,11 @@ def test_a_store_that_refuses_what_was_drawn_keeps_the_charge(
             def __getattr__(self, name: str) -> Any:
                 return getattr(system, name)
 
-            def open_output_stream(self, path: str) -> Any:
-                raise OSError(
-                    f"When uploading '{path}': AWS Error UNKNOWN (HTTP status 507) during PutObject operation: x"
-                )
+            def put(self, path: str, *_: Any, **__: Any) -> Any:
+                raise GenericError(f"Error performing PUT {path} - Server returned non-2xx status code: 507 x")
 
         room = s.work.shelf.bucket  # type: ignore[attr-defined]  # of a store
-        system, room.filesystem = room.filesystem, Full()
+        system, room.store = room.store, Full()
         with pytest.raises(LabelDPError, match="refused"):
             s.pipeline.run(release)
         assert (party.state(release).state, party.spent(batch)) == ("failed", "1")
@@ -301,9 +303,9 @@ def test_a_store_that_cannot_be_reached_is_tried_later_at_no_charge(
         assert party.spent(batch) == "1"
 
 
-@pytest.mark.parametrize("reason", ["ACCESS_DENIED", "SERVICE_UNAVAILABLE"])
+@pytest.mark.parametrize(("reason", "status"), [(PermissionDeniedError, 403), (GenericError, 503)])
 def test_what_was_drawn_is_sent_again_and_never_drawn_again(
-    reason: str, bucket: Room, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reason: type[Exception], status: int, bucket: Room, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The store sees what it gets and chooses what to answer, so a failure must not buy another draw."""
     monkeypatch.setattr(store_shelf, "LONGEST_PAUSE", 0.01)
@@ -317,26 +319,26 @@ def test_what_was_drawn_is_sent_again_and_never_drawn_again(
             def __getattr__(self, name: str) -> Any:
                 return getattr(system, name)
 
-            def open_output_stream(self, path: str) -> Any:
+            def put(self, path: str, file: Any, **options: Any) -> Any:
                 self.left -= 1
                 if self.left < 0:
-                    return system.open_output_stream(path)
+                    return system.put(path, file, **options)
                 (draft,) = (tmp_path / "home").rglob("message.parquet")
                 self.sent.append(draft.read_bytes())
-                raise OSError(f"When uploading '{path}': AWS Error {reason} during PutObject operation: x")
+                raise reason(f"Error performing PUT {path} - Server returned non-2xx status code: {status} x")
 
         room = s.work.shelf.bucket  # type: ignore[attr-defined]  # of a store
-        system, release = room.filesystem, party.charge(batch)
-        room.filesystem = failing = Failing(2.5 * requests.TRIES)
+        system, release = room.store, party.charge(batch)
+        room.store = failing = Failing(2.5 * requests.TRIES)
         assert s.pipeline.run(release)
         assert len(failing.sent) == 2.5 * requests.TRIES // 1
         (key,) = [key for key in bucket.keys("work") if key.endswith("message.parquet")]
         assert set(failing.sent) == {bucket.read(key)}
         monkeypatch.setattr(store_shelf, "PATIENCE_SECONDS", 0.2)
-        room.filesystem, lost = Failing(float("inf")), party.charge(batch, additional_release=True)
+        room.store, lost = Failing(float("inf")), party.charge(batch, additional_release=True)
         with pytest.raises(LabelDPError, match="refused"):
             s.pipeline.run(lost)
-        room.filesystem = system
+        room.store = system
         assert (party.state(lost).state, party.spent(batch)) == ("failed", "2")
         assert not s.pipeline.run(lost)
 
@@ -484,6 +486,16 @@ def test_a_signed_url_is_for_those_who_may_read_the_message(signing: tuple[Label
     assert reader.get(f"/v1/releases/{release}/manifest", follow_redirects=False).status_code == 200
     assert reader.head(f"/v1/releases/{release}/message", follow_redirects=False).status_code == 307
     assert other.get(f"/v1/releases/{release}/message", follow_redirects=False).status_code == 404
+
+
+def test_a_large_object_comes_back_whole(bucket: Room) -> None:
+    room = bucket_of(Address.parse(bucket.url, "SETTING"), "SETTING").below("large")
+    data = np.random.default_rng(1).bytes(2 * CHUNK + 5)
+    room.send("a/b", io.BytesIO(data))
+    copy = io.BytesIO()
+    room.fetch("a/b", copy)
+    assert copy.getvalue() == data
+    assert ([stored.key for stored in room.listed("")], room.folders()) == (["a/b"], ["a"])
 
 
 def test_signed_urls_need_a_store(tmp_path: Path) -> None:

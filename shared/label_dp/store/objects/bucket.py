@@ -1,13 +1,13 @@
-"""Room of an S3-compatible store, through Arrow: whole objects in and out, with retries."""
+"""Room of an object store, through obstore: whole objects in and out, with retries."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import re
 from collections.abc import Iterator
-from typing import Any, BinaryIO, Self
+from datetime import timedelta
+from typing import TYPE_CHECKING, BinaryIO, Self
 
 import tenacity
 
@@ -16,17 +16,24 @@ from label_dp.logs import event
 from label_dp.store.faults import FaultHook, no_faults
 from label_dp.store.objects.port import Stored, StoreRefused
 
+if TYPE_CHECKING:
+    from obstore.store import AzureStore, GCSStore, S3Store
+
 log = logging.getLogger("label_dp.objects")
 CHUNK = 1 << 23
+PARTS, AT_ONCE = 9000, 2  # parts of an object at most (stores take 10,000), and parts in memory while it is sent
 TRIES = 3  # of a whole object; the client retries each of its requests as well
 LONGEST_PAUSE = 5.0
-# errors that may pass within a minute, whatever was sent
-PASSING = (
-    "NETWORK_CONNECTION", "SERVICE_UNAVAILABLE", "SLOW_DOWN", "INTERNAL_FAILURE", "REQUEST_TIMEOUT", "THROTTLING",
-    "ACCESS_DENIED", "EXPIRED_TOKEN", "INVALID_ACCESS_KEY_ID", "INVALID_CLIENT_TOKEN_ID", "SIGNATURE_DOES_NOT_MATCH",
-    "REQUEST_EXPIRED", "NO_SUCH_BUCKET", "HTTP status 500", "HTTP status 502", "HTTP status 503", "HTTP status 504",
-)  # fmt: skip
-REASON = re.compile(r"AWS Error ([A-Z_]+)(?: \([^)]*\))? during (\w+)")
+SIGNED_SECONDS = 600
+# what may pass within a minute, whatever was sent: codes in an answer of the store, or of who gives credentials
+PASSING = {
+    "ServiceUnavailable", "SlowDown", "InternalError", "InternalFailure", "RequestTimeout", "Throttling",
+    "ThrottlingException", "ExpiredToken", "ExpiredTokenException", "RequestExpired", "InvalidClientTokenId",
+    "InvalidIdentityToken", "IDPCommunicationError", "NoSuchBucket", "ContainerNotFound",
+}  # fmt: skip
+FULL = {"QuotaExceeded"}  # some makers' 403
+REFUSING = {"413", "507"}  # too large or no room, as a proxy says it, without a code
+CODE, STATUS = re.compile(r"<Code>([A-Za-z]{1,64})</Code>"), re.compile(r"status code: (\d{3})")
 
 
 class StoreFailed(Unavailable):
@@ -34,77 +41,88 @@ class StoreFailed(Unavailable):
 
 
 class Bucket:
-    """Objects below `root`, such as "bucket/prefix/labels". Every call raises Unavailable if the store fails, and its
+    """Objects below `root`, such as "prefix/labels". Every call raises Unavailable if the store fails, and its
     subclass StoreRefused if the failure may depend on the content."""
 
-    def __init__(self, filesystem: Any, root: str, faults: FaultHook = no_faults) -> None:
-        self.filesystem, self.root, self.fault = filesystem, root, faults
+    def __init__(self, store: S3Store | GCSStore | AzureStore, root: str, faults: FaultHook = no_faults) -> None:
+        self.store, self.root, self.fault = store, root, faults
 
     def below(self, room: str) -> Self:
-        return type(self)(self.filesystem, f"{self.root}/{room}", self.fault)
+        return type(self)(self.store, self.path(room), self.fault)
 
     def path(self, key: str) -> str:
-        return f"{self.root}/{key}"
+        return f"{self.root}/{key}".strip("/")
 
     def send(self, key: str, file: BinaryIO) -> None:
         """Store the whole file as an object, in parts if it is large; it appears only when complete."""
         self.fault("objects.send:begin")
+        part = max(CHUNK, file.seek(0, 2) // PARTS)
         for attempt in _tries():
             with attempt:
                 file.seek(0)
-                with _translated(), self.filesystem.open_output_stream(self.path(key)) as out:
-                    while chunk := file.read(CHUNK):
-                        out.write(chunk)
+                with _translated("send"):
+                    self.store.put(self.path(key), file, chunk_size=part, max_concurrency=AT_ONCE)
         self.fault("objects.send:end")
 
     def fetch(self, key: str, file: BinaryIO) -> None:
         """Write the whole object into an empty file. Raises FileNotFoundError, OSError (the disk)."""
+        path = self.path(key)
         for attempt in _tries():
             with attempt:
                 file.seek(0)
                 file.truncate()
-                with _translated(), self.filesystem.open_input_stream(self.path(key)) as came:
-                    while chunk := came.read(CHUNK):
-                        file.write(chunk)
+                with _translated("fetch", absent=True):
+                    size = self.store.head(path)["size"]
+                for start in range(0, size, CHUNK):
+                    with _translated("fetch", absent=True):
+                        chunk = self.store.get_range(path, start=start, end=min(start + CHUNK, size))
+                    file.write(chunk)
         file.flush()
 
     def delete(self, key: str) -> None:
         """Delete an object; does nothing if there is none."""
         for attempt in _tries():
-            with attempt, _translated(), contextlib.suppress(FileNotFoundError):
-                self.filesystem.delete_file(self.path(key))
+            with attempt, contextlib.suppress(FileNotFoundError), _translated("delete", absent=True):
+                self.store.delete(self.path(key))
 
     def listed(self, prefix: str) -> list[Stored]:
         """As `Objects.listed`."""
-        from pyarrow import fs
-
-        below = fs.FileSelector(self.path(prefix).rstrip("/"), recursive=True, allow_not_found=True)
-        entries: list[Any] = []
+        start = len(self.path("x")) - 1
+        storeds: list[Stored] = []
         for attempt in _tries():
-            with attempt, _translated():
-                entries = self.filesystem.get_file_info(below)
-        files = [info for info in entries if info.type == fs.FileType.File]
-        start = len(self.root) + 1
-        return sorted((Stored(f.path[start:], f.mtime_ns / 1e9) for f in files), key=lambda stored: stored.key)
+            with attempt, _translated("list"):
+                found = [meta for page in self.store.list(self.path(prefix)) for meta in page]
+                storeds = [Stored(meta["path"][start:], meta["last_modified"].timestamp()) for meta in found]
+        return sorted(storeds, key=lambda stored: stored.key)
 
     def folders(self) -> list[str]:
         """List the names of its folders, in order."""
-        from pyarrow import fs
-
-        entries: list[Any] = []
+        names: list[str] = []
         for attempt in _tries():
-            with attempt, _translated():
-                entries = self.filesystem.get_file_info(fs.FileSelector(self.root, allow_not_found=True))
-        return sorted(info.base_name for info in entries if info.type == fs.FileType.Directory)
+            with attempt, _translated("list"):
+                below = self.store.list_with_delimiter(self.root)["common_prefixes"]
+                names = [prefix.rpartition("/")[2] for prefix in below]
+        return sorted(names)
 
     def there(self) -> bool:
         """Return whether the bucket exists; nothing here creates it."""
-        from pyarrow import fs
+        try:
+            for attempt in _tries():
+                with attempt, _translated("list", absent=True):
+                    next(iter(self.store.list(self.root, chunk_size=1)), None)
+        except FileNotFoundError:
+            return False
+        return True
 
-        for attempt in _tries():
-            with attempt, _translated():
-                return bool(self.filesystem.get_file_info(self.root.split("/", 1)[0]).type != fs.FileType.NotFound)
-        raise AssertionError
+    def signed(self, key: str) -> str:
+        """Sign a URL: its holder may fetch that object, for some minutes. Raises Unavailable (no credentials)."""
+        import obstore
+        from obstore.exceptions import BaseError
+
+        try:
+            return str(obstore.sign(self.store, "GET", self.path(key), timedelta(seconds=SIGNED_SECONDS)))
+        except BaseError:
+            raise Unavailable("No URL of the object store can be signed; look at its credentials.") from None
 
 
 def _tries() -> tenacity.Retrying:
@@ -117,21 +135,26 @@ def _tries() -> tenacity.Retrying:
 
 
 @contextlib.contextmanager
-def _translated() -> Iterator[None]:
-    """Raise the store's errors as ours, without their text, which quotes keys; errors of the disk pass."""
+def _translated(during: str, *, absent: bool = False) -> Iterator[None]:
+    """Raise the store's errors as ours, without their text, which quotes keys; errors of the disk pass. `absent`: what
+    is not there raises FileNotFoundError."""
+    from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
+
     try:
         yield
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        if error.errno not in (None, errno.EIO):
-            raise
-        text = str(error)
-        reason = REASON.search(text)
-        what, during = reason.groups() if reason else ("a failure", "a request")
-        fields = event("store-failed", failure=what, during=during)
-        log.warning("object store: %s during %s", what, during, extra=fields)
-        if reason and not any(passing in text for passing in PASSING):
+    except (BaseError, FileNotFoundError) as error:
+        # typed errors know no "slow down" and no "full": the store's own word for it is in the text
+        found = CODE.search(str(error)), STATUS.search(str(error))
+        code, status = (match and match[1] for match in found)
+        if absent and (isinstance(error, FileNotFoundError) or status == "404"):
+            raise FileNotFoundError("There is no such object.") from None
+        what = code or type(error).__name__
+        log.warning(
+            "object store: %s during %s", what, during, extra=event("store-failed", failure=what, during=during)
+        )
+        denied = isinstance(error, PermissionDeniedError | UnauthenticatedError) and code not in FULL
+        passing = denied or code in PASSING or status in {"429", "500", "502", "503", "504"}
+        if not passing and (code or status in REFUSING):
             raise StoreRefused(
                 "The object store refused what was sent; the log of this service names the reason."
             ) from None

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyarrow import fs
+from obstore import exceptions
+from obstore.store import LocalStore
 
 from label_dp.errors import InvalidSettings, Unavailable
 from label_dp.store.objects import bucket as requests
@@ -26,11 +27,11 @@ KEY = "bat_1/labels-1.parquet"
 
 
 class Failing:
-    """Arrow's file system on a folder, whose first calls of some kind fail."""
+    """Store in a folder, whose first calls of some kind fail."""
 
-    def __init__(self, name: str = "", *errors: Exception) -> None:
+    def __init__(self, folder: Path, name: str = "", *errors: Exception) -> None:
         self.name, self.errors, self.calls = name, list(errors), 0
-        self.real = fs.LocalFileSystem()
+        self.real = LocalStore(folder, mkdir=True)
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.real, name)
@@ -46,8 +47,13 @@ class Failing:
         return called
 
 
-def amazon(reason: str) -> OSError:
-    return OSError(f"When uploading object with key 'secret': AWS Error {reason} during PutObject operation: words")
+def amazon(reason: str) -> exceptions.BaseError:
+    """Error as obstore words it: `reason` is a status, and perhaps a code."""
+    status, _, code = reason.partition(" ")
+    kind = {"403": exceptions.PermissionDeniedError, "": exceptions.GenericError}
+    body = f"<Error><Code>{code}</Code><Key>secret</Key></Error>" if code else ""
+    said = f"Server returned non-2xx status code: {status} Words: {body}" if status else "error sending request"
+    return kind.get(status, exceptions.GenericError)(f"Error performing PUT http://h/b/secret in 1ms - {said}")
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +64,7 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 def store(tmp_path: Path, system: Any = None, key: bytes = b"k") -> StoreObjects:
     for name in ("remote/bat_1", "spill"):
         (tmp_path / name).mkdir(parents=True, exist_ok=True)
-    found = Bucket(system or fs.LocalFileSystem(), str(tmp_path / "remote"))
+    found = Bucket(system or LocalStore(tmp_path), "remote")
     return StoreObjects(found, tmp_path / "spill", lambda: hmac.new(key, digestmod=hashlib.sha256))
 
 
@@ -117,7 +123,7 @@ def test_an_object_changed_cut_or_in_anothers_place_is_damaged(tmp_path: Path) -
 
 
 def test_a_copy_is_kept_for_a_while_and_has_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    system = Failing("open_input_stream")
+    system = Failing(tmp_path, "head")
     objects = store(tmp_path, system)
     put(objects, b"something")
     assert bytes(objects.mapped(KEY)) == bytes(objects.mapped(KEY)) == b"something"
@@ -133,20 +139,22 @@ def test_a_copy_is_kept_for_a_while_and_has_no_name(tmp_path: Path, monkeypatch:
     assert system.calls == 4, "the one used longest ago made room"
 
 
-@pytest.mark.parametrize("reason", ["NETWORK_CONNECTION", "SLOW_DOWN", "UNKNOWN (HTTP status 503)"])
+@pytest.mark.parametrize(
+    "reason", ["", "503 SlowDown", "503", "400 ExpiredToken", "403 AccessDenied", "404 NoSuchBucket"]
+)
 def test_a_failure_that_passes_is_tried_again(reason: str, tmp_path: Path) -> None:
-    system = Failing("open_output_stream", *[amazon(reason)] * (requests.TRIES - 1))
+    system = Failing(tmp_path, "put", *[amazon(reason)] * (requests.TRIES - 1))
     put(store(tmp_path, system), b"something")
     assert system.calls == requests.TRIES
     with pytest.raises(Unavailable) as lasting:
-        put(store(tmp_path, Failing("open_output_stream", *[amazon(reason)] * requests.TRIES)), b"something")
+        put(store(tmp_path, Failing(tmp_path, "put", *[amazon(reason)] * requests.TRIES)), b"something")
     assert not isinstance(lasting.value, StoreRefused)
     assert "secret" not in lasting.value.detail
 
 
-@pytest.mark.parametrize("reason", ["UNKNOWN (HTTP status 507)", "QUOTA_EXCEEDED", "VALIDATION"])
+@pytest.mark.parametrize("reason", ["507", "403 QuotaExceeded", "400 InvalidRequest"])
 def test_a_refusal_that_may_depend_on_the_bytes_is_not(reason: str, tmp_path: Path) -> None:
-    system = Failing("open_output_stream", amazon(reason))
+    system = Failing(tmp_path, "put", amazon(reason))
     with pytest.raises(StoreRefused) as refused:
         put(store(tmp_path, system), b"something")
     assert system.calls == 1
@@ -171,6 +179,8 @@ def test_a_full_disk_is_the_disks(tmp_path: Path) -> None:
         ("s3://b//p/q/?region=eu", Address("b", "p/q", "eu")),
         ("s3://b/p?endpoint_override=h%3A9&scheme=http", Address("b", "p", None, "h:9", "http")),
         ("s3://b/p?endpoint_override=http%3A%2F%2Fh%3A9%2F", Address("b", "p", None, "h:9", "http")),
+        ("gs://b/p/q", Address("b", "p/q", maker="gs")),
+        ("az://c", Address("c", "", maker="az")),
     ],
 )
 def test_addresses(text: str, wanted: Address) -> None:
