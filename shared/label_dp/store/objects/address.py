@@ -60,8 +60,8 @@ class Address:
             raise InvalidSettings(f"The setting {form}.") from None
         if "@" in parts.netloc:
             raise InvalidSettings(f"The setting {setting} must hold no credentials; give them by the environment.")
-        allowed = {"s3": OPTIONS, "gs": (), "az": ()}.get(parts.scheme)
-        if allowed is None or not parts.netloc or parts.fragment or set(options) - set(allowed):
+        keywords = {"s3": OPTIONS, "gs": (), "az": ()}.get(parts.scheme)
+        if keywords is None or not parts.netloc or parts.fragment or set(options) - set(keywords):
             raise InvalidSettings(f"The setting {form}.")
         scheme = options.get("scheme", "https")
         if endpoint is not None:
@@ -123,11 +123,11 @@ def _of_file() -> S3Credential | None:
     file = ConfigParser(interpolation=None)
     try:
         file.read(os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or Path("~/.aws/credentials").expanduser())
-        found = file[profile]
+        section = file[profile]
         return {
-            "access_key_id": found["aws_access_key_id"],
-            "secret_access_key": found["aws_secret_access_key"],
-            "token": found.get("aws_session_token"),
+            "access_key_id": section["aws_access_key_id"],
+            "secret_access_key": section["aws_secret_access_key"],
+            "token": section.get("aws_session_token"),
             "expires_at": datetime.now(UTC) + READ_AGAIN,
         }
     except (OSError, KeyError, Error, RuntimeError, UnicodeDecodeError):  # RuntimeError: this user has no home
@@ -135,7 +135,7 @@ def _of_file() -> S3Credential | None:
 
 
 def _still_of_file() -> S3Credential:
-    found = _of_file()
-    if found is None:
+    keys = _of_file()
+    if keys is None:
         raise LookupError("the file of credentials has no keys")
-    return found
+    return keys

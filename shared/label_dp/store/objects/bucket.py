@@ -91,8 +91,8 @@ class Bucket:
         storeds: list[Stored] = []
         for attempt in _tries():
             with attempt, _translated("list"):
-                found = [meta for page in self.store.list(self.path(prefix)) for meta in page]
-                storeds = [Stored(meta["path"][start:], meta["last_modified"].timestamp()) for meta in found]
+                metas = [meta for page in self.store.list(self.path(prefix)) for meta in page]
+                storeds = [Stored(meta["path"][start:], meta["last_modified"].timestamp()) for meta in metas]
         return sorted(storeds, key=lambda stored: stored.key)
 
     def folders(self) -> list[str]:
@@ -144,16 +144,16 @@ def _translated(during: str, *, absent: bool = False) -> Iterator[None]:
         yield
     except (BaseError, FileNotFoundError) as error:
         # typed errors know no "slow down" and no "full": the store's own word for it is in the text
-        found = CODE.search(str(error)), STATUS.search(str(error))
-        code, status = (match and match[1] for match in found)
+        matches = CODE.search(str(error)), STATUS.search(str(error))
+        code, status = (match and match[1] for match in matches)
         if absent and (isinstance(error, FileNotFoundError) or status == "404"):
             raise FileNotFoundError("There is no such object.") from None
         what = code or type(error).__name__
         log.warning(
             "object store: %s during %s", what, during, extra=event("store-failed", failure=what, during=during)
         )
-        denied = isinstance(error, PermissionDeniedError | UnauthenticatedError) and code not in FULL
-        passing = denied or code in PASSING or status in {"429", "500", "502", "503", "504"}
+        no_access = isinstance(error, PermissionDeniedError | UnauthenticatedError) and code not in FULL
+        passing = no_access or code in PASSING or status in {"429", "500", "502", "503", "504"}
         if not passing and (code or status in REFUSING):
             raise StoreRefused(
                 "The object store refused what was sent; the log of this service names the reason."
