@@ -1,1 +1,1 @@
-"""The ledger: rules (pure), their store, populations as its scope, audit export."""
+"""Ledger of ε and δ: pure rules, their store, populations, and running totals."""

@@ -22,12 +22,12 @@ from label_dp.schemas.replies import PopulationOut
 from labels_party.storage.tables import populations
 
 DEFAULT_AUDIENCE = "features-party"
-MAX_DELTA = ATTO // 100  # a larger δ allows to publish whole labels now and then: no protection
+MAX_DELTA = ATTO // 100  # a larger δ would allow whole labels to be published now and then
 NO_ERASURE = "no label can ever be erased, since there is no missing-label value that an erased example could take"
-MAX_MISSING = 64  # characters of a missing-label value in plain decimal form
+MAX_MISSING = 64  # most characters of a missing-label value in plain decimal form
 
 
-# members of the schema that stand otherwise here, in their columns, or among the rules
+# schema members that are parsed here, or have other names as columns or rules
 READ = (
     *("name", "label", "domain", "missing_label", "audiences", "lifetime_epsilon", "lifetime_delta", "unit_column"),
     *("max_examples_per_unit", "alert_percent"),
@@ -35,13 +35,13 @@ READ = (
 
 
 def plain_members() -> list[str]:
-    """The others: each is one column, and one rule, of its own name."""
+    """Return the other members: each is a column and a rule of the same name."""
     return [name for name in PopulationAsked.model_fields if name not in READ]
 
 
 @dataclass(frozen=True)
 class Population:
-    """`plain`: members that are kept as they were asked for."""
+    """Population. `plain`: members stored as requested."""
 
     id: str
     name: str
@@ -75,7 +75,7 @@ class Population:
 
     @property
     def missing_index(self) -> int | None:
-        """Position of the missing-label value in the domain."""
+        """Return the position of the missing-label value in the domain."""
         if self.missing_label is None:
             return None
         if self.domain.names:
@@ -83,7 +83,7 @@ class Population:
         return int(self.domain.values.searchsorted(float(self.missing_label)))
 
     def rules(self) -> dict[str, Any]:
-        """Everything that was declared, for comparing a second declaration with the first."""
+        """Return all that was declared, to compare declarations."""
         return {
             "label": self.label,
             "domain": self.domain.as_json(),
@@ -97,7 +97,7 @@ class Population:
         }
 
     def ruled_out(self) -> list[str]:
-        """What can never be done with it, because its rules cannot change."""
+        """Return sentences on what its rules exclude for ever: rules cannot change."""
         impossible = {
             NO_ERASURE: self.missing_label is None,
             "examples of one person are neither bounded nor erased together, since no unit column names the person": (
@@ -113,7 +113,8 @@ class Population:
 
 
 def declare(asked: PopulationAsked, domain: Domain | None = None) -> Population:
-    """A checked population, not stored yet; `domain` where it was read from a file. Raises InvalidInput, its kinds."""
+    """Check a declaration and return the population, not stored. `domain` if it was read from a file. Raises
+    InvalidInput and its kinds."""
     domain = Domain.from_json(asked.domain) if domain is None else domain
     audiences = asked.audiences or [DEFAULT_AUDIENCE]
     lifetime = Epsilon.parse(asked.lifetime_epsilon, positive=True, name="the lifetime ε (budget)")
@@ -190,7 +191,7 @@ class Populations:
         self.audit = audit
 
     def create(self, connection: Connection, population: Population, actor: str) -> Population:
-        """Store it with its audit event. Raises Conflict if the name is taken."""
+        """Store a population with its audit event. Raises Conflict if the name is taken."""
         if self.find(connection, population.name) is not None:
             raise Conflict(
                 f"A population named '{population.name}' exists already; choose another name or use that one."
@@ -209,7 +210,7 @@ class Populations:
 
     @staticmethod
     def insert(connection: Connection, population: Population, created: str) -> None:
-        """Its row alone."""
+        """Insert the row, without an event."""
         connection.execute(
             sa.insert(populations).values(
                 id=population.id,
@@ -230,7 +231,7 @@ class Populations:
 
     @staticmethod
     def told(event: Event) -> Population:
-        """The population that an event declares, as `create` wrote it."""
+        """Read back the population from the event that `create` wrote."""
         subject, rules = event.subject, event.details
         return Population(
             id=str(subject.population),
@@ -248,15 +249,15 @@ class Populations:
         )
 
     def declared(self, connection: Connection, wanted: Population) -> Population:
-        """The stored population of that name, otherwise `wanted`, not stored. Raises Conflict if its rules differ."""
+        """Return the stored population of that name, else `wanted`, not stored. Raises Conflict if its rules differ."""
         population = self.find(connection, wanted.name)
         if population is None:
             return wanted
         # by value: 0.50 is 0.5
-        theirs, ours = (
+        stored, ours = (
             p.rules() | {"domain": p.domain, "missing_label": p.missing_index} for p in (population, wanted)
         )
-        different = [name.replace("_", " ") for name in ours if ours[name] != theirs[name]]
+        different = [name.replace("_", " ") for name in ours if ours[name] != stored[name]]
         if different:
             raise Conflict(
                 f"Population '{wanted.name}' has other rules ({', '.join(different)}); they cannot change after the "
@@ -265,7 +266,7 @@ class Populations:
         return population
 
     def other_labels(self, connection: Connection, population: Population) -> str:
-        """What to say of a population that is new where other label names are in use; empty where none is."""
+        """Return a warning if the population's label name is new beside others, else an empty text."""
         others = sorted({p.label for p in self.list(connection)} - {population.label})
         if not others or any(p.label == population.label for p in self.list(connection)):
             return ""

@@ -1,4 +1,4 @@
-"""Ledger rules (invariant derived-budget), pure: no clock, no database.
+"""Ledger rules (invariant derived-budget): pure functions without clock or database.
 
 An example is in exactly one batch of a population. Batches are disjoint, so what an example has spent is what its
 batch has spent (parallel composition), and releases of one batch add up (sequential composition; Dwork & Roth 2014,
@@ -16,7 +16,7 @@ from label_dp.privacy import Epsilon, EpsilonSplit, delta_string
 
 @dataclass(frozen=True)
 class Account:
-    """What every example of one batch may spend over its life and has spent, exact; δ in atto-δ."""
+    """Lifetime and spent budget of each example of one batch, exact; δ in atto-δ."""
 
     lifetime: Epsilon
     spent: Epsilon
@@ -40,7 +40,8 @@ class Granted:
 
 
 def judge(account: Account, split: EpsilonSplit) -> Granted | BudgetExceeded:
-    """The account after the charge, or the refusal as a value. Deterministic and exact; refusing changes nothing."""
+    """Return the account after the charge, or the refusal as a value. Exact and deterministic. Raises InvalidEpsilon
+    (nothing to charge, or a δ without a lifetime δ)."""
     if split.total.nano == 0:
         raise InvalidEpsilon("A release must be charged more than zero; ε must be greater than zero.")
     if split.delta_atto and not account.lifetime_delta:
@@ -57,19 +58,19 @@ def judge(account: Account, split: EpsilonSplit) -> Granted | BudgetExceeded:
             lifetime=str(account.lifetime),
         )
     if split.delta_atto > account.left_delta:
-        asked, spent, life = map(delta_string, (split.delta_atto, account.spent_delta, account.lifetime_delta))
+        delta, spent, life = map(delta_string, (split.delta_atto, account.spent_delta, account.lifetime_delta))
         return BudgetExceeded(
-            f"δ = {asked} was asked for, but each example of this batch has spent {spent} of its lifetime δ {life}, so "
+            f"δ = {delta} was asked for, but each example of this batch has spent {spent} of its lifetime δ {life}, so "
             f"at most {delta_string(account.left_delta)} is left. Ask for less, or use another batch.",
             asked=str(split.total),
             spent=str(account.spent),
             lifetime=str(account.lifetime),
-            delta={"delta_asked": asked, "delta_spent": spent, "delta_lifetime": life},
+            delta={"delta_asked": delta, "delta_spent": spent, "delta_lifetime": life},
         )
     spent_delta = account.spent_delta + split.delta_atto
     return Granted(Account(account.lifetime, account.spent + split.total, account.lifetime_delta, spent_delta))
 
 
 def reaches(account: Account, percent: int) -> bool:
-    """Whether at least `percent` % of the lifetime ε is spent, exactly."""
+    """Return whether at least `percent` % of the lifetime ε is spent, exactly."""
     return 100 * account.spent.nano >= percent * account.lifetime.nano

@@ -1,4 +1,4 @@
-"""The ledger's store: charges are audit events, what was spent is derived from them, never kept beside them."""
+"""Store of the ledger: charges are audit events, and spent ε and δ are always derived from them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from labels_party.storage.tables import work as works
 
 
 class Ledger:
-    """Works on the caller's write transaction, so that a charge and what it pays for commit together."""
+    """Ledger. Writes in the caller's transaction, so that a charge and the work it pays for commit together."""
 
     def __init__(self, audit: AuditStore, outbox: Outbox) -> None:
         self.audit, self.outbox = audit, outbox
 
     def spent(self, connection: Connection, batch: str) -> Epsilon:
-        """What every example of `batch` has spent: the sum of its charge events, exact."""
+        """Return the ε that each example of `batch` has spent, the exact sum of charges. Raises AuditChainBroken."""
         t = audit_events
         rows = connection.execute(
             sa.select(t.c.kind, sa.func.sum(t.c.epsilon_nano))
@@ -43,23 +43,23 @@ class Ledger:
         return Epsilon(nano)
 
     def spent_delta(self, connection: Connection, batch: str) -> int:
-        """The atto-δ that every example of `batch` has spent, exact. Raises AuditChainBroken."""
+        """Return the atto-δ that each example of `batch` has spent, exact. Raises AuditChainBroken."""
         t = audit_events
-        found = connection.execute(
+        total = connection.execute(
             sa.select(net(t.c.kind, t.c.delta_atto)).where(t.c.batch == batch, t.c.kind.in_((CHARGED, RETURNED)))
         ).scalar()
-        if (atto := int(found or 0)) < 0:
+        if (atto := int(total or 0)) < 0:
             raise AuditChainBroken(
                 f"The ledger of batch '{batch}' returns more δ than it charged; nothing is released from it."
             )
         return atto
 
     def largest(self, connection: Connection, population: Population) -> Epsilon:
-        """The most that any batch of the population has spent, and so any example of it."""
+        """Return the largest ε spent by any batch of the population: an upper bound per example."""
         return Epsilon(self._largest(connection, population, audit_events.c.epsilon_nano))
 
     def largest_delta(self, connection: Connection, population: Population) -> int:
-        """The most atto-δ that any batch of the population has spent."""
+        """Return the largest atto-δ spent by any batch of the population."""
         return self._largest(connection, population, audit_events.c.delta_atto)
 
     @staticmethod
@@ -86,7 +86,7 @@ class Ledger:
         actor: str,
         details: dict[str, Any],
     ) -> Account:
-        """Charge before any draw. Raises BudgetExceeded (nothing recorded) or returns the account after the charge."""
+        """Charge, before any draw; return the account after it. Raises BudgetExceeded: nothing is recorded."""
         before, after = self.check(connection, population, batch, split)
         most = max(after.spent, self.largest(connection, population))
         per_unit = population.unit.bound(most)
@@ -102,7 +102,7 @@ class Ledger:
     def check(
         self, connection: Connection, population: Population, batch: str, split: EpsilonSplit
     ) -> tuple[Account, Account]:
-        """The account before and after a charge that is not made here. Raises BudgetExceeded."""
+        """Return the accounts before and after a charge without making it. Raises BudgetExceeded."""
         before = self.account(connection, population, batch)
         verdict = judge(before, split)
         if isinstance(verdict, BudgetExceeded):
@@ -112,7 +112,7 @@ class Ledger:
     def _alert(
         self, connection: Connection, population: Population, batch: str, work: str, before: Account, after: Account
     ) -> None:
-        """An event and a notice for every threshold that a charge reached, in the transaction of the charge."""
+        """Record an event and queue a notice for each threshold that a charge reached, in its transaction."""
         for percent in population.alert_percent:
             if reaches(after, percent) and not reaches(before, percent):
                 details = {"percent": percent, "spent": str(after.spent), "lifetime": str(after.lifetime)}
@@ -128,9 +128,9 @@ class Ledger:
     def give_back(
         self, connection: Connection, population: Population, batch: str, work: str, split: EpsilonSplit, actor: str
     ) -> None:
-        """Undo the open charge of cancelled work of which certainly no draw was begun.
+        """Return the open charge of cancelled work if certainly no draw of it began.
 
-        Raises Conflict where one may have begun, RuleBroken where the chain does not allow it: nothing is returned.
+        Raises Conflict if a draw may have begun, RuleBroken if the chain does not allow it.
         """
         t = works
         undrawn = (t.c.id == work, t.c.batch == batch, t.c.attempt == 0)
@@ -150,26 +150,26 @@ class Ledger:
         attempt: int | None = None,
         audiences: tuple[str, ...] | None = None,
     ) -> None:
-        """An event without a charge (requested, published, failed). `audiences`: default the population's."""
+        """Record an event without a charge (requested, published, failed). `audiences`: default the population's."""
         subject = Subject(population.id, population.name, population.label, batch, work, attempt)
-        told = population.audiences if audiences is None else audiences
-        event = Event(kind, subject, unit=population.unit, audiences=told, actor=actor, details=details)
+        receivers = population.audiences if audiences is None else audiences
+        event = Event(kind, subject, unit=population.unit, audiences=receivers, actor=actor, details=details)
         self.audit.append(connection, event)
 
     def report(self, connection: Connection, population: Population) -> BudgetOut:
-        """Lifetime ε and what each batch has spent; the figure per example is the largest of them."""
+        """Return the lifetime ε and the ε of each batch; the largest of these bounds each example's."""
         rows = connection.execute(
             sa.select(batches.c.id, batches.c.state, batches.c.n)
             .where(batches.c.population == population.id)
             .order_by(batches.c.created, batches.c.id)
         ).all()
-        listed = []
+        listing = []
         most, most_delta = Epsilon(0), 0
         for row in rows:
             account = self.account(connection, population, row.id)
             spent, most = account.spent, max(most, account.spent)
             most_delta = max(most_delta, account.spent_delta)
-            listed.append(
+            listing.append(
                 {
                     "batch": row.id,
                     "state": row.state,
@@ -194,7 +194,7 @@ class Ledger:
             "delta_spent_at_most": delta_string(most_delta),
             "delta_per_unit_at_most": None if per_unit is None else delta_string(per_unit),
             "alert_percent": list(population.alert_percent),
-            "batches": listed,
+            "batches": listing,
         }
 
     @staticmethod
@@ -212,5 +212,5 @@ class Ledger:
 
     @staticmethod
     def subject(population: Population, batch: str, work: str) -> Subject:
-        """Whom an event about charged work is about."""
+        """Return the subject of events about charged work."""
         return Subject(population.id, population.name, population.label, batch, work)

@@ -1,4 +1,4 @@
-"""Totals of the ledger in memory: events are never changed, so only later ones have to be read again."""
+"""Running totals of the ledger in memory: events never change, so only new ones are read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ENDS = {
 
 
 class Tally:
-    """Nano-ε by population and batch, and how often work ended in which way, up to the event `last`."""
+    """Totals up to event `last`: nano-ε by population and batch, and counts of work by outcome."""
 
     def __init__(self) -> None:
         self.last = 0
@@ -33,15 +33,15 @@ class Tally:
         self._lock = threading.Lock()
 
     def read(self, connection: Connection) -> None:
-        """Add the events since the last call; all in one snapshot."""
+        """Add the events since the last call, in one snapshot."""
         with self._lock:
             new = t.c.sequence > self.last
             newest = int(connection.execute(sa.select(sa.func.max(t.c.sequence))).scalar() or 0)
-            charged = sa.select(t.c.population, t.c.batch, net(t.c.kind, t.c.epsilon_nano))
-            charged = charged.where(t.c.kind.in_(CHARGES), new).group_by(t.c.population, t.c.batch)
+            charges = sa.select(t.c.population, t.c.batch, net(t.c.kind, t.c.epsilon_nano))
+            charges = charges.where(t.c.kind.in_(CHARGES), new).group_by(t.c.population, t.c.batch)
             ended = sa.select(t.c.kind, sa.func.count()).where(t.c.kind.in_(ENDS), new).group_by(t.c.kind)
-            # all is read before any of it counts: a database that goes away in between is asked for all of it again
-            sums, ends = connection.execute(charged).all(), connection.execute(ended).all()
+            # all is read before any is added: if the database fails in between, the next call reads all again
+            sums, ends = connection.execute(charges).all(), connection.execute(ended).all()
             for population, batch, nano in sums:
                 self.spent.setdefault(population, Counter())[batch] += int(nano)
             for kind, count in ends:
@@ -49,5 +49,5 @@ class Tally:
             self.last = newest
 
     def most(self, population: str) -> int:
-        """The nano-ε that the batch of a population has spent which spent most, and so any example of it at most."""
+        """Return the largest nano-ε spent by any batch of the population: an upper bound per example."""
         return max(self.spent.get(population, Counter()).values(), default=0)

@@ -1,1 +1,1 @@
-"""The message of a batch: planned, drawn, described in its signed manifest; asked for by hand or by a schedule."""
+"""Messages of batches: request, plan, draw, signed manifest; on demand or by a schedule."""

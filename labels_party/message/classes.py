@@ -1,4 +1,4 @@
-"""Rules of a release of classes: more than two names have no order, and most mechanisms and losses need one."""
+"""Rules for a release of three or more classes: they have no order, which most mechanisms and losses need."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ ORDERLESS = "The labels of this population are classes with names, which have no
 
 
 def loss_on(asked: str | Loss | None, domain: Domain) -> str | Loss:
-    """The loss of a release: what is asked for, else the log loss of classes and the squared loss of numbers. Raises
-    InvalidLoss."""
+    """Return the loss of a release; by default log loss for classes, squared loss for numbers. Raises InvalidLoss."""
     if not domain.nominal:
         return SQUARED.name if asked is None else asked
     if asked is None or asked == LOG.name:
@@ -23,7 +22,7 @@ def loss_on(asked: str | Loss | None, domain: Domain) -> str | Loss:
 
 
 def require_classes(asked: Release) -> None:
-    """Of a release on more than two names. Raises InvalidMechanism, InvalidInput."""
+    """Refuse what a release of three or more classes cannot use. Raises InvalidMechanism, InvalidInput."""
     if asked.mechanism not in TAKEN:
         raise InvalidMechanism(f"{ORDERLESS}, so the mechanism is {', '.join(TAKEN[:-1])} or {TAKEN[-1]}.")
     if asked.clip_quantile is not None or asked.clip_epsilon is not None:

@@ -1,8 +1,8 @@
-"""A release whose range of labels is bought: quantiles under ε_clip, then the release lives on the domain between them.
+"""Clipping bounds bought with ε_clip: private quantiles of the labels, between which the release is drawn.
 
-The bounds are drawn first, in the attempt whose folder, prior and channel they belong to: an attempt that is abandoned
-takes them with it unseen. What is drawn is private, so that clipping to it, and choosing prior, bins and mechanism on
-the smaller domain, cost nothing more: ε_clip + ε_prior + ε_randomize = ε by sequential composition.
+Each attempt draws its own bounds first; an abandoned attempt takes them with it unseen. The bounds are private, so
+clipping to them, and choosing prior, bins and mechanism on the smaller domain, is post-processing:
+ε_clip + ε_prior + ε_randomize = ε by sequential composition.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FAR_OUT = (
 
 
 class Indexed(Protocol):
-    """Labels as their positions in a domain, chunk by chunk, with ids or without."""
+    """Labels as positions in a domain, chunk by chunk, with or without ids."""
 
     def chunks(self) -> Iterator[tuple[Any, npt.NDArray[Any]]]: ...
 
@@ -52,7 +52,7 @@ class Indexed(Protocol):
 
 @dataclass(frozen=True)
 class ClippedLabels:
-    """The same labels as positions in the part `ends` of their domain, those outside at its nearer end."""
+    """Labels clipped to the part `ends` of their domain, as positions in that part."""
 
     labels: Indexed
     ends: Ends
@@ -73,16 +73,17 @@ class ClippedLabels:
 def parse_clipping(
     quantile: str | float | Sequence[Any] | None, epsilon: str | int | float | None
 ) -> tuple[tuple[str, ...], Epsilon]:
-    """Quantiles in their one spelling, and ε_clip: `Q` (the upper bound), `LOW:HIGH`, or a list of one or two.
+    """Return the quantiles in canonical spelling, and ε_clip.
 
-    Both are given, or neither: then () and 0. Raises InvalidInput, InvalidEpsilon.
+    `quantile` is `Q` (the upper bound), `LOW:HIGH`, or a list of one or two. Without both parameters, returns () and 0.
+    Raises InvalidInput (also if only one is there), InvalidEpsilon.
     """
     if quantile is None and epsilon is None:
         return (), ZERO
     if quantile is None or epsilon is None:
         raise InvalidInput("Buying a clipping bound takes both: its quantile, and the ε that it may cost.")
-    listed = quantile.split(":") if isinstance(quantile, str) else quantile
-    exact = [parse_quantile(one) for one in (listed if isinstance(listed, Sequence) else [listed])]
+    parts = quantile.split(":") if isinstance(quantile, str) else quantile
+    exact = [parse_quantile(one) for one in (parts if isinstance(parts, Sequence) else [parts])]
     if len(exact) not in (1, 2) or any(a >= b for a, b in itertools.pairwise(exact)):
         raise InvalidInput("Clip quantiles are one, of the upper bound, or two, LOW:HIGH, the lower first.")
     return tuple(_spelled(one) for one in exact), Epsilon.parse(epsilon, positive=True, name="ε for the clipping bound")
@@ -95,7 +96,7 @@ def _spelled(quantile: Fraction) -> str:
 def check_clipping(
     quantiles: Sequence[str], epsilon: Epsilon, total: Epsilon, options: Any, domain: Domain, n: int
 ) -> None:
-    """Whatever can be refused without labels. Raises InvalidInput and its kinds."""
+    """Refuse what can be refused without labels. Raises InvalidInput and its kinds."""
     if not quantiles:
         return
     if domain.k < 2:
@@ -112,54 +113,54 @@ def check_clipping(
 
 
 def candidates(domain: Domain) -> Counts:
-    """int64[m]: the positions that a bound may take, dense on a logarithmic scale around the value 0 (or the end of the
-    domain that is nearest to it): a bound is wanted to within a few percent, and domains are declared too wide."""
+    """Return int64[m], the positions that a bound may take: a logarithmic grid around the value 0, or around the end of
+    the domain nearest to 0. A bound is needed to within a few percent, and domains are often declared too wide."""
     return scale_grid(domain.k, int(domain.index(np.zeros(1))[0][0]))
 
 
 def buy(counts: Counts, domain: Domain, quantiles: Sequence[str], epsilon: Epsilon) -> Ends:
-    """The positions (first, last) between which labels are clipped, first < last: ε-DP, from int64[k] counts, k ≥ 2.
+    """Draw the clipping positions (first, last), first < last: ε-DP, from int64[k] counts, k ≥ 2.
 
-    The exponential mechanism on ranks among the domain's `candidates`. Where quantiles fall on one position the part is
-    widened to two, upwards if it can be; that reads no labels. The work depends on k alone. Raises InvalidInput,
-    RandomnessUnavailable.
+    Uses the exponential mechanism on ranks among the domain's `candidates`. If all quantiles fall on one position, the
+    part is widened to two, upwards if possible; that reads no labels. Running time depends on k alone.
+    Raises InvalidInput, RandomnessUnavailable.
     """
     grid, upto = candidates(domain), np.cumsum(counts)
     n = int(upto[-1])
     plan = plan_quantiles(quantiles, epsilon, n, grid.size, method=EACH)
-    found = grid[candidate_quantiles(upto[grid] - counts[grid], upto[grid], n, plan)].tolist()
-    return _apart(found, domain.k)
+    positions = grid[candidate_quantiles(upto[grid] - counts[grid], upto[grid], n, plan)].tolist()
+    return _apart(positions, domain.k)
 
 
-def _apart(found: list[int], k: int) -> Ends:
-    first, last = found[0] if len(found) > 1 else 0, found[-1]
+def _apart(positions: list[int], k: int) -> Ends:
+    first, last = positions[0] if len(positions) > 1 else 0, positions[-1]
     if first < last:
         return first, last
     return (first, first + 1) if first + 1 < k else (first - 1, first)
 
 
 def expected_ends(prior: FloatArray, quantiles: Sequence[str]) -> Ends:
-    """What `buy` would find if labels followed `prior` float64[k] and ε were large."""
+    """Return what `buy` would return if labels followed `prior` float64[k] and ε were large."""
     reached = np.cumsum(prior)
-    found = [min(int(np.searchsorted(reached, float(q))), prior.size - 1) for q in quantiles]
-    return _apart(found, prior.size)
+    positions = [min(int(np.searchsorted(reached, float(q))), prior.size - 1) for q in quantiles]
+    return _apart(positions, prior.size)
 
 
 def rank_error(quantiles: Sequence[str], epsilon: Epsilon, n: int, domain: Domain) -> float:
-    """By how many labels, at most, each bound misses its quantile, with probability 19/20, beyond what the best
-    candidate does; of public facts."""
+    """Bound by how many labels a bound misses its quantile beyond the best candidate's miss, with probability 19/20.
+    Reads public facts only."""
     return plan_quantiles(quantiles, epsilon, n, candidates(domain).size, method=EACH).rank_error
 
 
 def far_out(quantiles: Sequence[str], epsilon: Epsilon, n: int, domain: Domain) -> str | None:
-    """What to expect, and to do, where bounds may be useless at this ε; None where they are not. Of public facts."""
+    """Return a warning if bounds may be useless at this ε, else None. Reads public facts only."""
     shares = [float(quantile) for quantile in quantiles]
     beyond = n * min(1.0 - shares[-1], *(shares[:1] if len(shares) > 1 else ()), 1.0)
     return None if rank_error(quantiles, epsilon, n, domain) < beyond else FAR_OUT
 
 
 def clip_prior(prior: FloatArray, ends: Ends) -> FloatArray:
-    """float64[last − first + 1]: a prior of labels as that of the labels clipped."""
+    """Return the prior of the clipped labels, float64[last − first + 1]."""
     first, last = ends
     part = prior[first : last + 1].copy()
     part[0] += prior[:first].sum()
@@ -168,20 +169,20 @@ def clip_prior(prior: FloatArray, ends: Ends) -> FloatArray:
 
 
 def clip_cells(cells: npt.NDArray[np.int64] | None, part: Domain) -> npt.NDArray[np.int64] | None:
-    """As many cells of a prior as were planned, of the labels between the bounds; at most one for each."""
+    """Return cells of the labels between the bounds: as many as planned, at most one per label."""
     return None if cells is None else prior_cells(part.k, cells.size - 1, part.from_zero)
 
 
 def clip_loss(loss: str | Loss, ends: Ends) -> str | Loss:
-    """A loss given as a matrix, of the labels between the bounds."""
+    """Restrict a loss matrix to the labels between the bounds; other losses stay."""
     if not isinstance(loss, MatrixLoss):
         return loss
-    kept = slice(ends[0], ends[1] + 1)
-    return MatrixLoss(loss.row_labels[kept], loss.outputs, loss.values[kept])
+    part = slice(ends[0], ends[1] + 1)
+    return MatrixLoss(loss.row_labels[part], loss.outputs, loss.values[part])
 
 
 def describe(quantiles: Sequence[str], epsilon: Epsilon, public: Domain, domain: Domain) -> Clipping | None:
-    """What the manifest says of the bounds that `domain` came from; None where none were bought."""
+    """Return the manifest's description of the bounds of `domain`; None if none were bought."""
     if not quantiles:
         return None
     ends = [format(domain.value(0), "f"), format(domain.value(domain.k - 1), "f")]

@@ -1,8 +1,7 @@
-"""The engine port: from sealed labels to privatized files, in this process or (`labels_party.spark`) on a cluster.
+"""Engines: draw privatized files from sealed labels, in this process or (`labels_party.spark`) on a cluster.
 
-An engine runs only for a charged release under a lease. It writes into the attempt's folder and shows nothing to
-anybody (invariant charge-first): a prior, a count or an output becomes visible with the publication of the attempt, or
-never.
+An engine runs only for a charged release under a lease. It writes into the attempt's folder only (invariant
+charge-first): a prior, a count or an output becomes visible when the attempt is published, or never.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class DrawJob:
-    """Everything an attempt needs. `given_prior` is public or already private. `groups` are the rows in the order of
-    their ids, for where to cut; without it, one group."""
+    """Input of an attempt. `given_prior` is public or already private. `groups` yields groups of rows in the order of
+    their ids, between which files are cut; None is one group."""
 
     population: Population
     plan: ReleasePlan
@@ -66,7 +65,7 @@ class DrawJob:
 
     @property
     def files(self) -> list[tuple[str, Part]]:
-        """Names and rows of the files of the message, from public facts."""
+        """Return names and parts of the message's files, from public facts."""
         groups: Iterable[Group] = [(self.n, self.id_bytes)]
         limits = bounds(self.n, self.id_bytes, self.rows_per_file)
         if self.n > limits[0] or Part(0, 0, self.n, self.id_bytes).largest > limits[1]:
@@ -77,7 +76,7 @@ class DrawJob:
 
 @dataclass(frozen=True)
 class MessageFile:
-    """A file of the attempt. `sha256`: what it must be, where somebody else wrote it."""
+    """File of an attempt. `sha256`: its expected digest if another process wrote it."""
 
     role: str
     name: str
@@ -99,29 +98,28 @@ class MessageDraw:
 
 
 class Engine(ABC):
-    """Passes over the sealed labels: the histogram for a clipping bound and the one for the prior (each only if ε_clip,
-    ε_prior paid for it), then the draw. An engine is how the passes are made; all noise is drawn here but the draw's.
-    """
+    """Passes over the sealed labels: histograms for a clipping bound and for the prior (only if ε_clip, ε_prior paid
+    for them), then the draw. Subclasses make the passes; this class draws all noise except that of `write`."""
 
     def check(self, plan: ReleasePlan, domain: Domain) -> None:  # noqa: B027 - most engines refuse nothing
         """Refuse, before it is charged, what the engine cannot do. Raises InvalidInput."""
 
     @abstractmethod
     def reserve(self, job: DrawJob) -> None:
-        """Set space for the largest possible files aside. Raises OSError."""
+        """Reserve space for the largest possible files. Raises OSError."""
 
     @abstractmethod
     def histogram(self, job: DrawJob, starts: npt.NDArray[np.int64], what: str, share: float) -> Counts:
-        """int64[k]: how many labels each position has, only for what an ε of the job's plan pays for. Of the cells that
-        begin at `starts` only the sums matter: they may stand at the first position of each. Raises as `draw`."""
+        """Return label counts by position, int64[k], only if an ε of the job's plan pays for them. Callers use only the
+        sums of cells that begin at `starts`: a cell's sum may be at its first position. Raises as `draw`."""
 
     @abstractmethod
     def write(self, job: DrawJob, channel: Channel) -> list[MessageFile]:
-        """Draw every label and write the files of the message, durable, in the order of ids. Raises as `draw`."""
+        """Draw every label and write the message's files durably, in the order of ids. Raises as `draw`."""
 
     def draw(self, job: DrawJob) -> MessageDraw:
-        """Write the attempt's files, durable. Raises Unavailable when the disk or the randomness fails,
-        EpsilonNotProved where a draw would cost more than its part of the charge."""
+        """Write the attempt's files durably. Raises Unavailable (disk or randomness failed), EpsilonNotProved (the draw
+        would cost more than its part of the charge)."""
         try:
             return self._draw(job)
         except OSError as error:
@@ -152,7 +150,7 @@ class Engine(ABC):
         return MessageDraw(channel, prior, expected, tuple(files), resolved.mechanism, resolved.why, domain)
 
     def _bought(self, job: DrawJob) -> DrawJob:
-        """The job on the domain between the bounds that ε_clip buys here; as it is where none are bought."""
+        """Draw the bounds that ε_clip pays for; return the job on the domain between them, or `job` without ε_clip."""
         plan, domain = job.plan, job.population.domain
         if not plan.clip_quantiles:
             return job
@@ -189,12 +187,12 @@ class LocalEngine(Engine):
             reserve(job.folder / name, part.largest)
 
     def histogram(self, job: DrawJob, _starts: npt.NDArray[np.int64], what: str, share: float) -> Counts:
-        k, done = job.population.domain.k, 0
+        k, count = job.population.domain.k, 0
         counts = np.zeros(k, np.int64)
         for index in job.labels.positions():
             counts += np.bincount(index, minlength=k)
-            done += len(index)
-            job.progress(what, share * done / job.n)
+            count += len(index)
+            job.progress(what, share * count / job.n)
         return counts
 
     def write(self, job: DrawJob, channel: Channel) -> list[MessageFile]:
@@ -206,20 +204,20 @@ class LocalEngine(Engine):
 
     @staticmethod
     def _sampled(job: DrawJob, channel: Channel) -> Iterator[Chunk]:
-        done = 0
+        count = 0
         for ids, index in job.labels.chunks():
             yield ids, sample(channel, index)
-            done += len(index)
-            job.progress("drawing", 0.4 + 0.6 * done / job.n)
+            count += len(index)
+            job.progress("drawing", 0.4 + 0.6 * count / job.n)
 
 
 def file_name(number: int, count: int) -> str:
-    """Of a file of a message that has `count` of them."""
+    """Return the name of file `number` of `count`."""
     return "message.parquet" if count == 1 else f"message-{number:05d}.parquet"
 
 
 class _Feed:
-    """Hands out a given number of rows at a time, keeping what is left of a chunk for the next file."""
+    """Reader of a given number of rows at a time; the rest of a chunk stays for the next file."""
 
     def __init__(self, chunks: Iterator[Chunk]) -> None:
         self.chunks = chunks
@@ -237,5 +235,5 @@ class _Feed:
 
 
 def largest_prior(k: int) -> int:
-    """Space for the prior's file: two 64-bit floats a label, stored plain, and a margin."""
+    """Return space for the prior's file: two 64-bit floats per label, uncompressed, and a margin."""
     return 17 * k + (1 << 16)

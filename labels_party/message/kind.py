@@ -1,4 +1,4 @@
-"""A message as a kind of charged work: privatized files, and the signed manifest that describes them."""
+"""Messages as a kind of charged work: privatized files and the signed manifest that describes them."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ class MessageKind(SchemaKind[Release, ReleaseRequest]):
         return PlannedWork(RELEASE, plan.split, plan_json(plan, wish), details, additional)
 
     def draw(self, job: Job) -> SignedFiles:
-        # imported here: numba, scipy and opendp behind it are needed by those who draw only
+        # imported here: only a draw needs numba, scipy and opendp
         from labels_party.message.engine import DrawJob
 
         plan = ReleasePlan.from_json(job.work.plan)
-        given = job.work.plan["given_prior"]
+        prior = job.work.plan["given_prior"]
         assert job.batch.id_bytes is not None
         message_draw = self.engine.draw(
             DrawJob(
@@ -62,7 +62,7 @@ class MessageKind(SchemaKind[Release, ReleaseRequest]):
                 labels=job.labels,
                 n=job.n,
                 id_bytes=job.batch.id_bytes,
-                given_prior=None if given is None else np.asarray(given, np.float64),
+                given_prior=None if prior is None else np.asarray(prior, np.float64),
                 folder=job.folder,
                 rows_per_file=self.rows_per_file,
                 progress=job.progress,
@@ -100,7 +100,7 @@ class MessageKind(SchemaKind[Release, ReleaseRequest]):
 
 
 def charge_details(plan: ReleasePlan, additional_release: bool) -> dict[str, Any]:
-    """What the audit event of a charge, or of the request for it, says besides ε."""
+    """Return the details of a charge's (or its request's) audit event besides ε."""
     details = {
         "mechanism": plan.mechanism,
         "loss": plan.loss_name,
@@ -112,19 +112,19 @@ def charge_details(plan: ReleasePlan, additional_release: bool) -> dict[str, Any
 
 
 def plan_json(plan: ReleasePlan, wish: ReleaseRequest) -> dict[str, Any]:
-    """As it is stored, with the prior that was given."""
+    """Return the plan as stored, with the request's prior."""
     given_prior = wish.given
     return plan.as_json() | {
         "given_prior": None if given_prior is None else [float(p) for p in given_prior.probabilities]
     }
 
 
-def _entry(folder: Path, written: MessageFile) -> FileEntry:
-    """Raises Unavailable where a file is not what was written: a shared file system may lose bytes."""
-    path = folder / written.name
+def _entry(folder: Path, written_file: MessageFile) -> FileEntry:
+    """Describe a file. Raises Unavailable if it differs from what was written: a shared file system may lose bytes."""
+    path = folder / written_file.name
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    if written.sha256 not in (None, sha256):
+    if written_file.sha256 not in (None, sha256):
         raise Unavailable("A file of the message is not what was written; the release stays charged and is drawn anew.")
     size = path.stat().st_size
-    return FileEntry(role=written.role, name=written.name, bytes=size, rows=written.rows, sha256=sha256)  # type: ignore[arg-type]  # engine's roles
+    return FileEntry(role=written_file.role, name=written_file.name, bytes=size, rows=written_file.rows, sha256=sha256)  # type: ignore[arg-type]  # engine's roles

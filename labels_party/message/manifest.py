@@ -1,4 +1,4 @@
-"""The public description of a finished draw, made of plan, ledger and channel, never of labels."""
+"""Manifest of a finished draw, from plan, ledger and channel, never from labels."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def build_manifest(
     public: Domain,
     members: dict[str, Any],
 ) -> Manifest:
-    """Not yet signed. `public` is the domain that the owner declared; `members`: those that every kind of document
-    has."""
+    """Build the unsigned manifest. `public` is the domain that the owner declared; `members` are common to all kinds of
+    documents."""
     clipping = describe(plan.clip_quantiles, plan.split.clip, public, drawn.domain)
     return Manifest(
         **members | {"domain": drawn.domain},

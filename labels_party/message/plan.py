@@ -1,4 +1,4 @@
-"""The plan of a release, from public facts only: n, k, ε, a prior that is public or already private (invariant
+"""Plan of a release, from public facts only: n, k, ε, and a public or already private prior (invariant
 charge-for-labels)."""
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ ESTIMATED, DECLARED, CARRIED, UNIFORM, NOT_USED = (
     "uniform",
     "not used",
 )
-LISTED = 1024  # a plan lists outputs up to this number, or none
+LISTED = 1024  # most outputs that a plan lists
 
 
 @dataclass(frozen=True, eq=False)
 class GivenPrior:
-    """float64[k] of probabilities; `release` is whose ε paid for it, None where the owner declares it public."""
+    """Prior, float64[k]; `release` is the release whose ε paid for it, None if the owner declares it public."""
 
     probabilities: npt.NDArray[np.float64]
     release: str | None = None
@@ -48,7 +48,7 @@ class GivenPrior:
 
 @dataclass(frozen=True)
 class ReleaseRequest:
-    """What the owner asks for, and the prior that it names: `given`. Raises InvalidInput and its kinds."""
+    """Request of the owner, and the prior that it names. Raises InvalidInput and its kinds."""
 
     asked: Release
     given: GivenPrior | None = None
@@ -62,32 +62,32 @@ class ReleaseRequest:
 
     @cached_property
     def loss(self) -> str | Loss | None:
-        """None where it is left to the domain."""
-        given = self.asked.loss
-        if given is None or isinstance(given, str):
-            return given
+        """Return the requested loss; None if the domain decides."""
+        spec = self.asked.loss
+        if spec is None or isinstance(spec, str):
+            return spec
         try:
-            arrays = [np.asarray(part, np.float64) for part in (given.labels, given.outputs, given.matrix)]
+            arrays = [np.asarray(part, np.float64) for part in (spec.labels, spec.outputs, spec.matrix)]
         except ValueError:
             raise InvalidLoss("Every row of a loss matrix must have one number per output.") from None
         return MatrixLoss(*arrays)
 
     @cached_property
     def options(self) -> dict[str, Any]:
-        """Those of the mechanism."""
+        """Return the options of the mechanism."""
         return {
             name: value for name, value in members_to(self.asked, "mechanism").items() if value not in (None, False)
         }
 
     @cached_property
     def clipping(self) -> tuple[tuple[str, ...], Epsilon]:
-        """The quantiles that labels are clipped at, and what of ε they cost."""
+        """Return the clip quantiles and ε_clip."""
         return parse_clipping(self.asked.clip_quantile, self.asked.clip_epsilon)
 
 
 @dataclass(frozen=True)
 class ReleasePlan:
-    """A request after every check that needs no labels; stored with its release, drawn from also after a crash."""
+    """Checked request, stored with its release: draws also after a crash read it."""
 
     mechanism: str
     loss: str | Loss
@@ -139,7 +139,7 @@ class ReleasePlan:
 
 
 def loss_json(loss: str | Loss) -> Any:
-    """As it is stored, and asked for: a matrix in the form of `LossMatrix`."""
+    """Return the loss as stored and requested: its name, or a matrix in the form of `LossMatrix`."""
     if isinstance(loss, MatrixLoss):
         arrays = {"labels": loss.row_labels, "outputs": loss.outputs, "matrix": loss.values}
         return {name: array.tolist() for name, array in arrays.items()}
@@ -150,7 +150,7 @@ def make_plan(request: ReleaseRequest, population: Population, n: int) -> Releas
     """Split ε and check everything that can be checked without labels. Raises InvalidInput and its kinds."""
     domain, plan = population.domain, split_epsilon(request, population, n)
     mechanism, loss = _rehearsed(request, domain, n), get_loss(plan.loss)
-    # a dress rehearsal on a prior without labels finds wrong options and an ε too small for the mechanism
+    # a rehearsal on a uniform prior finds wrong options and an ε too small for the mechanism
     channel = mechanism.design(domain, uniform(domain.k), plan.split.randomize, loss, request.options, n)
     if plan.prior_source != NOT_USED:
         channel.expected_loss(uniform(domain.k), loss)
@@ -160,10 +160,10 @@ def make_plan(request: ReleaseRequest, population: Population, n: int) -> Releas
 
 
 def split_epsilon(request: ReleaseRequest, population: Population, n: int) -> ReleasePlan:
-    """`make_plan` without the rehearsal. Raises InvalidInput and its kinds."""
+    """Do `make_plan` without the rehearsal. Raises InvalidInput and its kinds."""
     domain, k = population.domain, population.domain.k
-    wanted = loss_on(request.loss, domain)
-    loss = get_loss(wanted)
+    loss_spec = loss_on(request.loss, domain)
+    loss = get_loss(loss_spec)
     if domain.nominal:
         require_classes(request.asked)
     else:
@@ -193,7 +193,7 @@ def split_epsilon(request: ReleaseRequest, population: Population, n: int) -> Re
         check_prior(given_prior.probabilities, k)
     return ReleasePlan(
         mechanism=release.mechanism,
-        loss=wanted if isinstance(wanted, str) else loss,
+        loss=loss_spec if isinstance(loss_spec, str) else loss,
         split=EpsilonSplit(clip_part, prior_part, rest - prior_part),
         prior_source=source,
         prior_method=release.prior_method if source == ESTIMATED else None,
@@ -207,7 +207,7 @@ def split_epsilon(request: ReleaseRequest, population: Population, n: int) -> Re
 
 @dataclass(frozen=True)
 class Resolved:
-    """The mechanism that an attempt draws from, and why it is that one."""
+    """Mechanism and channel of an attempt, and why."""
 
     mechanism: str
     channel: Channel
@@ -215,8 +215,8 @@ class Resolved:
 
 
 def resolve(plan: ReleasePlan, domain: Domain, prior: npt.NDArray[np.float64] | None, n: int) -> Resolved:
-    """The channel of `plan` for n labels; `auto` is chosen here. `prior` float64[k] is that of the attempt, already
-    private or public, so that the choice is post-processing. Raises InvalidMechanism, InvalidEpsilon, InvalidPrior."""
+    """Design the channel of `plan` for n labels; `auto` chooses here. The attempt's `prior` float64[k] is public or
+    already private, so the choice is post-processing. Raises InvalidMechanism, InvalidEpsilon, InvalidPrior."""
     loss = get_loss(plan.loss)
     if plan.mechanism == AUTO:
         choice = choose(domain, uniform(domain.k) if prior is None else prior, plan.split.randomize, loss, n)
@@ -227,8 +227,8 @@ def resolve(plan: ReleasePlan, domain: Domain, prior: npt.NDArray[np.float64] | 
 
 
 def _rehearsed(request: ReleaseRequest, domain: Domain, n: int) -> Mechanism:
-    """The mechanism to rehearse: for `auto` the one that it takes of two labels, of classes one that has a prior where
-    `auto` buys one, else the one that fits every domain. Raises InvalidMechanism."""
+    """Return the mechanism to rehearse. For `auto`: for classes one with a prior if `auto` buys one, for two labels the
+    one that `auto` takes, else one that fits every domain. Raises InvalidMechanism."""
     if request.asked.mechanism != AUTO:
         return get_mechanism(request.asked.mechanism)
     if request.options:
@@ -243,10 +243,10 @@ def _prior_source(request: ReleaseRequest, needed: bool) -> str:
         return CARRIED if request.given.release else DECLARED
     rule = request.asked.prior
     if rule is None:
-        # who says what a prior may cost asks `auto` for one, also of two labels
-        asked = request.asked.mechanism == AUTO and request.asked.prior_epsilon != "auto"
-        return ESTIMATED if needed or asked else NOT_USED
-    return UNIFORM if rule == UNIFORM else ESTIMATED  # what is latest is given, or there is none yet
+        # naming the cost of a prior asks `auto` for one, also for two labels
+        pays = request.asked.mechanism == AUTO and request.asked.prior_epsilon != "auto"
+        return ESTIMATED if needed or pays else NOT_USED
+    return UNIFORM if rule == UNIFORM else ESTIMATED  # "latest" was resolved before, or there is none yet
 
 
 def uniform(k: int) -> npt.NDArray[np.float64]:

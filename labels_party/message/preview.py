@@ -1,5 +1,4 @@
-"""A preview of an ε before it is spent: from n, k, ε and a prior that is public or already private (invariant
-charge-for-labels).
+"""Preview of an ε before it is spent: from n, k, ε and a public or already private prior (invariant charge-for-labels).
 
 The recommendation is what `auto` (`labels_party.mechanisms.auto`) would choose.
 """
@@ -40,9 +39,9 @@ FloatArray = npt.NDArray[np.float64]
 
 USED = frozenset(candidate.name for candidate in CANDIDATES)
 SLOW = frozenset(candidate.name for candidate in CANDIDATES if candidate.slow)
-SLOW_WORK = 10_000  # labels times ε values, up to which a plan solves linear programs
-OUTLINED = 400  # labels that an outline looks at
-USED_AT_LEAST = 0.9  # share of a charge that a channel proves; of less a plan says so
+SLOW_WORK = 10_000  # most labels times ε values for which a plan solves linear programs
+OUTLINED = 400  # most labels of an outline
+USED_AT_LEAST = 0.9  # share of a charge that a channel should prove; a plan reports less
 LARGEST_K = 20_000  # labels above which a plan lists only what auto may choose
 
 
@@ -58,17 +57,18 @@ def preview(
     clipping: tuple[tuple[str, ...], Epsilon] = ((), ZERO),
     assumed: list[str] | None = None,
 ) -> dict[str, Any]:
-    """What each mechanism would give at each ε, and which one to take: what `auto` would choose under the prior
-    `given` (None: uniform). With `prior` "latest" it also takes the place of an estimated one, at no cost; with
-    "estimate" `auto` also pays for one that it does not need. `spent` is the batch's so far. Mechanisms that solve a
-    linear program are left out where that would take long, which it says. `clipping` are quantiles and what they cost
-    of every ε: all is then shown on the domain between where `given` has them. Of two values it says what can be
-    learnt, at the rates of the higher one that are `assumed`, or at some.
+    """Describe each mechanism at each ε and recommend the one that `auto` would choose under the prior `given` (None:
+    uniform).
+
+    `prior` "latest" uses `given` instead of an estimated prior, at no cost; "estimate" makes `auto` buy one also if it
+    needs none. `spent` is the ε that the batch has spent. `clipping` is the clip quantiles and ε_clip: rows are then on
+    the domain between the quantiles of `given`. For two values, `two_values` tells what can be learnt if the higher one
+    has the rates `assumed`, or example rates. Slow mechanisms are left out of long plans, which `left_out` says.
 
     Reads n, k, ε and a public or already private prior; never labels.
     """
-    wanted = str(loss_on(loss, population.domain))
-    question = _Question(population, wanted, n, given, prior, *clipping)
+    loss_name = str(loss_on(loss, population.domain))
+    question = _Question(population, loss_name, n, given, prior, *clipping)
     k = question.domain.k
     slow = k * len(epsilons) <= SLOW_WORK
     left_out = (set() if slow else set(SLOW)) | (set() if k <= LARGEST_K else set(MECHANISMS) - USED)
@@ -86,7 +86,7 @@ def preview(
     return {
         "population": population.id,
         "n": n,
-        "loss": wanted,
+        "loss": loss_name,
         "prior": source if given is None else f"carried over from release {given.release}",
         "clip": question.clip_json(),
         "mechanisms": rows,
@@ -114,7 +114,7 @@ class _Question:
 
     @cached_property
     def _ends(self) -> tuple[int, int]:
-        """Where the prior has the bounds, the domain's ends where none are bought."""
+        """Return the quantiles' positions under the prior; without quantiles, the domain's ends."""
         last = self.population.domain.k - 1
         return expected_ends(self._whole, self.clip_quantiles) if self.clip_quantiles and last else (0, last)
 
@@ -143,17 +143,17 @@ class _Question:
         return choose(self.domain, self.prior, split.randomize, self.loss, self.n, slow=slow), split
 
     def rows(self, epsilon: Epsilon, choice: Choice, split: EpsilonSplit, left_out: set[str]) -> list[dict[str, Any]]:
-        """One per mechanism and options. Channels that `auto` has designed at the same split serve again."""
-        known = {(j.candidate.name, *j.candidate.options): j.channel for j in choice.ranking}
+        """Return one row per mechanism and options. Reuses the channels that `auto` designed at the same split."""
+        channels = {(j.candidate.name, *j.candidate.options): j.channel for j in choice.ranking}
         variants: list[tuple[str, Mapping[str, object]]]
         variants = [(name, {}) for name in MECHANISMS] + [(c.name, c.options) for c in CANDIDATES if c.options]
-        found, judged = [], not needs_no_prior(self.domain, self.loss)  # of two labels `auto` designs no other
+        rows, two_labels = [], not needs_no_prior(self.domain, self.loss)  # for two labels `auto` designs no other
         for name, options in variants:
-            if name in left_out or (judged and name in SLOW and (name,) not in known):
+            if name in left_out or (two_labels and name in SLOW and (name,) not in channels):
                 continue
             try:
                 of_row = split_epsilon(self.request(epsilon, name, options), self.population, self.n).split
-                channel = known.get((name, *options)) if of_row == split else None
+                channel = channels.get((name, *options)) if of_row == split else None
                 if channel is None:
                     design = MECHANISMS[name].design
                     ell = get_loss(self.loss)
@@ -163,41 +163,41 @@ class _Question:
             described = describe_channel(channel, self.prior, self.loss)
             row = {"mechanism": name, "options": dict(options), "epsilon": of_row.as_json()}
             row["epsilon_of_channel"] = str(channel.epsilon)
-            found.append(row | described | _worth(channel, self.prior, self.n))
-        return found
+            rows.append(row | described | _worth(channel, self.prior, self.n))
+        return rows
 
     def request(self, epsilon: Epsilon, mechanism: str, options: Mapping[str, object]) -> ReleaseRequest:
         uses = mechanism == AUTO or MECHANISMS[mechanism].needs_prior(options)
-        asked: dict[str, Any] = {"epsilon": str(epsilon), "mechanism": mechanism, "loss": self.loss, **options}
+        members: dict[str, Any] = {"epsilon": str(epsilon), "mechanism": mechanism, "loss": self.loss, **options}
         if self.clip_quantiles:
-            asked |= {"clip_quantile": list(self.clip_quantiles), "clip_epsilon": str(self.clip_epsilon)}
+            members |= {"clip_quantile": list(self.clip_quantiles), "clip_epsilon": str(self.clip_epsilon)}
         given_prior = self.given if self.rule == LATEST and uses else None
         if uses and given_prior is None:
-            asked["prior"] = self.rule  # "latest" where there is none is "estimate"
-        return ReleaseRequest(Release(**asked), given_prior)
+            members["prior"] = self.rule  # "latest" without a published prior is "estimate"
+        return ReleaseRequest(Release(**members), given_prior)
 
 
 def _unused(rows: list[dict[str, Any]]) -> list[str]:
-    """A sentence for each row that charges clearly more for labels than its channel proves."""
-    found = []
+    """Return a sentence for each row that charges much more for labels than its channel proves."""
+    sentences = []
     for row in rows:
-        charged, proved = row["epsilon"]["randomize"], row["epsilon_of_channel"]
-        if Epsilon.parse(proved).nano < USED_AT_LEAST * Epsilon.parse(charged).nano:
-            said = f"{row['mechanism']} at ε {row['epsilon']['total']} charges {charged} for every label"
+        charge, proved = row["epsilon"]["randomize"], row["epsilon_of_channel"]
+        if Epsilon.parse(proved).nano < USED_AT_LEAST * Epsilon.parse(charge).nano:
+            sentence = f"{row['mechanism']} at ε {row['epsilon']['total']} charges {charge} for every label"
             tight = "; with --tight it uses all of it" if row["mechanism"] == "exponential" else ""
-            found.append(f"{said}, and its channel proves {proved}{tight}.")
-    return found
+            sentences.append(f"{sentence}, and its channel proves {proved}{tight}.")
+    return sentences
 
 
 def outline(population: Population, epsilons: list[Epsilon], n: int, given: GivenPrior | None) -> dict[Epsilon, float]:
-    """The expected model error at each ε of one bit a label with chosen bounds, which is designed in an instant: what
-    the best mechanism gives at least. A long domain is looked at on OUTLINED of its values. Nothing for domains of
-    names, and where one bit is not for the domain."""
+    """Return the expected model error of one-bit with chosen bounds at each ε. It is fast to design, and the best
+    mechanism's error is at most as large. A long domain is thinned to OUTLINED values. Empty for domains of names;
+    lacks each ε that one-bit does not fit."""
     if population.domain.nominal:
         return {}
     population, given = _outlined(population, given)
     question, name, options = _Question(population, "squared", n, given, None), "one-bit", {"clip": "auto"}
-    found = {}
+    errors = {}
     for epsilon in epsilons:
         try:
             split = split_epsilon(question.request(epsilon, name, options), population, n).split
@@ -205,12 +205,12 @@ def outline(population: Population, epsilons: list[Epsilon], n: int, given: Give
             channel = design(question.domain, question.prior, split.randomize, get_loss("squared"), options, n)
         except (InvalidMechanism, InvalidEpsilon):
             continue
-        found[epsilon] = float(model_error(channel, question.prior, n)["expected_model_error"])
-    return found
+        errors[epsilon] = float(model_error(channel, question.prior, n)["expected_model_error"])
+    return errors
 
 
 def _outlined(population: Population, given: GivenPrior | None) -> tuple[Population, GivenPrior | None]:
-    """The population with the middle label of each of OUTLINED equal cells, which has the probability of all of it."""
+    """Thin a long domain to the middle labels of OUTLINED equal cells, each with the probability of its cell."""
     domain = population.domain
     if domain.k <= OUTLINED:
         return population, given
@@ -234,13 +234,13 @@ def _advice(
     rows: list[dict[str, Any]],
     spent: Epsilon,
 ) -> dict[str, Any]:
-    left = population.lifetime - spent
-    allowed = epsilon <= left
+    rest = population.lifetime - spent
+    allowed = epsilon <= rest
     best = choice.ranking[0].candidate
     row = next((r for r in rows if r["mechanism"] == best.name and r["options"] == best.options), None)
     why = choice.why.removeprefix("chosen by auto: ")
     closest = min(rows, key=lambda r: r["expected_label_loss"], default=None)
-    numbers = not population.domain.nominal  # of classes the choice says what they are worth
+    numbers = not population.domain.nominal  # for classes the choice says what they are worth
     if numbers and row is not None and closest is not None and closest is not row and choice.why != WHY_TWO:
         why += (
             f"; {closest['mechanism']} has the smaller label error, but a bias that no number of rows averages away"
@@ -255,7 +255,7 @@ def _advice(
         why += "; the budget does not allow this ε"
     return {
         "epsilon": str(epsilon),
-        "epsilon_left": str(left - epsilon) if allowed else None,
+        "epsilon_left": str(rest - epsilon) if allowed else None,
         "mechanism": best.name,
         "options": dict(best.options),
         "epsilon_split": split.as_json(),
@@ -264,7 +264,7 @@ def _advice(
 
 
 def _worth(channel: Channel, prior: FloatArray, n: int) -> dict[str, Any]:
-    """What n labels through `channel` are worth: by the error of a model of numbers, or in labels without noise."""
+    """Return the worth of n labels through `channel`: a model's error for numbers, noiseless labels for classes."""
     if not channel.domain.nominal:
         return model_error(channel, prior, n)
     share = share_of_information(channel, prior)
@@ -272,7 +272,7 @@ def _worth(channel: Channel, prior: FloatArray, n: int) -> dict[str, Any]:
 
 
 def describe_channel(channel: Channel, prior: FloatArray, loss: str | Loss) -> dict[str, Any]:
-    """Figures of a channel under a private prior, all of them expected ones (invariant public-domain)."""
+    """Return expected figures of a channel under a private prior (invariant public-domain)."""
     return {
         "outputs": len(channel.outputs),
         "output_values": [float(v) for v in channel.outputs] if channel.m <= LISTED else None,
@@ -283,20 +283,19 @@ def describe_channel(channel: Channel, prior: FloatArray, loss: str | Loss) -> d
     }
 
 
-# A preview of a message on labels of two values: from n, ε and a rate that is assumed.
+# Preview of a message on labels of two values, from n, ε and an assumed rate.
 #
-# Randomized response that flips a label with probability q shows the higher value at the rate r = q + (1 − 2q)·p where
-# labels have it at the rate p. A row then tells of p the share (1 − 2q)²·p(1 − p)/(r(1 − r)) of what its label would
-# (Fisher's information), and the message has the standard error √(r(1 − r)/n)/(1 − 2q) of the overall rate.
-EXAMPLES = ("0.001", "0.01", "0.1", "0.5")  # rates that are shown where none is assumed
-FEWEST = 30  # labels of the rarer value that a model needs, without noise
-PRIOR_SHARE = 100  # of ε, of the prior that is shown where none is bought
+# If labels have the higher value at the rate p, randomized response with flip probability q shows it at the rate
+# r = q + (1 − 2q)·p. A row has the share (1 − 2q)²·p(1 − p)/(r(1 − r)) of its label's Fisher information about p, and
+# the message estimates the overall rate with the standard error √(r(1 − r)/n)/(1 − 2q).
+EXAMPLES = ("0.001", "0.01", "0.1", "0.5")  # rates shown if none is assumed
+FEWEST = 30  # noiseless labels of the rarer value that a model needs
+PRIOR_SHARE = 100  # 1/100 of ε: a prior to show if none is bought
 ASSUMED, SHOWN = "assumed by the owner", "examples; nothing is known of the labels"
 
 
 def rates_of(asked: list[str], k: int) -> tuple[str, ...]:
-    """The rates to show, as they were written. Raises InvalidInput for one that is none, or a domain of other than two
-    labels."""
+    """Return the rates to show, as written. Raises InvalidInput (not a rate, or not a domain of two labels)."""
     if asked and k != 2:
         raise InvalidInput("`assume_rate` is a share of one of two values; this domain has another number of them.")
     for text in asked:
@@ -312,7 +311,7 @@ def rates_of(asked: list[str], k: int) -> tuple[str, ...]:
 def worth(
     channel: RRChannel, n: int, epsilon: Epsilon, split: EpsilonSplit, rates: tuple[str, ...], value: str
 ) -> dict[str, Any]:
-    """What the message of n rows through `channel` is worth at each rate of `value`, the higher one, as it is read."""
+    """Describe a message of n rows through `channel` at each rate of `value`, the higher label."""
     gap, flip = (channel.A - channel.B) / N, channel.B / N
     rows = [_at(float(decimal_of(rate)), rate, gap, flip, n) for rate in rates]
     prior = split.prior or Epsilon.round_down(epsilon.fraction / PRIOR_SHARE)
@@ -322,18 +321,18 @@ def worth(
         "flip_probability": flip,
         "rates": rows,
         "prior_epsilon": str(prior),
-        # of two noisy counts that are put onto the simplex: half their difference
+        # two noisy counts projected onto the simplex: half their difference
         "prior_standard_error": SENSITIVITY / (float(prior) * n) if prior else None,
         "warnings": [_warning(epsilon, n, value, row) for row in rows if row["too_few"]],
     }
 
 
-def _at(p: float, written: str, gap: float, flip: float, n: int) -> dict[str, Any]:
+def _at(p: float, rate: str, gap: float, flip: float, n: int) -> dict[str, Any]:
     r = flip + gap * p
     rows = n * gap * gap * p * (1.0 - p) / (r * (1.0 - r))
     rarer = rows * min(p, 1.0 - p)
     return {
-        "rate": written,
+        "rate": rate,
         "rows_without_noise": rows,
         "rarer_without_noise": rarer,
         "standard_error": math.sqrt(r * (1.0 - r) / n) / gap if gap > 0 else None,

@@ -1,5 +1,4 @@
-"""Priors that cost nothing more: those of our own published releases, which ε has paid for already (invariant
-charge-first)."""
+"""Priors of our own published releases, for which ε was already paid (invariant charge-first)."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ class PublishedPriors:
         self.works, self.database = works, works.database
 
     def of(self, population: Population, release_id: str) -> GivenPrior:
-        """The prior of a published release over the same domain, for all these audiences. Raises InvalidPrior."""
+        """Return the prior of a published release with the same domain and all these audiences. Raises InvalidPrior."""
 
         def look(connection: Connection) -> tuple[Population, WorkFile | None, str]:
             release = self.works.get(connection, release_id, RELEASES)
@@ -55,15 +54,15 @@ class PublishedPriors:
         return GivenPrior(read_prior(self.works.shelf.local(file), population.domain), paid_by)
 
     def latest(self, population: Population) -> GivenPrior | None:
-        """That of the population's newest published release whose prior was estimated, or carried over from one."""
+        """Return the newest published prior of the population that was estimated or carried over, else None."""
 
         def look(connection: Connection) -> tuple[WorkFile, str] | None:
-            # one that is only declared again has the name of the stored one, not its id
+            # a population that was declared again has the stored one's name, not its id
             stored = self.works.batches.populations.find(connection, population.name)
             if stored is None or stored.domain != population.domain:
                 return None
             t, f = audit_events, work_files
-            # the order of the audit store, not of times: a clock may be set back
+            # in the order of the audit store: a clock may be set back
             query = (
                 sa.select(t.c.work)
                 .join(f, (f.c.work == t.c.work) & (f.c.role == "prior"))  # most releases of a year may have none
@@ -79,10 +78,10 @@ class PublishedPriors:
                     return file, paid_by
             return None
 
-        found = self.database.read("prior.latest", look)
-        if found is None:
+        prior_file = self.database.read("prior.latest", look)
+        if prior_file is None:
             return None
-        return GivenPrior(read_prior(self.works.shelf.local(found[0]), population.domain), found[1])
+        return GivenPrior(read_prior(self.works.shelf.local(prior_file[0]), population.domain), prior_file[1])
 
     def _file(self, connection: Connection, release: Work) -> WorkFile | None:
         if release.state != PUBLISHED:
@@ -90,22 +89,22 @@ class PublishedPriors:
         return next((f for f in self.works.listed_files(connection, release.id) if f.role == "prior"), None)
 
     def _paid_by(self, connection: Connection, release: Work) -> tuple[str, str]:
-        """(id, prior's source) of the release at the start of a chain of carried-over priors."""
-        seen = {release.id}
+        """Return (id, prior's source) of the release that starts a chain of carried-over priors."""
+        chain = {release.id}
         while release.plan["prior"] == CARRIED:
             earlier = str(release.plan["carried_from"])
-            if earlier in seen:
+            if earlier in chain:
                 break
             try:
                 release = self.works.get(connection, earlier, RELEASES)
             except NotFound:  # taken from a message file of another home with our key
                 return earlier, CARRIED
-            seen.add(earlier)
+            chain.add(earlier)
         return release.id, str(release.plan["prior"])
 
 
 def check_audiences(population: Population, earlier: Collection[str]) -> None:
-    """A carried-over prior goes out with the message, to those who may see it anyway. Raises InvalidPrior."""
+    """Refuse a prior that not all audiences may see: it is sent with the message. Raises InvalidPrior."""
     if not set(population.audiences) <= set(earlier):
         raise InvalidPrior(
             "The release of that prior was not for every audience of this population, who would get it with the "
@@ -114,23 +113,23 @@ def check_audiences(population: Population, earlier: Collection[str]) -> None:
 
 
 def read_prior(path: Path, domain: Domain) -> npt.NDArray[np.float64]:
-    """float64[k] from a file with the columns `label` and `probability`, one row per label. Raises InvalidPrior."""
+    """Read a prior float64[k] from a file of one row per label: `label`, `probability`. Raises InvalidPrior."""
     table = read_table(path, text_columns=["label"] if domain.names else (), columns=["label", "probability"])
     require_columns(table.column_names, ["label", "probability"], str(path))
     try:
         probabilities = floats_of(table["probability"], "probability")
         places = _places(table["label"], domain)
     except (InvalidRows, InvalidTable):
-        held = "names of the domain" if domain.names else "numbers"
-        raise InvalidPrior(f"In '{path}' the column 'label' must hold {held} and 'probability' numbers.") from None
+        what = "names of the domain" if domain.names else "numbers"
+        raise InvalidPrior(f"In '{path}' the column 'label' must hold {what} and 'probability' numbers.") from None
     if not np.array_equal(places, np.arange(domain.k)):
         raise InvalidPrior(f"'{path}' must have exactly one row per value of the domain, in its order.")
     return probabilities
 
 
 def _places(column: Any, domain: Domain) -> npt.NDArray[np.int64]:
-    """Positions int64[n], −1 for no value of the domain; our own file of a prior speaks of classes by number, a file by
-    hand by name. Raises InvalidRows, InvalidTable."""
+    """Return positions int64[n]; −1 if not in the domain. Our own prior files give classes by number, files by hand by
+    name. Raises InvalidRows, InvalidTable."""
     import pyarrow as pa
 
     if domain.names and not pa.types.is_floating(column.type):

@@ -1,4 +1,4 @@
-"""From a release as it was asked for (REST, command line, a batch's template) to a typed request."""
+"""Typed requests of releases that come by REST, command line or a batch's template."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ RELEASE = "release"  # the kind of work
 def make_request(
     priors: PublishedPriors, population: Population, asked: Release, given: GivenPrior | None = None
 ) -> ReleaseRequest:
-    """What `asked` stands for now; `given`: its prior where it was read from a file. A prior is "estimate", "uniform",
-    "latest" (that of the newest published release, else estimated), {"release": id}, {"probabilities": [...]}, or None:
-    estimated where the mechanism uses one.
+    """Resolve the prior of `asked` and return the typed request. `given`: a prior that was read from a file.
+
+    A prior is "estimate", "uniform", "latest" (that of the newest published release, else estimated), {"release": id},
+    {"probabilities": [...]}, or None: estimated if the mechanism uses one.
 
     Raises InvalidInput and its kinds.
     """

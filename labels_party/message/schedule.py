@@ -1,11 +1,10 @@
-"""Conversion windows: at `seal_at` a batch seals, and releases as its template says, by itself and once.
+"""Conversion windows: at `seal_at` a batch is sealed, and released as its template says, automatically and once.
 
-Exactly once over restarts and several workers: the seal is one transaction that also sees whether the schedule is still
-the same, and the charge notes its release on the batch in the transaction that charges. Of several replicas one at a
-time works on a batch, so that a large one is not sorted by all of them. What is refused is kept with
-the batch, for its owner, and tried again when an upload or a change of the schedule may have mended it; what may pass
-by itself (a full disk, a lost database) is tried again with growing pauses. What a key asked for is not done once it
-was revoked: the transaction that would do it looks.
+Exactly once over restarts and several workers: the transaction that seals checks that the schedule is unchanged, and
+the transaction that charges stores the release's id with the batch. One replica at a time works on a batch, so a large
+one is sorted once. Refusals are stored with the batch for its owner, and retried after an upload or a change of the
+schedule; temporary failures (a full disk, a lost database) are retried with growing pauses. Each transaction checks
+that the key which scheduled it has not been revoked.
 """
 
 from __future__ import annotations
@@ -46,11 +45,11 @@ SEAL_AT, RELEASE = "seal_at", "release"
 
 
 class Changed(Conflict):
-    """The batch or its schedule is not as it was looked at: look again. Never reaches a caller."""
+    """Change of the batch or its schedule since they were read: read again. Never reaches a caller."""
 
 
 def parse_time(text: str) -> dt.datetime:
-    """An RFC 3339 time in whole seconds UTC, a fraction rounded up. Raises InvalidInput."""
+    """Parse an RFC 3339 time to whole seconds UTC, rounded up. Raises InvalidInput."""
     try:
         read = dt.datetime.fromisoformat(text)
         if read.tzinfo is None or len(text) < 20 or text[10] not in "Tt ":
@@ -62,7 +61,7 @@ def parse_time(text: str) -> dt.datetime:
 
 
 class Scheduler:
-    """Seals and releases that batches have scheduled."""
+    """Scheduler of seals and releases."""
 
     def __init__(
         self,
@@ -74,7 +73,7 @@ class Scheduler:
         leases: Leases,
         stands: Callable[[Connection, str], bool],
     ) -> None:
-        """`stands` says whether what an actor left to be done may be done."""
+        """`stands(connection, actor)`: may scheduled work of this actor still run?"""
         self.stands = stands
         self.database, self.batches, self.sealer, self.works = database, batches, sealer, works
         self.message, self.leases, self.clock = message, leases, batches.clock
@@ -83,7 +82,7 @@ class Scheduler:
     # --- setting it ---------------------------------------------------------------------------------------
 
     def check(self, population: Population, changes: dict[str, Any]) -> dict[str, Any]:
-        """`changes` (members `seal_at`, `release`) with a normal form of the time, after all checks without labels.
+        """Check `changes` (members `seal_at`, `release`) without labels; return them with a normalised time.
         Raises InvalidInput and its kinds, BudgetExceeded (more than the lifetime ε)."""
         checked = dict(changes)
         if checked.get(SEAL_AT) is not None:
@@ -105,7 +104,8 @@ class Scheduler:
         return make_request(self.message.priors, population, Release.model_validate(template))
 
     def set(self, connection: Connection, batch: Batch, changes: dict[str, Any], actor: str) -> Batch:
-        """Apply checked changes to a batch. Without `seal_at` there is no template either. Raises Conflict."""
+        """Apply checked changes to a batch; removing `seal_at` removes the template. Raises Conflict, InvalidInput (a
+        template without a time)."""
         if SEAL_AT in changes:
             require_open(batch)
         elif batch.state != OPEN and (batch.state != SEALED or batch.scheduled_release or batch.seal_at is None):
@@ -114,11 +114,11 @@ class Scheduler:
         template = changes.get(RELEASE, batch.release_template if when is not None else None)
         if template is not None and when is None:
             raise InvalidInput("A release template belongs to a time: give seal_at as well.")
-        # who wrote the template asks for its release: a colleague who moves the time does not stand in for them
-        kept = template is not None and template == batch.release_template
+        # the author of the template requests its release: a colleague who moves the time does not replace them
+        same = template is not None and template == batch.release_template
         if RELEASE in changes and batch.scheduled_by is not None and not self.stands(connection, batch.scheduled_by):
-            kept = False  # whoever names it once more asks for it in the place of a key that was revoked
-        by = batch.scheduled_by if kept else actor
+            same = False  # naming the same template again replaces a revoked author
+        by = batch.scheduled_by if same else actor
         values = {"seal_at": when, "release_template": template, "scheduled_by": by, "schedule_problem": None}
         if SEAL_AT in changes:
             values["closed"] = None
@@ -126,7 +126,7 @@ class Scheduler:
         return self.batches.get(connection, batch.id)[0]
 
     def change(self, batch_id: str, changes: dict[str, Any], actor: str, call: IdempotentCall = NO_KEY) -> Reply:
-        """Change or remove (None) what `changes` names. Raises Conflict, InvalidInput, BudgetExceeded."""
+        """Set the members of `changes`; None removes one. Raises Conflict, InvalidInput, BudgetExceeded."""
         earlier = self.database.read("schedule.seen", call.earlier)
         if earlier is not None:
             return earlier
@@ -151,13 +151,13 @@ class Scheduler:
     # --- doing it -----------------------------------------------------------------------------------------
 
     def due(self, connection: Connection) -> list[Batch]:
-        """Batches whose time has come and which are not done, nor refused for what still stands."""
+        """Return due batches that are not done, except those with a refusal that only a change can mend."""
         t, now = batches_table, timestamp(self.clock())
         query = (
             sa.select(t)
             .where(
                 t.c.scheduled_release.is_(None),
-                # once sealed on time its time stays come, also when the clock is set back
+                # a batch that was sealed on time stays due, also if the clock is set back
                 sa.or_(t.c.seal_at <= now, t.c.seal_at <= t.c.sealed),
                 sa.or_(t.c.state == OPEN, sa.and_(t.c.state == SEALED, t.c.release_template.is_not(None))),
             )
@@ -167,7 +167,7 @@ class Scheduler:
         return [b for b in batches if b.schedule_problem is None or b.schedule_problem.get("status", 0) >= 500]
 
     def run_due(self, stopped: Callable[[], bool] = lambda: False) -> int:
-        """Seal and release what is due; a refusal or failure keeps nothing else waiting. Returns how many were due."""
+        """Seal and release due batches; a refusal or failure does not delay the others. Returns how many were due."""
         waiting = self.database.read("schedule.due", self.due)
         for batch in waiting:
             if stopped():
@@ -178,8 +178,8 @@ class Scheduler:
 
     def _run(self, batch: Batch) -> None:
         try:
-            with self.leases.hold(f"schedule {batch.id}") as mine:
-                if not mine:
+            with self.leases.hold(f"schedule {batch.id}") as leased:
+                if not leased:
                     return
                 self.database.read("schedule.same", lambda c: self._same(c, batch))
                 if batch.state == OPEN:
@@ -191,7 +191,7 @@ class Scheduler:
                 self._pauses.pop(batch.id, None)
         except Changed:
             return
-        except Exception as error:  # whatever it is, the other batches of the day go on
+        except Exception as error:  # the other batches go on
             self._refused(batch, error)
 
     def _release(self, batch: Batch) -> None:
@@ -219,11 +219,11 @@ class Scheduler:
             )
 
     def _refused(self, batch: Batch, error: Exception) -> None:
-        """Keep why with the batch, unless it changed meanwhile; pause where it may pass by itself."""
+        """Store the refusal with the batch, unless it changed meanwhile; pause after a temporary failure."""
         failure = (
             error if isinstance(error, LabelDPError) else LabelDPError("An internal error; see the service's log.")
         )
-        if isinstance(failure, MissingLabels):  # which ids have none is told to who asks, and kept nowhere
+        if isinstance(failure, MissingLabels):  # the ids without labels are shown to a caller and stored nowhere
             failure = MissingLabels(
                 "Some examples have no label, and the population has no missing-label value. Sealing by hand names "
                 "them; once their labels are sent, the schedule tries again."
@@ -231,8 +231,8 @@ class Scheduler:
         body = problem(failure)[1]
         if isinstance(error, Unavailable) or not isinstance(error, LabelDPError):
             kind, at = type(error).__name__, place_of(error.__traceback__)
-            said = event("schedule-waits", batch=batch.id, error=kind, at=at)
-            log.warning("schedule of batch %s waits: %s at %s", batch.id, kind, at, extra=said)
+            record = event("schedule-waits", batch=batch.id, error=kind, at=at)
+            log.warning("schedule of batch %s waits: %s at %s", batch.id, kind, at, extra=record)
             pause = min(LONGEST_PAUSE, 2 * self._pauses.get(batch.id, (0.0, FIRST_PAUSE / 2))[1])
             self._pauses[batch.id] = time.monotonic() + pause, pause
         if body == batch.schedule_problem:
@@ -246,9 +246,9 @@ class Scheduler:
 
         try:
             self.database.write("schedule.refused", keep)
-        except LabelDPError as failure:  # then it is tried again, and kept then
-            said = event("schedule-waits", batch=batch.id, code=failure.code)
-            log.warning("schedule of batch %s: %s", batch.id, failure.code, extra=said)
+        except LabelDPError as failure:  # then it is tried again, and stored then
+            record = event("schedule-waits", batch=batch.id, code=failure.code)
+            log.warning("schedule of batch %s: %s", batch.id, failure.code, extra=record)
 
 
 def _watched(batch: Batch) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""The release statement at the labels party: from the published manifest, with what the audit store recorded since."""
+"""Release statements at the labels party: the published manifest, and later events of the audit store."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from labels_party.work.store import Works
 
 
 class Statements:
-    """`key` is our own public key, of an envelope."""
+    """Statements of releases. `key` returns our own public key for an envelope."""
 
     def __init__(self, works: Works, key: Callable[[bytes], VerifyingKey]) -> None:
         self.works, self.key = works, key
 
     def page(self, release_id: str, *, since: bool) -> str:
-        """The HTML page of a published release; `since` adds what happened later, which is not for its audience.
+        """Render the HTML page of a published release; `since` adds later events, which are not for its audience.
 
         Raises NotFound, Conflict (not published), VerificationFailed or InvalidFile (a file was changed or is lost).
         """
@@ -49,7 +49,7 @@ class Statements:
         return render_statement(manifest, digest, prior, later)
 
     def mechanism(self, release_id: str) -> MechanismChoice:
-        """What a published release was drawn with, and why; where `auto` chose. Raises as `page`."""
+        """Return the mechanism of a published release, and why `auto` chose it. Raises as `page`."""
         files = self.works.database.read("statement.files", lambda c: self.works.files(c, release_id))
         envelope = self.works.read(files[0])
         return Manifest.trusted(envelope, self.key(envelope), None)[0].mechanism
@@ -60,9 +60,9 @@ class Statements:
         names = names_of(connection, api_keys)
         since = audit.events(connection, after=published.sequence, batch=str(published.subject.batch))
         last = audit.last(connection)
-        facts = [(e.time[:10], f"{told} By {called(e.actor, names)}.") for e in since if (told := _told(e, published))]
-        received = audit.events(connection, work=release_id, kind=events.RECEIVED)
-        facts += [(e.time[:10], _acknowledged(e)) for e in received]
+        facts = [(e.time[:10], f"{fact} By {called(e.actor, names)}.") for e in since if (fact := _told(e, published))]
+        receipts = audit.events(connection, work=release_id, kind=events.RECEIVED)
+        facts += [(e.time[:10], _acknowledged(e)) for e in receipts]
         facts = [(published.time[:10], self._who(connection, release_id, names)), *sorted(facts, key=lambda f: f[0])]
         return Later(f"the audit store of the labels party as of its event {last}", facts)
 
