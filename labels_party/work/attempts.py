@@ -1,9 +1,8 @@
-"""From charged work to its publication: lease an attempt, do it, publish it where it still counts.
+"""Attempts at charged work: lease one, draw, publish it if it is still the current one.
 
-Crash rules (invariant charge-first): before transaction 1 nothing exists; between the transactions a new attempt draws
-again without a second charge, and nothing of the abandoned one was seen, or it goes on with the draft that the row
-names; after transaction 2 what was published never changes. Only the attempt whose number the row has may publish
-(fencing), whoever else believes to hold the lease.
+Crash rules (invariant charge-first): before transaction 1 nothing exists. Between the transactions a new attempt draws
+again without a second charge, since nobody saw the abandoned draw; or it continues with the draft that the row names.
+After transaction 2 the publication never changes. Only the attempt whose number is in the row may publish (fencing).
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Lease:
     work: Work
     batch: Batch
     population: Population
-    sealed: tuple[str, ...]  # objects of the vault, in the order of ids
+    sealed: tuple[str, ...]  # objects of the vault, in order of ids
     attempt: int
 
     @property
@@ -61,7 +60,7 @@ class Lease:
 
 
 class Attempts(ABC):
-    """The protocol. A transaction's name begins with "release" or "answer", as the work is called."""
+    """Protocol of attempts. Names of its transactions begin with the work's noun, "release" or "answer"."""
 
     log = logging.getLogger("label_dp.work")
 
@@ -79,11 +78,11 @@ class Attempts(ABC):
 
     @abstractmethod
     def failed(self, connection: Connection, lease: Lease, error: Exception) -> LabelDPError:
-        """What may be told of an attempt that failed for good, once this has noted and told it elsewhere."""
+        """Record a permanent failure and return the error that callers may see."""
 
     @abstractmethod
     def ended(self, lease: Lease, outcome: str) -> None:
-        """Remove files that nobody needs, after `outcome`: PUBLISHED, FAILED, FREE, or TAKEN by somebody else."""
+        """Remove files that are no longer needed after `outcome`: PUBLISHED, FAILED, FREE, or TAKEN (by another)."""
 
     # --- the protocol -------------------------------------------------------------------------------------
 
@@ -95,31 +94,31 @@ class Attempts(ABC):
         self.workplace.close()
 
     def run_due(self, stopped: Callable[[], bool] = lambda: False) -> int:
-        """Run all that waits, once; returns how many were published. Raises the last failure, after all others ran."""
+        """Run all waiting work once; return how many were published. Raises the last failure, after all others ran."""
         failure: Exception | None = None
-        done = 0
+        count = 0
         for work in self.database.read("work.waiting", self.works.waiting):
             if stopped():
                 break
             try:
-                done += self.run(work.id)
+                count += self.run(work.id)
             except Unavailable as error:
                 self._say("waits", work, error)
                 failure = error
             except LabelDPError as error:
                 self._say("failed", work, error)
             except Exception as error:
-                failure = error  # a bug with one must not keep the others waiting
+                failure = error  # a bug with one must not stop the others
         if failure is not None:
             raise failure
-        return done
+        return count
 
     def _say(self, what: str, work: Work, error: LabelDPError) -> None:
-        said = event(f"work-{what}", work=work.id, kind=work.kind, code=error.code)
-        self.log.warning("%s %s %s: %s", work.kind, work.id, what, error.code, extra=said)
+        record = event(f"work-{what}", work=work.id, kind=work.kind, code=error.code)
+        self.log.warning("%s %s %s: %s", work.kind, work.id, what, error.code, extra=record)
 
     def attempted(self, work_id: str, attempt: Callable[[Lease], None]) -> bool:
-        """Do `attempt`, which ends with `publish`, under a lease; as `run`."""
+        """Do `attempt`, which ends with `publish`, under a lease. Returns and raises as `run`."""
         lease = self.database.write(f"{noun_of(work_id)}.lease", lambda c: self.take(c, work_id))
         if lease is None:
             return False
@@ -147,7 +146,7 @@ class Attempts(ABC):
         return True
 
     def take(self, connection: Connection, work_id: str) -> Lease | None:
-        """The lease of a new attempt, or None where somebody else works on it or it is finished."""
+        """Lease a new attempt; None if another worker has it or it is finished."""
         work, now = self.works.get(connection, work_id), self.database.now(connection)
         if work.state not in (CHARGED, DRAWING):
             return None
@@ -169,20 +168,20 @@ class Attempts(ABC):
         return Lease(work, batch, population, sealed, attempt)
 
     def publish(self, connection: Connection, lease: Lease, **values: object) -> None:
-        """Transaction 2. Only the attempt that holds the lease may publish, and only once. Raises Fenced."""
+        """Publish the attempt (transaction 2). Raises Fenced if it no longer holds the lease."""
         now = timestamp(self.batches.clock())
         ended = {"state": PUBLISHED, "published": now, "lease_owner": None, "lease_until": None, "draft": None}
         self.change(connection, lease, **ended, **values)
 
     def change(self, connection: Connection, lease: Lease, **values: object) -> None:
-        """Set columns of the work, where the attempt still holds its lease. Raises Fenced."""
+        """Set columns of the work. Raises Fenced if the attempt no longer holds its lease."""
         t = table
         holds = (t.c.attempt == lease.attempt, t.c.state == DRAWING, t.c.lease_owner == self.worker.name)
         if connection.execute(sa.update(t).where(t.c.id == lease.work.id, *holds).values(**values)).rowcount != 1:
             raise Fenced
 
     def spent(self, lease: Lease) -> tuple[Account, Epsilon]:
-        """What the batch has spent, and the most that any batch of the population has."""
+        """Return the batch's account, and the largest ε spent by any batch of the population."""
 
         def look(connection: Connection) -> tuple[Account, Epsilon]:
             account = self.ledger.account(connection, lease.population, lease.batch.id)
@@ -197,22 +196,22 @@ class Attempts(ABC):
         lease: Lease,
         details: dict[str, Any],
     ) -> None:
-        """An event of the lease's attempt."""
+        """Record an event of the attempt."""
         about = (lease.population, lease.batch.id, lease.work.id)
         self.ledger.note(connection, kind, *about, "worker", details, lease.attempt, tuple(lease.work.audiences))
 
     # --- parts --------------------------------------------------------------------------------------------
 
     def _abandon(self, lease: Lease, error: BaseException) -> str:
-        """After a failed attempt: free the work, or fail it where the failure may have depended on what was drawn."""
-        # that keeps its charge and is not drawn again; a full disk, a database or randomness that failed, and an
-        # interrupt do not depend on it
+        """Free the work after a failed attempt, or fail it if the failure may have depended on the draw."""
+        # failed work keeps its charge and is not drawn again; full disks, failures of database or randomness, and
+        # interrupts do not depend on the draw
         refused = error if isinstance(error, Exception) and not isinstance(error, Unavailable | MemoryError) else None
         try:
             name = f"{noun_of(lease.work.id)}.abandon"
             outcome = self.database.write(name, lambda c: self._settle(c, lease, refused))
         except LabelDPError:
-            return UNKNOWN  # the database decides later; files stay until the next attempt is published
+            return UNKNOWN  # files stay until the next attempt is published
         self.ended(lease, outcome)
         return outcome
 
@@ -231,7 +230,7 @@ class Attempts(ABC):
         return FAILED
 
     def _heartbeat(self, lease: Lease) -> contextlib.AbstractContextManager[None]:
-        """Keep the lease while working; losing it is noticed at publication by the fencing number."""
+        """Extend the lease while working; `publish` notices its loss by the fencing number."""
 
         def extend(connection: Connection) -> None:
             connection.execute(

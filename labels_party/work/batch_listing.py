@@ -1,4 +1,4 @@
-"""Batches as their owner and an auditor look at them: what each has spent, what left it, when its labels go."""
+"""Listing of batches for the owner and the auditor: ε spent, publications, date of the purge."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from labels_party.work.kind import ANSWERS, RELEASES
 
 R = TypeVar("R", bound=Mapping[str, Any])
 COLUMNS = ("id", "state", "presence", "id_prefix", "created", "sealed", "purged", "closed", "seal_at")
-# whether a seal succeeded, and what waits, depends on labels: the owner's to know
+# only for the owner: whether a seal succeeded, and what waits, depends on labels
 OWNERS = ("closed", "seal_at", "schedule_problem", "set_aside")
 
 
 def listed(connection: Connection, found: Batches, wanted: BatchFilter, page: Page | None = None) -> Listing:
-    """One row a batch, oldest first: state, examples, ε spent and left, how many releases and answers left it, when its
-    labels are due to be deleted. For the owner; `for_role` leaves out what is the owner's alone.
+    """List batches, oldest first: state, examples, ε spent and left, numbers of releases and answers, due date of the
+    purge. For the owner; `for_role` reduces a row for other roles.
 
     `page` None: the first thousand. Raises NotFound (population), InvalidInput (a malformed cursor).
     """
@@ -60,7 +60,7 @@ def listed(connection: Connection, found: Batches, wanted: BatchFilter, page: Pa
 
 
 def for_role(told: R, role: str) -> R:
-    """A batch, as listed here or as it is described, for a key of that role."""
+    """Blank the members of a batch's row or description that only the owner may see, for other roles."""
     return told if role == "owner" else cast("R", {**told, **{name: None for name in OWNERS if name in told}})
 
 
@@ -82,7 +82,7 @@ def _told(row: dict[str, Any], spent: tuple[int, int], left: dict[str, Any]) -> 
 
 
 def _spent(connection: Connection, ids: list[str]) -> dict[str, tuple[int, int]]:
-    """(nano-ε, atto-δ) of each batch, as the ledger sums it."""
+    """Return (nano-ε, atto-δ) spent by each batch."""
     e = audit_events.c
     signed = [net(e.kind, of) for of in (e.epsilon_nano, e.delta_atto)]
     query = sa.select(e.batch, *signed).where(e.batch.in_(ids), e.kind.in_((CHARGED, RETURNED))).group_by(e.batch)
@@ -90,7 +90,7 @@ def _spent(connection: Connection, ids: list[str]) -> dict[str, tuple[int, int]]
 
 
 def _left(connection: Connection, ids: list[str]) -> dict[str, dict[str, Any]]:
-    """Of each batch: how much of each family was published, and when its first release was."""
+    """Return, by batch, the number of publications of each family, and the time of the first."""
     release = t.c.id.startswith(RELEASES.prefix, autoescape=True)
     query = sa.select(
         t.c.batch,

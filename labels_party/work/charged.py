@@ -1,4 +1,4 @@
-"""Members of every signed document about the batch, the population and the charge."""
+"""Members of signed documents about batch, population and charge."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def charged_members(
     account: Account,
     most: Epsilon,
 ) -> dict[str, Any]:
-    """Members of the document `name`. `account` (of its batch) and `most` (of any batch of the population) include its
-    charge; `today` is an ISO day."""
+    """Return the members of document `name`. `account` (of the batch) and `most` (largest ε of any batch of the
+    population) include its charge; `today` is an ISO day."""
     return {
         "id": name,
         "batch": batch.id,

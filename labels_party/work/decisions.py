@@ -1,8 +1,8 @@
-"""Four-eyes: work waits, uncharged, until somebody else than who asked for it decides; and cancelling.
+"""Decisions on work: approval or refusal by a second person (four-eyes), and cancellation.
 
-Waiting work holds no budget: whether the charge fits is judged again when it is approved, in the transaction that
-charges. What this protects against is one person (or one stolen API key) releasing alone through the service. It does
-not protect against somebody with a shell on the labels party's machine, who could read the labels themselves.
+Waiting work is uncharged and holds no budget: the transaction that charges it on approval checks the budget again.
+This prevents one person (or one stolen API key) from releasing alone through the service. It does not protect against
+somebody with a shell on the labels party's machine, who could read the labels themselves.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ MAX_REASON = 500
 
 
 class Declined(Refusal):
-    """Why work is `failed`: a second person declined it. Nothing was charged."""
+    """Problem of work that a second person declined. Nothing was charged."""
 
     code = "release-declined"
     title = "Declined"
 
 
 class Cancelled(Refusal):
-    """Why work is `failed`: it was taken back before any draw began; what was charged is returned."""
+    """Problem of work that was cancelled before any draw began. Its charge is returned."""
 
     code = "release-cancelled"
     title = "Cancelled"
 
 
 def person(name: str) -> str:
-    """The actor behind a name given on the command line. Raises InvalidInput."""
+    """Return the actor of a name on the command line. Raises InvalidInput."""
     return f"{PERSON}{require_name(name)}"
 
 
 class Decisions:
-    """`stands` says whether an actor may still have done what it left to be done later."""
+    """Decisions on work. `stands(connection, actor)`: may this actor still act?"""
 
     def __init__(self, works: Works, stands: Callable[[Connection, str], bool]) -> None:
         self.stands = stands
@@ -66,11 +66,11 @@ class Decisions:
         self.clock = works.batches.clock
 
     def approve(self, work_id: str, actor: str, call: IdempotentCall = NO_KEY, family: Family | None = None) -> Reply:
-        """Charge waiting work, which is then drawn as any other. Returns (200, the work).
+        """Charge waiting work, so that it will be drawn. Returns (200, the work).
 
-        Raises NotFound (also of another `family`), SecondPersonNeeded (who asked for it approves), BudgetExceeded (it
-        goes on waiting), Conflict (it does not wait, who asked for it was revoked since, its labels were purged, or its
-        features were replaced).
+        Raises NotFound (also of another `family`), SecondPersonNeeded (the requester approves), BudgetExceeded (it goes
+        on waiting), Conflict (it does not wait, its requester was revoked, its labels were purged, or its features were
+        replaced), Unauthenticated (the actor was revoked).
         """
 
         def effect(connection: Connection, work: Work, population: Population) -> None:
@@ -110,15 +110,16 @@ class Decisions:
     def end(
         self, connection: Connection, work: Work, population: Population, actor: str, reason: str, why: LabelDPError
     ) -> None:
-        """End waiting work without a charge, with its event. Its inputs are swept."""
+        """End waiting work without a charge and record the event. Its inputs are swept."""
         details = {"requested_by": work.requested_by, "reason": reason}
         self.ledger.note(connection, events.DECLINED, population, work.batch, work.id, actor, details)
         self._fail(connection, work, why)
 
     def cancel(self, work_id: str, actor: str, call: IdempotentCall = NO_KEY, family: Family | None = None) -> Reply:
-        """Take work back while certainly no draw of it ever began; its charge is returned. Raises NotFound, Conflict.
+        """Cancel work of which certainly no draw ever began, and return its charge. Raises NotFound, Conflict,
+        Unauthenticated (the actor was revoked).
 
-        That no attempt was leased is seen in the transaction that returns the charge, and writers take turns.
+        The transaction that returns the charge checks that no attempt was leased, and writers take turns.
         """
 
         def effect(connection: Connection, work: Work, population: Population) -> None:
@@ -195,7 +196,7 @@ class Decisions:
         return reply
 
     def _standing(self, connection: Connection, actor: str) -> None:
-        """An API key that was revoked since the call came in decides nothing. Raises Unauthenticated."""
+        """Refuse an API key that was revoked since the call came in. Raises Unauthenticated."""
         if not self.stands(connection, actor):
             raise Unauthenticated("This API key was revoked.", "revoked", actor.partition(":")[2])
 
@@ -206,8 +207,8 @@ class Decisions:
     @staticmethod
     def _set(connection: Connection, work: Work, **values: Any) -> None:
         t = table
-        seen = (t.c.id == work.id, t.c.state == work.state, t.c.attempt == work.attempt)
-        if connection.execute(sa.update(t).where(*seen).values(**values)).rowcount != 1:
+        unchanged = (t.c.id == work.id, t.c.state == work.state, t.c.attempt == work.attempt)
+        if connection.execute(sa.update(t).where(*unchanged).values(**values)).rowcount != 1:
             raise Conflict(f"'{work.id}' changed meanwhile; look at it again.")
 
 

@@ -1,8 +1,8 @@
-"""Finished draws on their way to an object store, encrypted under the key of their batch.
+"""Drafts: finished draws on their way to an object store, encrypted under the key of their batch.
 
-The store sees what is sent to it, so after the first byte of a draw no other draw may follow (invariant charge-first).
-Before that byte a draw is put here and named in its row of work: whoever takes the work over sends the same bytes. Of a
-draw that no row names the store has seen ciphertext alone, whose length follows from public facts.
+The store sees what is sent to it, so no other draw may follow the first byte of a draw (invariant charge-first).
+Before that byte the draw is stored here and named in its row of work: a worker that takes over sends the same bytes.
+Of a draw that no row names the store has seen only ciphertext, whose length follows from public facts.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from labels_party.work.kind import Draft, Work
 
 
 class Drafts:
-    """`key_of` gives the key of a batch, or raises FileNotFoundError where it was erased."""
+    """Drafts in an object store. `key_of` returns the key of a batch; it raises FileNotFoundError if it was erased."""
 
     def __init__(self, objects: Objects, key_of: Callable[[str], bytes]) -> None:
         self.objects, self._key_of = objects, key_of
 
     def put(self, work: Work, draft: Draft, folder: Path, largest: int) -> None:
-        """Store the files of a draft, filled up to `largest` bytes. Raises OSError, Unavailable."""
+        """Store the files of a draft, padded to `largest` bytes. Raises OSError, Unavailable."""
         if sum(file.size for file in draft.files) > largest:
             raise LabelDPError("What was drawn is larger than its reserved space, so it was sent nowhere.")
-        key, left = _key(work, draft), largest
+        key, room = _key(work, draft), largest
         with self.objects.writing(key) as stored, ciphered(stored, self._key_of(work.batch), key) as inside:
             for file in draft.files:
                 with (folder / file.name).open("rb") as source:
                     while chunk := source.read(CHUNK):
                         inside.write(chunk)
-                left -= file.size
-            while left:
-                left -= inside.write(bytes(min(left, CHUNK)))
+                room -= file.size
+            while room:
+                room -= inside.write(bytes(min(room, CHUNK)))
 
     def get(self, work: Work, draft: Draft, folder: Path) -> None:
-        """Write its files, durable, into a new folder. Raises OSError, Unavailable, and StoreRefused where they are not
-        what was put."""
+        """Write the draft's files durably into a new folder. Raises OSError, Unavailable, StoreRefused (not the stored
+        bytes, or lost)."""
         key = _key(work, draft)
         try:
             with self.objects.reading(key) as stored:
@@ -56,17 +56,17 @@ class Drafts:
             raise StoreRefused("A draft in the object store is lost.") from None
 
     def forget(self, work: Work) -> None:
-        """Remove all drafts of ended work, as far as that is possible now."""
+        """Remove all drafts of ended work, if possible now."""
         with contextlib.suppress(Unavailable):
             for stored in self.objects.listed(f"{work.batch}/{work.id}/"):
                 self.objects.delete(stored.key)
 
     def listed(self) -> dict[str, list[Stored]]:
-        """All that are there, by the id of their work."""
-        found: dict[str, list[Stored]] = {}
+        """Return all drafts by the id of their work."""
+        drafts: dict[str, list[Stored]] = {}
         for stored in self.objects.listed(""):
-            found.setdefault(stored.key.split("/")[1], []).append(stored)
-        return found
+            drafts.setdefault(stored.key.split("/")[1], []).append(stored)
+        return drafts
 
 
 def _key(work: Work, draft: Draft) -> str:
@@ -74,7 +74,7 @@ def _key(work: Work, draft: Draft) -> str:
 
 
 def _copy(source: Reader, target: BinaryIO, size: int) -> None:
-    """Copy `size` bytes and go back to their beginning."""
+    """Copy `size` bytes durably and rewind `target`."""
     while size and (chunk := source.read(min(size, CHUNK))):
         target.write(chunk)
         size -= len(chunk)

@@ -1,6 +1,6 @@
 """Releases and answers by audience, for the owner and the auditor, in any state.
 
-Made of what was asked for and of public facts; nothing in it is derived from labels.
+Rows come from requests and public facts, never from labels.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from labels_party.work.store import Works
 
 DAY = 10  # characters of a timestamp's day
 ENDED_BY = {Declined.code: "declined", Cancelled.code: "cancelled"}
-Of = dict[str, list[dict[str, Any]]]  # by work
-SAME = {"batch": t.c.batch, "state": t.c.state}  # members of a filter that one column decides
+Of = dict[str, list[dict[str, Any]]]  # rows by work
+SAME = {"batch": t.c.batch, "state": t.c.state}  # members of a filter that compare one column
 COLUMNS = ("id", "batch", "kind", "state", "epsilon", "audiences", "sha256", "requested_by", "approved_by", "approved")
 
 
 def within(when: Any, since: date | None, until: date | None) -> list[sa.ColumnElement[bool]]:
-    """That the day of the column `when` is none before `since` and none after `until`."""
+    """Return conditions: the day of column `when` is between `since` and `until`, inclusive."""
     day = sa.func.substr(when, 1, DAY)
     first, last = since and since.isoformat(), until and until.isoformat()
     return [*([day >= first] if first is not None else []), *([day <= last] if last is not None else [])]
 
 
 def names(column: Any, audience: str) -> sa.ColumnElement[bool]:
-    """That a JSON list of texts has `audience` in it."""
+    """Return the condition that a JSON list of texts contains `audience`."""
     return sa.cast(column, sa.Text).contains(json.dumps(audience), autoescape=True)
 
 
 def outcome(state: str, problem: Mapping[str, Any] | None) -> str:
-    """How work stands in the words of people: what somebody ended did not fail."""
+    """Return the state for people: declined and cancelled work did not fail."""
     return ENDED_BY.get((problem or {}).get("code", ""), state)
 
 
@@ -57,11 +57,12 @@ def list_holdings(
     family: Family | None = None,
     among: Sequence[str] | None = None,
 ) -> Listing:
-    """One row a release or answer, by the time of asking: what it is, for whom, at which ε, who asked and approved,
-    when it left, when it was fetched, and the receipts of those who accepted it. With `wanted.audience` those that it
-    may read or has, so none that failed unless `wanted.state` says so; `among`: of batches with these ids.
+    """List releases and answers in order of creation, with ε, requester, approver, day of publication, fetches and
+    receipts.
 
-    `page` None: the first thousand. Raises NotFound (population), InvalidInput (no such kind, a malformed cursor).
+    `wanted.audience` selects what the audience may read or has accepted; failed work then needs `wanted.state`.
+    `among` selects batches. `page` None: the first thousand. Raises NotFound (population), InvalidInput (no such kind,
+    a malformed cursor).
     """
     kinds = {k.name: k for k in works.kinds.values() if family is None or k.family is family}
     if wanted.kind not in (None, *kinds):
@@ -88,12 +89,14 @@ def list_holdings(
         query = query if wanted.state is not None else query.where(t.c.state != FAILED)
     listing = select_page(connection, query, t.c.created, t.c.id, page or Page())
     ids = [row["id"] for row in listing.rows]
-    kept, known = _receipts(connection, ids, wanted.audience), names_of(connection, api_keys)
-    fetched = _fetched(connection, ids, wanted.audience, known)
-    return Listing([with_names(_told(row, works, kept, fetched), known) for row in listing.rows], listing.cursor)
+    receipts_of, actor_names = _receipts(connection, ids, wanted.audience), names_of(connection, api_keys)
+    fetched = _fetched(connection, ids, wanted.audience, actor_names)
+    return Listing(
+        [with_names(_told(row, works, receipts_of, fetched), actor_names) for row in listing.rows], listing.cursor
+    )
 
 
-def _told(row: dict[str, Any], works: Works, kept: Of, fetched: Of) -> dict[str, Any]:
+def _told(row: dict[str, Any], works: Works, receipts_of: Of, fetched: Of) -> dict[str, Any]:
     family = works.kinds[row["kind"]].family
     epsilon, digest = row.pop("epsilon"), row.pop("sha256")
     return row | {
@@ -103,13 +106,13 @@ def _told(row: dict[str, Any], works: Works, kept: Of, fetched: Of) -> dict[str,
         "delta": epsilon["delta"],
         family.digest: digest,
         "published": row["published"] and row["published"][:DAY],
-        "receipts": kept.get(row["id"], []),
+        "receipts": receipts_of.get(row["id"], []),
         "fetched": fetched.get(row["id"], []),
     }
 
 
 def _receipts(connection: Connection, works: list[str], audience: str | None) -> Of:
-    """Of each work: who acknowledged it, on which day, at which place of its list."""
+    """Return receipts by work: audience, day, position, key and digest."""
     r, e = receipts.c, audit_events.c
     query = (
         sa.select(r.work, r.audience, r.position, r.key_id, r.digest, sa.func.substr(e.at, 1, DAY).label("day"))
@@ -117,18 +120,18 @@ def _receipts(connection: Connection, works: list[str], audience: str | None) ->
         .where(r.work.in_(works))
         .order_by(r.work, r.audience, r.position)
     )
-    kept: Of = {}
+    rows: Of = {}
     for row in connection.execute(query if audience is None else query.where(r.audience == audience)):
-        kept.setdefault(row.work, []).append({name: row._mapping[name] for name in row._fields if name != "work"})
-    return kept
+        rows.setdefault(row.work, []).append({name: row._mapping[name] for name in row._fields if name != "work"})
+    return rows
 
 
-def _fetched(connection: Connection, works: list[str], audience: str | None, known: Mapping[str, str]) -> Of:
-    """Of each work: which keys of which audience fetched it, on which day first and on which day last."""
+def _fetched(connection: Connection, works: list[str], audience: str | None, key_names: Mapping[str, str]) -> Of:
+    """Return fetches by work: audience, key, first and last day."""
     f = fetches.c
     query = sa.select(fetches).where(f.work.in_(works)).order_by(f.work, f.audience, f.first, f.key)
-    kept: Of = {}
+    rows: Of = {}
     for row in connection.execute(query if audience is None else query.where(f.audience == audience)):
-        told = {"audience": row.audience, "first": row.first, "last": row.last}
-        kept.setdefault(row.work, []).append(told | {"key": row.key, "key_name": known.get(f"{PREFIX}{row.key}")})
-    return kept
+        days = {"audience": row.audience, "first": row.first, "last": row.last}
+        rows.setdefault(row.work, []).append(days | {"key": row.key, "key_name": key_names.get(f"{PREFIX}{row.key}")})
+    return rows

@@ -1,7 +1,7 @@
-"""The holder of a lease: its name, and whether it is still alive.
+"""Identities of lease holders, and whether a holder is alive.
 
-Safety comes from the fencing number alone (`where attempt = n`); liveness decides only how soon a dead worker's
-work is taken over: at once in the same home on the same host (its lock file is free), after the lease elsewhere.
+Safety comes from the fencing number alone (`where attempt = n`). Liveness decides only how soon a dead worker's work is
+taken over: at once in the same home on the same host (its lock file is free), elsewhere after the lease.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ LONGEST_LEASE = 3600.0
 
 
 class WorkerIdentity:
-    """A name and a lock file that the operating system frees when the process dies."""
+    """Name of a process, and a lock file that the operating system frees when it dies."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         for path in folder.glob("*.lock"):
-            self._locked(path)  # removes what dead processes left
+            self._locked(path)  # removes files of dead processes
         self.name = f"{self._place}/{os.getpid()}/{secrets.token_hex(6)}"
         self._path = self._lock_path(self.name)
         self._handle = self._own(self._path)
 
     @staticmethod
     def _own(path: Path) -> int:
-        """The locked file at `path`; made again where another process took it for a dead one's and removed it."""
+        """Create and lock the file `path`; again if another process removed it as a dead one's."""
         while True:
             handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
             fcntl.flock(handle, fcntl.LOCK_EX)
@@ -39,7 +39,7 @@ class WorkerIdentity:
 
     @property
     def _place(self) -> str:
-        """This host and folder: another home on it has other lock files."""
+        """Return host and folder: another home on the host has other lock files."""
         return f"{socket.gethostname()}+{hashlib.sha256(str(self.folder.resolve()).encode()).hexdigest()[:8]}"
 
     def _lock_path(self, name: str) -> Path:
@@ -50,14 +50,14 @@ class WorkerIdentity:
         os.close(self._handle)
 
     def holds(self, owner: str | None, left: float | None) -> bool:
-        """Whether `owner`, whose lease has `left` seconds to go, may still be working."""
+        """Return whether `owner`, whose lease ends in `left` seconds, may still be working."""
         if owner is None:
             return False
         if owner == self.name:
             return True
         if owner.split("/", 1)[0] == self._place:
             return self._locked(self._lock_path(owner))
-        # more than any lease is given: the clock was set back since
+        # longer than any lease: the clock was set back
         return left is not None and 0 < left <= LONGEST_LEASE
 
     @staticmethod
@@ -78,7 +78,7 @@ class WorkerIdentity:
 
 
 class Workplace:
-    """This process's identity, taken when it first works."""
+    """Holder of this process's identity, made on first use."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,8 +1,7 @@
-"""The interface of a kind of charged work: its name, its plan from public facts, its draw.
+"""Kinds of charged work: a name, a plan from public facts, a draw.
 
-Every kind is asked for, charged, drawn, published, acknowledged, retired. A `QueuedKind` is drawn under a lease, some
-time after its charge; an `AtOnceKind` in the transaction of its charge. What a kind draws becomes visible with its
-publication, or never (invariant charge-first).
+A `QueuedKind` is drawn under a lease, some time after its charge; an `AtOnceKind` in the transaction of its charge.
+A draw becomes visible when it is published, or never (invariant charge-first).
 """
 
 from __future__ import annotations
@@ -30,19 +29,19 @@ ProgressHook = Callable[[str, float], None]
 
 
 def no_progress(_what: str, _share: float) -> None:
-    """Progress is for the owner's own terminal only; over HTTP work shows its state and nothing else."""
+    """Ignore progress. Only the owner's terminal shows it; over HTTP work has a state only."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """How the signed documents of some kinds, their ids, paths and events are called."""
+    """Names shared by kinds: of documents, ids, paths and events."""
 
     noun: str
     prefix: str
-    document: str  # its last part in a URL
-    digest: str  # the member that holds its SHA-256
-    envelope: str  # its file
-    most_bytes: int  # of that file
+    document: str  # last part of its URL
+    digest: str  # member with its SHA-256
+    envelope: str  # name of its file
+    most_bytes: int  # largest size of that file
     published: str
     failed: str
     told_published: str
@@ -77,20 +76,20 @@ FAMILIES = (RELEASES, ANSWERS)
 
 
 class Inputs(Protocol):
-    """What was sent for work: a folder of the home from the charge on, deleted with the end of the work."""
+    """Files sent for work: a folder of the home from the charge to the end of the work."""
 
     def save(self, within: Path) -> str:
-        """Store them durably as a new folder; its name. Raises Unavailable."""
+        """Store the files durably in a new folder and return its name. Raises Unavailable."""
 
 
 @dataclass(frozen=True)
 class PlannedWork:
-    """Work that is asked for, planned: everything in it is public, or private already.
+    """Planned work, from public or already private facts.
 
-    `plan` is what the kind draws from. `details` is what the audit event of its charge, or of the request for it, says
-    besides ε. `audiences` None: those of the population. `by_audience` is the audience that asks for itself. `inputs`
-    were sent beside it, and `inputs_mac` tells whether two have the same. `features`: the key of the owner's table that
-    it is made of, and that must still be there when it is charged.
+    `plan` is the input of the draw. `details` are those of the audit event of its charge (or request) besides ε.
+    `audiences` None: those of the population. `by_audience` is the audience that asks, None for the owner. `inputs` are
+    files sent with the request; equal inputs have equal `inputs_mac`. `features` is the key of the owner's table that
+    the draw reads; it must still exist at the charge.
     """
 
     kind: str
@@ -107,7 +106,7 @@ class PlannedWork:
 
 @dataclass(frozen=True)
 class Work:
-    """A row of charged work. `asked` is `PlannedWork.details`, `inputs` the name of their folder."""
+    """Row of charged work. `asked` is `PlannedWork.details`; `inputs` is the name of a folder."""
 
     id: str
     batch: str
@@ -140,10 +139,8 @@ class Work:
 
 @dataclass(frozen=True)
 class ChargedWork:
-    """Charged work, to be drawn. `today` is an ISO day.
-
-    `spent` is what the batch has spent, this charge included, and the most that any batch of the population has.
-    """
+    """Charged work to draw. `today` is an ISO day. `spent` returns the batch's account including this charge, and the
+    largest ε spent by any batch of the population."""
 
     work: Work
     batch: Batch
@@ -159,7 +156,7 @@ class ChargedWork:
 
 @dataclass(frozen=True)
 class Job(ChargedWork):
-    """Everything an attempt needs. `folder` is its own; `inputs` the folder of public inputs, if there are."""
+    """Input of an attempt. `folder` is the attempt's own; `inputs` is the folder of public inputs, if any."""
 
     labels: SealedLabels
     folder: Path
@@ -169,7 +166,7 @@ class Job(ChargedWork):
 
 @dataclass(frozen=True)
 class WorkFile:
-    """A published file, by its `path` below the home's folder of work, or its `content`."""
+    """Published file: its `path` below the home's folder of work, or its `content`."""
 
     name: str
     role: str
@@ -181,7 +178,7 @@ class WorkFile:
 
 @dataclass(frozen=True)
 class SignedFiles:
-    """A signed envelope, the SHA-256 of its payload, and the files beside it, which lie in the attempt's folder."""
+    """Signed envelope, the SHA-256 of its payload, and further files in the attempt's folder."""
 
     envelope: bytes
     sha256: str
@@ -190,8 +187,7 @@ class SignedFiles:
 
 @dataclass(frozen=True)
 class Draft:
-    """A finished draw: the attempt that made it, the SHA-256 of its document's payload, and its files, the envelope
-    first."""
+    """Finished draw: its attempt, the SHA-256 of its document's payload, and its files, the envelope first."""
 
     attempt: int
     sha256: str
@@ -211,82 +207,82 @@ W = TypeVar("W")
 
 
 class WorkKind(ABC, Generic[W]):
-    """What every kind has. `W`: what is asked for, checked as far as it can be without the batch."""
+    """Kind of charged work. `W`: a request, checked as far as possible without the batch."""
 
     name: ClassVar[str]
     family: ClassVar[Family] = ANSWERS
-    told: ClassVar[tuple[str, ...]] = ()  # members of `described` that a notice has as well
-    handed_on: ClassVar[bool] = False  # an audience may have the document that another asked for
+    told: ClassVar[tuple[str, ...]] = ()  # members of `described` that notices contain
+    handed_on: ClassVar[bool] = False  # an audience may receive a document that another asked for
 
     @abstractmethod
     def plan(self, batch: Batch, population: Population, wish: W) -> PlannedWork:
-        """From public facts alone. Raises InvalidInput and its kinds: whatever can be refused without labels."""
+        """Plan from public facts alone, with all checks that need no labels. Raises InvalidInput and its kinds."""
 
     def asker(self, wish: W) -> str | None:
-        """The audience that asks for itself; None: the owner."""
+        """Return the audience that asks; None for the owner."""
         return None
 
     def described(self, work: Work) -> dict[str, Any]:
-        """Members of its description besides those that all work has."""
+        """Return members of the description that are specific to the kind."""
         return {"parameters": work.plan}
 
     def seen(self, described: dict[str, Any], role: str, audience: str | None) -> dict[str, Any]:
-        """What a caller of `role` sees of a description or of a row of a list."""
+        """Reduce a description, or a row of a list, to what callers of `role` may see."""
         return described
 
     def event(self, work: Work) -> dict[str, Any]:
-        """What audit events of its end say of the kind."""
+        """Return details on the kind for audit events of its end."""
         return {} if self.family is RELEASES else {"answer": self.name}
 
 
 class QueuedKind(WorkKind[W]):
-    """Its charged work waits for a worker, which draws it under a lease."""
+    """Kind whose charged work is drawn by a worker under a lease."""
 
     @abstractmethod
     def draw(self, job: Job) -> SignedFiles:
-        """Within the ε (and δ) of the work, whatever the labels are.
+        """Draw within the ε (and δ) of the work, for any labels.
 
-        Raises Unavailable for what may pass (disk, randomness) and does not depend on labels; it is then drawn again at
-        no charge. Whatever else it raises fails the work, whose charge is kept.
+        Raises Unavailable for temporary failures that do not depend on labels (disk, randomness): the draw is repeated
+        without a charge. Any other exception fails the work, and its charge is kept.
         """
 
     def largest(self, _job: Job, _files: int) -> int:
-        """Bytes of everything that it draws into so many files at most, from public facts alone."""
+        """Return the largest total size in bytes of a draw of so many files, from public facts alone."""
         return self.family.most_bytes
 
     def failure(self, _error: Exception) -> LabelDPError:
-        """What may be told of an attempt that failed for good: what went wrong may have depended on labels."""
+        """Return the error that callers may see after a permanent failure: its cause may depend on labels."""
         return LabelDPError("The computation failed; its charge is kept. The service's log names the error.")
 
 
 class AtOnceKind(WorkKind[W]):
-    """Its whole work is one transaction, so nothing of it ever waits, for an approval or for a worker."""
+    """Kind whose work is one transaction: it waits neither for an approval nor for a worker."""
 
     @abstractmethod
     def draw(self, paid: ChargedWork, wish: W) -> SignedFiles:
-        """As `QueuedKind.draw`. Whatever it raises undoes the charge: nothing of the draw was seen."""
+        """Draw as `QueuedKind.draw`. Any exception undoes the charge: nobody saw the draw."""
 
 
 class SchemaKind(QueuedKind[W], Generic[S, W]):
-    """Asked for by `schema` alone: over REST in one call, the same for every kind."""
+    """Kind whose request is an instance of `schema` alone: one REST call, the same for every kind."""
 
     schema: ClassVar[type[BaseModel]]
-    large: ClassVar[bool] = False  # what is asked for may hold a whole prior or matrix, of many megabytes
+    large: ClassVar[bool] = False  # a request may hold a prior or matrix of many megabytes
 
     @property
     def path(self) -> str:
-        """The word for it over REST."""
+        """Return its word in REST paths."""
         return f"{self.name}s"
 
     def wish(self, population: Population, body: S) -> W:
-        """What `body` asks for. Raises InvalidInput and its kinds."""
-        found: Any = body
-        return cast("W", found)
+        """Convert `body` to the kind's request. Raises InvalidInput and its kinds."""
+        request: Any = body
+        return cast("W", request)
 
 
 class PreviewedKind(SchemaKind[S, W]):
-    """What it costs can be asked before."""
+    """Kind with a preview before the charge."""
 
     @abstractmethod
     def preview(self, batch: Batch, population: Population, wish: W) -> dict[str, Any]:
-        """Members `epsilon`, `parameters` and `facts` of what `plan` would charge and do."""
+        """Return the members `epsilon`, `parameters` and `facts` of a preview."""

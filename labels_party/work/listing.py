@@ -1,7 +1,4 @@
-"""Publications as a receiver asks for them day by day: those for it, oldest first, in pages.
-
-`holdings.py` lists all that was asked for, for the party's own people.
-"""
+"""Publications for a receiver, oldest first, in pages. `holdings.py` lists all work for the party's own people."""
 
 from __future__ import annotations
 
@@ -20,14 +17,14 @@ from labels_party.storage.tables import work as t
 from labels_party.work.kind import Family
 from labels_party.work.store import Works
 
-DAY = 10  # characters of a timestamp's day: more of it would tell the second of a draw
+DAY = 10  # characters of a timestamp's day: the rest would tell the second of a draw
 COLUMNS = [t.c[name] for name in ("id", "batch", "kind", "state", "published", "epsilon", "audiences", "sha256")]
 
 
 @dataclass(frozen=True)
 class PublicationFilter:
-    """`audience` None: of all audiences (the owner). `since` is a day or None; `population` a name or id; `after` the
-    last id of the page before."""
+    """Filter of publications. `audience` None: all (the owner). `since` is a day; `population` is a name or id; `after`
+    is the last id of the previous page."""
 
     audience: str | None
     since: str | None = None
@@ -37,12 +34,12 @@ class PublicationFilter:
 
 
 def published(connection: Connection, works: Works, family: Family, wanted: PublicationFilter) -> Listing:
-    """At most `limit` published rows of a family, by day and id, of the populations whose audiences name the caller.
+    """List at most `limit` published rows of a family for the caller, by day and id.
 
-    What an audience asked for itself, and what was asked of a predictor, is for who asked. An `after` that the caller
-    cannot see raises NotFound; a population that is not there and one of others are both left out.
+    Work that an audience asked for itself, and a predictor's answers, are for the asker only. Raises NotFound for an
+    `after` that the caller cannot see. A population that does not exist, or is for others, gives no rows.
     """
-    seen = {
+    visible = {
         p.id: p
         for p in works.batches.populations.list(connection)
         if (wanted.audience is None or wanted.audience in p.audiences) and wanted.population in (None, p.id, p.name)
@@ -56,7 +53,7 @@ def published(connection: Connection, works: Works, family: Family, wanted: Publ
     query: sa.Select[Any] = (
         sa.select(*COLUMNS, batches.c.population)
         .join(batches, batches.c.id == t.c.batch)
-        .where(t.c.state == PUBLISHED, t.c.kind.in_(kinds), batches.c.population.in_(sorted(seen)))
+        .where(t.c.state == PUBLISHED, t.c.kind.in_(kinds), batches.c.population.in_(sorted(visible)))
     )
     if wanted.after is not None:
         last = connection.execute(query.where(t.c.id == wanted.after)).first() if wanted.after.isprintable() else None
@@ -66,18 +63,18 @@ def published(connection: Connection, works: Works, family: Family, wanted: Publ
         query = query.where((day > at) | ((day == at) & (t.c.id > wanted.after)))
     if wanted.since is not None:
         query = query.where(day >= wanted.since)
-    found: list[sa.Row[Any]] = []
+    selected: list[sa.Row[Any]] = []
     with connection.execute(query.order_by(day, t.c.id).execution_options(yield_per=wanted.limit + 1)) as rows:
         for row in rows:
-            if len(found) > wanted.limit:
+            if len(selected) > wanted.limit:
                 break
-            found += [row] if meant(row) else []
+            selected += [row] if meant(row) else []
     role = "owner" if wanted.audience is None else "features"
-    listed = [
-        works.kinds[row.kind].seen(_described(row, seen[row.population], family), role, wanted.audience)
-        for row in found
+    descriptions = [
+        works.kinds[row.kind].seen(_described(row, visible[row.population], family), role, wanted.audience)
+        for row in selected
     ]
-    return Listing.of(listed, wanted.limit, "id")
+    return Listing.of(descriptions, wanted.limit, "id")
 
 
 def _described(row: sa.Row[Any], population: Population, family: Family) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""All populations in a few sums, and batches that wait for their owner."""
+"""Sums of all populations, and batches that wait for their owner."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from labels_party.work.kind import RELEASES
 
 
 def summaries(connection: Connection, found: list[Population]) -> list[dict[str, Any]]:
-    """Of each population: what an example, and what a person, has spent at most; its batches, releases and answers."""
+    """Return, per population, the largest ε per example and per unit, and numbers of batches, releases and answers."""
     e, b = audit_events.c, batches.c
     spent = [net(e.kind, of) for of in (e.epsilon_nano, e.delta_atto)]
     charged = sa.select(e.population, e.batch, *spent).where(e.kind.in_((CHARGED, RETURNED)))
@@ -73,9 +73,9 @@ def _summary(
 
 
 def stuck(connection: Connection, limit: int) -> list[dict[str, Any]]:
-    """Batches with uploads to decide of, or whose schedule was refused. For the owner alone: both depend on labels."""
+    """List batches with undecided uploads or a refused schedule. Only for the owner: both depend on labels."""
     b = batches.c
-    # a JSON column compares with SQL's null alone
+    # a JSON column compares only with SQL's null
     hindered = sa.or_(b.set_aside > 0, b.schedule_problem.is_not(sa.null()))
     query = sa.select(b.id, b.schedule_problem, b.set_aside, populations.c.name)
     query = query.join(populations, populations.c.id == b.population).where(hindered)

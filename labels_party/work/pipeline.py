@@ -1,7 +1,7 @@
-"""An attempt: have the kind draw into its own folder, sign, make all of it durable, publish it.
+"""Pipeline of an attempt: the kind draws into the attempt's folder and signs; files become durable; publication.
 
 Space for the largest envelope is reserved first, as kinds do for their files, so that a full disk does not depend on
-what was drawn.
+the draw.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Pipeline(Attempts):
         return failure
 
     def ended(self, lease: Lease, outcome: str) -> None:
-        """Remove inputs and abandoned attempts; that the last attempt was begun stays on record."""
+        """Remove inputs and abandoned attempts; the last attempt still counts as begun."""
         about = (lease.work.id, lease.attempt)
         if outcome != PUBLISHED:
             self.works.shelf.drop(*about, begun=outcome != TAKEN)
@@ -79,21 +79,21 @@ class Pipeline(Attempts):
             self.works.shelf.drafts.forget(lease.work)
 
     def sweep(self) -> int:
-        """Remove inputs that a killed process left: those of work that has ended, and of over a day ago those that no
-        unfinished work needs."""
+        """Remove inputs that a killed process left: those of ended work, and those over a day old that no work names.
+        Returns how many."""
         there = self.works.shelf.all_inputs()
         if not there:
             return 0
         query = sa.select(table.c.inputs, table.c.state).where(table.c.inputs != "")
-        known = {row.inputs: row.state for row in self.database.read("work.inputs", lambda c: c.execute(query).all())}
+        states = {row.inputs: row.state for row in self.database.read("work.inputs", lambda c: c.execute(query).all())}
         before, ended = time.time() - LEFTOVER_SECONDS, (PUBLISHED, *ENDED)
-        gone = [n for n, at in there.items() if known.get(n) in ended or (at < before and n not in known)]
+        gone = [n for n, at in there.items() if states.get(n) in ended or (at < before and n not in states)]
         for name in gone:
             self.works.forget_inputs(name)
         return len(gone)
 
     def sweep_attempts(self) -> int:
-        """Remove files that attempts sent over a day ago and that no row names; returns how many there were."""
+        """Remove files that attempts sent over a day ago and that no row names; return how many."""
         shelf = self.works.shelf
         old = shelf.leftovers(time.time() - LEFTOVER_SECONDS)
         removed = 0
@@ -105,7 +105,7 @@ class Pipeline(Attempts):
         return removed + self._sweep_drafts()
 
     def _sweep_drafts(self) -> int:
-        """Remove drafts of over a day ago that no unfinished work can need."""
+        """Remove drafts over a day old that no unfinished work needs; return how many."""
         drafts = self.works.shelf.drafts
         if drafts is None:
             return 0
@@ -120,19 +120,19 @@ class Pipeline(Attempts):
 
     @staticmethod
     def _named(connection: Connection, paths: list[str]) -> set[str]:
-        """Those that are published, may still be, or are of work that is not known here."""
-        found = set(connection.execute(sa.select(work_files.c.path).where(work_files.c.path.in_(paths))).scalars())
+        """Return paths that are published, may still be, or belong to unknown work."""
+        named = set(connection.execute(sa.select(work_files.c.path).where(work_files.c.path.in_(paths))).scalars())
         of = {path: path.partition("/")[0] for path in paths}
         t = table
         rows = connection.execute(sa.select(t.c.id, t.c.state, t.c.attempt).where(t.c.id.in_(set(of.values())))).all()
         current = {row.id: f"{place(row.id, row.attempt)}/" if row.state in WORKING else None for row in rows}
-        found |= {path for path, work_id in of.items() if work_id not in current}
-        return found | {path for path, work_id in of.items() if path.startswith(current.get(work_id) or "\0")}
+        named |= {path for path, work_id in of.items() if work_id not in current}
+        return named | {path for path, work_id in of.items() if path.startswith(current.get(work_id) or "\0")}
 
     # --- parts --------------------------------------------------------------------------------------------
 
     def _drawn(self, lease: Lease, progress: ProgressHook) -> Draft:
-        """A draw in the attempt's folder; where its bytes leave this process, its row of work names it."""
+        """Draw in the attempt's folder. If the shelf has drafts, store the draw there and name it in the row."""
         work, shelf = lease.work, self.works.shelf
         kind = self.works.queued(work.kind)
         folder = shelf.draft(work.id, lease.attempt)
@@ -163,7 +163,7 @@ class Pipeline(Attempts):
         return draft
 
     def _taken_up(self, lease: Lease) -> Draft:
-        """The draw of an earlier attempt, whose bytes somebody may have seen, in the folder of this one."""
+        """Copy the draft of an earlier attempt into this one's folder: its bytes may have been seen."""
         work, shelf = lease.work, self.works.shelf
         if work.draft is None or shelf.drafts is None:
             raise LabelDPError("A draw of this work was sent to an object store that is not configured any more.")
@@ -178,7 +178,7 @@ class Pipeline(Attempts):
         try:
             self.works.shelf.keep(lease.work.id, lease.attempt, list(draft.files))
         except StoreRefused:
-            # it may have judged how many bytes were drawn, and it has seen them: another draw would not be free
+            # the store has seen the bytes and may depend on their size: a further draw would need a further charge
             raise LabelDPError("The object store refused what was drawn; see the log.") from None
         self.database.fault(f"{self.works.family(lease.work).noun}.draw:durable")
 

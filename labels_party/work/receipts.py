@@ -1,6 +1,6 @@
-"""Receipts of the published work that an audience accepted: checked, then kept in the audit store, at no ε.
+"""Receipts of published work that an audience accepted: checked, then stored in the audit store.
 
-A receipt says nothing of labels (`label_dp.documents.receipt` has the argument), so keeping it charges nothing.
+A receipt says nothing of labels (`label_dp.documents.receipt` has the argument), so storing it costs no ε.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ ROLLED_BACK = "its store was rolled back to an older copy, or two copies of it a
 
 
 class ReceiptBook:
-    """`key` is our own public key, which a receipt must name."""
+    """Receipts of all audiences. `key` is our own public key, which a receipt must name."""
 
     def __init__(self, works: Works, audit: AuditStore, key: VerifyingKey) -> None:
         self.works, self.database, self.audit, self.key = works, works.database, audit, key
 
     def register(self, audience: str, key: VerifyingKey, actor: str) -> bool:
-        """Vouch for the key of an audience; False where it is known already. Earlier keys stay."""
+        """Register a key of an audience; False if it is registered already. Earlier keys stay."""
 
         def work(connection: Connection) -> bool:
             if key.id in self._keys(connection, audience):
@@ -59,20 +59,20 @@ class ReceiptBook:
         return self.database.write("receipt.key", work)
 
     def keep(self, name: str, envelope: Any, audience: str, actor: str, family: Family) -> tuple[bool, Receipt]:
-        """(whether it is new, the receipt) of work `name`; the same one again changes nothing.
+        """Check and store a receipt of work `name`; return (whether it is new, the receipt). Idempotent.
 
         Raises NotFound (no such work of the family for `audience`), Conflict (not published), NoReceiptKey,
         SignatureInvalid, MalformedReceipt (also: of another one, audience, document or labels party), ReceiptConflict.
         """
 
         def work(connection: Connection) -> tuple[bool, Receipt]:
-            found, population = self._published(connection, name, envelope, audience, family)
+            accepted, population = self._published(connection, name, envelope, audience, family)
             receipt, key = self._opened(connection, audience, envelope)
-            self._check(receipt, family, found, audience, self._own(connection))
+            self._check(receipt, family, accepted, audience, self._own(connection))
             if self._known(connection, receipt, family.noun, key.id):
                 return False, receipt
-            subject = self.works.ledger.subject(population, found.batch, name)
-            answer = found.kind if family.noun == ANSWER else None
+            subject = self.works.ledger.subject(population, accepted.batch, name)
+            answer = accepted.kind if family.noun == ANSWER else None
             placed = self.audit.append(connection, received_event(subject, receipt, envelope, actor, answer))
             row = {"audience": audience, "work": name, "digest": receipt.digest, "event": placed.sequence}
             place = {"key_id": key.id, "labels_key_id": receipt.labels_key_id, "position": receipt.position}
@@ -85,12 +85,12 @@ class ReceiptBook:
     def _published(
         self, connection: Connection, name: str, envelope: Any, audience: str, family: Family
     ) -> tuple[Work, Population]:
-        """What an audience can have accepted. Raises NotFound, Conflict (not published)."""
+        """Return work that an audience can have accepted, and its population. Raises NotFound, Conflict."""
         work = self.works.get(connection, name, family)
         _, population = self.works.about(connection, work)
         own = audience in work.audiences
         unknown = NotFound(f"There is no {family.noun} '{name}'.")
-        # what somebody else asked for may have been handed on, as a file: who names its digest has it
+        # another audience's answer may have been handed on as a file: who names its digest has it
         if not own and (audience not in population.audiences or not self.works.kinds[work.kind].handed_on):
             raise unknown
         if work.state != PUBLISHED:
@@ -100,7 +100,7 @@ class ReceiptBook:
         return work, population
 
     def state(self, audience: str) -> list[dict[str, Any]]:
-        """For each registered key of `audience`: the last position, its digest, and the positions missing before it."""
+        """Return, per registered key of `audience`, the last position, its digest, and missing positions before it."""
 
         def look(connection: Connection) -> list[dict[str, Any]]:
             own = self._own(connection)
@@ -110,7 +110,7 @@ class ReceiptBook:
         return self.database.read("receipt.state", look)
 
     def signer(self, envelope: bytes) -> VerifyingKey:
-        """The registered key that an export of a receiver names. Raises SignatureInvalid, MalformedManifest."""
+        """Return the registered key that a receiver's export names. Raises SignatureInvalid, MalformedManifest."""
         named = named_key(envelope)
         events = self.database.read("receipt.keys", lambda c: self.audit.events(c, kind=RECEIPT_KEY))
         for audience in {audience for event in events for audience in event.audiences}:
@@ -122,14 +122,14 @@ class ReceiptBook:
         )
 
     def check(self, connection: Connection) -> None:
-        """The table, which is there for look-ups, says what the chained events say. Raises AuditChainBroken."""
+        """Check that the table for look-ups matches the chained events. Raises AuditChainBroken."""
         t = receipts
         rows = {tuple(row) for row in connection.execute(sa.select(t.c.event, t.c.position, t.c.audience, t.c.work))}
-        kept = {
+        events = {
             (e.sequence, e.details["position"], e.audiences[0], e.subject.work)
             for e in self.audit.events(connection, kind=RECEIVED)
         }
-        if rows != kept:
+        if rows != events:
             raise AuditChainBroken("The table of receipts does not match the audit events: the store was changed.")
 
     # --- parts --------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ class ReceiptBook:
         return registered(self.audit.events(connection, kind=RECEIPT_KEY), audience)
 
     def _opened(self, connection: Connection, audience: str, envelope: Any) -> tuple[Receipt, VerifyingKey]:
-        """A receipt, and the registered key that signed it. Without one, nothing of the envelope is looked at."""
+        """Open a receipt; return it and its registered key. Without a registered key the envelope is not read."""
         keys = self._keys(connection, audience)
         if not keys:
             raise NoReceiptKey(
@@ -157,21 +157,21 @@ class ReceiptBook:
             )
         return open_receipt(data, keys[named]), keys[named]
 
-    def _has(self, connection: Connection, found: Work, envelope: Any, audience: str) -> bool:
-        """Whether the audience signed for what it cannot know without having it: documents carry a random salt."""
+    def _has(self, connection: Connection, work: Work, envelope: Any, audience: str) -> bool:
+        """Return whether the receipt has the document's digest, which proves possession: documents are salted."""
         try:
             receipt, _ = self._opened(connection, audience, envelope)
         except LabelDPError:
             return False
-        return receipt.document_digest == found.sha256
+        return receipt.document_digest == work.sha256
 
     @staticmethod
-    def _check(receipt: Receipt, family: Family, found: Work, audience: str, own: list[str]) -> None:
+    def _check(receipt: Receipt, family: Family, work: Work, audience: str, own: list[str]) -> None:
         wrong = (
             "is of another audience than that of this API key" if receipt.audience != audience
             else "names another labels party's key than ours" if receipt.labels_key_id not in own
-            else f"is of another {family.noun} than the one it was sent for" if receipt.document_id != found.id
-            else f"is of another {family.document} than the one we published" if receipt.document_digest != found.sha256
+            else f"is of another {family.noun} than the one it was sent for" if receipt.document_id != work.id
+            else f"is of another {family.document} than the one we published" if receipt.document_digest != work.sha256
             else ""
         )  # fmt: skip
         if wrong:
@@ -179,12 +179,12 @@ class ReceiptBook:
 
     @staticmethod
     def _known(connection: Connection, receipt: Receipt, noun: str, key_id: str) -> bool:
-        """True for this very receipt. Raises ReceiptConflict where it does not fit what was kept."""
+        """Return True if this receipt is stored. Raises ReceiptConflict if it contradicts stored ones."""
         t = receipts
-        listed = (t.c.key_id == key_id) & (t.c.labels_key_id == receipt.labels_key_id)
+        same_list = (t.c.key_id == key_id) & (t.c.labels_key_id == receipt.labels_key_id)
         same = (t.c.audience == receipt.audience) & (t.c.work == receipt.document_id)
         near = t.c.position.between(receipt.position - 1, receipt.position + 1)
-        rows = connection.execute(sa.select(t).where((listed & near) | same)).all()
+        rows = connection.execute(sa.select(t).where((same_list & near) | same)).all()
         if any(row.digest == receipt.digest for row in rows):
             return True
         if any(row.work == receipt.document_id for row in rows):
@@ -205,31 +205,31 @@ class ReceiptBook:
         return False
 
     def _own(self, connection: Connection) -> list[str]:
-        """Our keys, the one that signs now last."""
+        """Return our key ids, the current one last."""
         return families(connection, self.audit).relatives(self.key.id)
 
     @staticmethod
     def _state(connection: Connection, key_id: str, labels_key_id: str) -> dict[str, Any]:
         t = receipts
-        mine = (t.c.key_id == key_id) & (t.c.labels_key_id == labels_key_id)
-        query = sa.select(t.c.position, t.c.digest).where(mine).order_by(t.c.position.desc()).limit(1)
+        same_list = (t.c.key_id == key_id) & (t.c.labels_key_id == labels_key_id)
+        query = sa.select(t.c.position, t.c.digest).where(same_list).order_by(t.c.position.desc()).limit(1)
         last = connection.execute(query).first()
-        count = int(connection.execute(sa.select(sa.func.count()).where(mine)).scalar() or 0)
+        count = int(connection.execute(sa.select(sa.func.count()).where(same_list)).scalar() or 0)
         missing: list[int] = []
         if last is not None and count < last.position:
-            have = set(connection.execute(sa.select(t.c.position).where(mine)).scalars())
+            have = set(connection.execute(sa.select(t.c.position).where(same_list)).scalars())
             missing = [p for p in range(1, last.position) if p not in have][:MOST_MISSING]
-        found = {"last": 0, "digest": None} if last is None else {"last": last.position, "digest": last.digest}
-        return {"key_id": key_id, "labels_key_id": labels_key_id, "missing": missing} | found
+        newest = {"last": 0, "digest": None} if last is None else {"last": last.position, "digest": last.digest}
+        return {"key_id": key_id, "labels_key_id": labels_key_id, "missing": missing} | newest
 
 
 def receipt_key(given: str) -> VerifyingKey:
-    """A receiver's key from its PEM file `keys/signing.pub`, or its 32 raw bytes in base64. Raises InvalidInput."""
+    """Read a receiver's key: the path of its PEM file, or 32 raw bytes in base64. Raises InvalidInput."""
     try:
         if len(base64.b64decode(given, validate=True)) == 32:
             return read_public_key(given)
     except (ValueError, binascii.Error):
-        pass  # then it is a path
+        pass  # a path
     try:
         return VerifyingKey.from_pem(Path(given).read_bytes())
     except (OSError, InvalidFile, ValueError):

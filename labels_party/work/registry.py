@@ -1,4 +1,4 @@
-"""The kinds of charged work that a party has, by their names; some are made when they are looked up first."""
+"""Registry of a party's kinds of charged work; some are made on first use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from labels_party.work.kind import WorkKind
 
 
 class Registered(Mapping[str, WorkKind[Any]]):
-    """`later` and what makes a kind of its entries come with `register_later`, at most once."""
+    """Kinds by name. `register_later` (once) adds entries from which kinds are made on first use."""
 
     def __init__(self) -> None:
         self._made: dict[str, WorkKind[Any]] = {}

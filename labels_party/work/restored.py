@@ -1,7 +1,7 @@
-"""Work that a ledger from a backup ends before anybody goes on with it.
+"""Restored ledgers: unfinished work of a backup ends before the party goes on.
 
-What was charged and unfinished may have been published since: to draw it now would be a second draw on one charge. So
-it fails and its charge stays, what waited for an approval is declined, and no schedule seals and releases by itself.
+Charged, unfinished work may have been published since the backup, so drawing it would be a second draw on one charge.
+It fails and its charge stays. Work that waited for an approval is declined, and schedules stop.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from labels_party.work.kind import FAMILIES
 
 
 class Restored(Refusal):
-    """Why work is `failed`: the database was restored from a backup that had it unfinished."""
+    """Problem of work that was unfinished in a backup from which the database was restored."""
 
     code = "restored"
     title = "Restored from a backup"
 
 
 class RestoredLedger:
-    """Works on the write transaction in which a backup's rows came."""
+    """Ledger of a restored backup. Writes in the transaction that inserted its rows."""
 
     def __init__(self) -> None:
         self.audit = JudgedStore(audit_events, "labels-party", utc_now)
@@ -41,11 +41,11 @@ class RestoredLedger:
         self.ledger = Ledger(self.audit, Outbox(utc_now))
 
     def check_keys(self, connection: Connection, keys: KeyService) -> None:
-        """Raises Conflict where the keys are not those that the rows were made with."""
+        """Check that the keys are the backup's. Raises Conflict."""
         row = connection.execute(sa.select(installation)).first()
         if row is None:
             return
-        keys.require(row.wrapping_key)  # first: asking for a secret makes one where there is none
+        keys.require(row.wrapping_key)  # first: reading a secret makes one if there is none
         if keys.secret().mac("installation", b"label-dp") != row.secret_check:
             raise Conflict(
                 "The secret of ids (keys/secret.key, or the token's) is not the one that this backup was made with; "
@@ -53,20 +53,20 @@ class RestoredLedger:
             )
 
     def end_unfinished(self, connection: Connection) -> list[str]:
-        """What was done, in sentences."""
+        """End unfinished work and stop schedules; return sentences on what was done."""
         t = work
         rows = connection.execute(sa.select(t).where(t.c.state.in_((ACCEPTED, *WORKING))).order_by(t.c.id)).all()
-        told = []
+        sentences = []
         for row in rows:
             self._end(connection, row)
         if failed := sum(row.state != ACCEPTED for row in rows):
-            told.append(
+            sentences.append(
                 f"{counted(failed, 'unfinished release or answer')} ended as failed: it may have been published since, "
                 "so its charge stays and it is not drawn again"
             )
         if declined := sum(row.state == ACCEPTED for row in rows):
-            told.append(f"{counted(declined, 'request')} that waited for an approval ended, uncharged; ask again")
-        return told + self._stop_schedules(connection)
+            sentences.append(f"{counted(declined, 'request')} that waited for an approval ended, uncharged; ask again")
+        return sentences + self._stop_schedules(connection)
 
     def population_of(self, connection: Connection, batch: str) -> Population:
         query = sa.select(batches.c.population).where(batches.c.id == batch)
@@ -93,7 +93,7 @@ class RestoredLedger:
     def fail(
         self, connection: Connection, population: Population, batch: str, name: str, answer: str | None, code: str
     ) -> None:
-        """The event by which an open charge is kept."""
+        """Record the failure of work whose charge is kept."""
         family = next(family for family in FAMILIES if name.startswith(family.prefix))
         details = {"code": code, "charge": "kept"} | ({} if answer is None else {"answer": answer})
         self.ledger.note(connection, family.failed, population, batch, name, ASKED_BY, details)
@@ -107,7 +107,7 @@ class RestoredLedger:
             .where(t.c.state == "open", t.c.seal_at.is_not(None))
             .values(seal_at=None, schedule_problem=problem(why)[1])
         ).rowcount
-        told = [f"{counted(stopped, 'schedule')} of open batches stopped; set a new time"] if stopped else []
+        sentences = [f"{counted(stopped, 'schedule')} of open batches stopped; set a new time"] if stopped else []
         if connection.execute(sa.select(sa.func.count()).select_from(webhooks)).scalar():
-            told.append("webhooks send again what the backup had not sent yet")
-        return told
+            sentences.append("webhooks send again what the backup had not sent yet")
+        return sentences

@@ -1,4 +1,4 @@
-"""Charged work as a caller of a role sees it: the same over REST and on the pages."""
+"""Views of charged work by role: the same over REST and on the pages."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ WHO = ("requested_by", "requested_by_name", "approved_by", "approved_by_name", "
 
 
 def to_the_day(told: R, caller: Principal) -> R:
-    """What is told to `caller`; to anybody but the owner every time in it by its day, as in documents. The second of a
-    scheduled seal, and so of what follows it, tells when labels were complete."""
+    """Cut times to days, as in documents, unless `caller` is the owner. The second of a scheduled seal, or of what
+    follows it, tells when labels were complete."""
     if caller.role == "owner":
         return told
     days = {name: value[:10] for name, value in told.items() if isinstance(value, str) and TIME.fullmatch(value)}
@@ -28,13 +28,13 @@ def to_the_day(told: R, caller: Principal) -> R:
 
 
 def shown(works: Works, described: Mapping[str, Any], caller: Principal) -> dict[str, Any]:
-    """To an audience nothing is told of who asked and approved, and times are told to the day to all but the owner."""
+    """Reduce a description to what `caller` may see: audiences see no actors, and only the owner sees times of day."""
     members = {**described, **(dict.fromkeys(WHO) if caller.role == "features" else {})}
     return to_the_day(works.kinds[members["kind"]].seen(members, caller.role, caller.audience), caller)
 
 
 def allowed(works: Works, connection: Connection, caller: Principal, name: str, family: Family) -> Work:
-    """Raises NotFound, for an audience also where it is meant for others."""
+    """Return a work. Raises NotFound, for an audience also if the work is for others."""
     work = works.get(connection, name, family)
     if caller.role == "features" and caller.audience not in work.audiences:
         raise NotFound(f"There is no {family.noun} '{name}'.")

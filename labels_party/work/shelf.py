@@ -1,6 +1,6 @@
-"""Files of charged work: its attempts, its publication, and the inputs that were sent for it.
+"""Files of charged work: attempts, published files, and inputs.
 
-An attempt draws into a folder of this machine. `keep` makes it durable, before the transaction that publishes it.
+An attempt draws into a folder on this machine. `keep` makes it durable before the transaction that publishes it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from labels_party.work.kind import FAMILIES, WorkFile
 
 
 class Shelf(ABC):
-    """`folder` is on this machine; drafts lie in it. `drafts`: where they are put before `keep` shows their bytes to
-    somebody else; None where it does not."""
+    """Store of work files. `folder` on this machine holds attempts. `drafts` stores finished draws before `keep` shows
+    their bytes to another party; None if `keep` does not."""
 
     drafts: Drafts | None = None
 
@@ -28,37 +28,36 @@ class Shelf(ABC):
         self.folder = folder
 
     def draft(self, work_id: str, attempt: int) -> Path:
-        """A new folder for an attempt, which from now on counts as begun, until it is dropped. Raises OSError,
-        Unavailable."""
+        """Make the folder of a new attempt, which counts as begun until it is dropped. Raises OSError, Unavailable."""
         folder = self.folder / place(work_id, attempt)
         folder.mkdir(parents=True, mode=0o700)
         return folder
 
     @abstractmethod
     def keep(self, work_id: str, attempt: int, files: list[WorkFile]) -> None:
-        """Make a draft durable: `files`, each written, are all that is in it. Raises OSError, Unavailable, and
-        StoreRefused, where it may depend on what was drawn."""
+        """Make a draft durable; `files` are all its files. Raises OSError, Unavailable, StoreRefused (the failure may
+        depend on the draw)."""
 
     @abstractmethod
     def drop(self, work_id: str, attempt: int, *, begun: bool) -> None:
-        """Remove what an attempt left, as far as that is possible now; whether it still counts as `begun`: it tells an
-        old copy of the database from the one that went on."""
+        """Remove the files of an attempt, if possible now. `begun`: it still counts as begun, which reveals an old copy
+        of the database."""
 
     @abstractmethod
     def drop_others(self, work_id: str, attempt: int) -> None:
-        """Remove what all other attempts left, as far as that is possible now."""
+        """Remove the files of all other attempts, if possible now."""
 
     @abstractmethod
     def begun(self) -> list[str]:
-        """Ids of work of which attempts were begun, the newest at least."""
+        """Return ids of work with attempts, at least the newest."""
 
     @abstractmethod
     def last_attempt(self, work_id: str) -> int:
-        """Of work that `begun` named: the highest number there is; 0 for none."""
+        """Return the highest attempt of a work that `begun` returned; 0 for none."""
 
     @abstractmethod
     def leftovers(self, before: float) -> list[str]:
-        """Paths of files of attempts, written before (seconds of the epoch), that may be nobody's any more."""
+        """Return paths of attempts' files that were written before a time (seconds of the epoch) and may be unused."""
 
     @abstractmethod
     def delete(self, path: str) -> None:
@@ -66,10 +65,10 @@ class Shelf(ABC):
 
     @abstractmethod
     def local(self, file: WorkFile) -> Path:
-        """A published file as one of this machine, which may go when it is not used for a day. Raises Unavailable."""
+        """Return a local path of a published file; a copy unused for a day may be deleted. Raises Unavailable."""
 
     def elsewhere(self, file: WorkFile) -> str | None:
-        """A URL by which whoever holds it can fetch a published file for some minutes; None: it is served here. Raises
+        """Return a URL that serves a published file for some minutes; None if only this service serves it. Raises
         Unavailable."""
         return None
 
@@ -77,23 +76,23 @@ class Shelf(ABC):
 
     @abstractmethod
     def keep_inputs(self, name: str) -> None:
-        """Make the folder `name` of inputs, written into `folder`, durable. Raises Unavailable."""
+        """Make the inputs `name`, a folder in `folder`, durable. Raises Unavailable."""
 
     @abstractmethod
     def inputs(self, name: str) -> AbstractContextManager[Path]:
-        """A folder of inputs. Raises OSError, Unavailable."""
+        """Open a folder of inputs. Raises OSError, Unavailable."""
 
     @abstractmethod
     def forget_inputs(self, name: str) -> None:
-        """Remove a folder of inputs, as far as that is possible now."""
+        """Remove a folder of inputs, if possible now."""
 
     @abstractmethod
     def all_inputs(self) -> dict[str, float]:
-        """The folders of inputs that there are, and when each was written, in seconds of the epoch."""
+        """Return all folders of inputs and when each was written, in seconds of the epoch."""
 
 
 class FolderShelf(Shelf):
-    """All in one folder of the home."""
+    """Shelf in one folder of the home."""
 
     def keep(self, work_id: str, attempt: int, files: list[WorkFile]) -> None:
         folder = self.folder / place(work_id, attempt)
@@ -130,7 +129,7 @@ class FolderShelf(Shelf):
         return self.folder / str(file.path)
 
     def keep_inputs(self, name: str) -> None:
-        """They are, where they were written."""
+        """Do nothing: they are durable where they were written."""
 
     @contextlib.contextmanager
     def inputs(self, name: str) -> Iterator[Path]:
@@ -140,13 +139,13 @@ class FolderShelf(Shelf):
         shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def all_inputs(self) -> dict[str, float]:
-        found: dict[str, float] = {}
+        folders: dict[str, float] = {}
         for folder in self.folder.glob(f"{INPUTS}*"):
             with contextlib.suppress(FileNotFoundError):  # another process may sweep as well
-                found[folder.name] = folder.stat().st_mtime
-        return found
+                folders[folder.name] = folder.stat().st_mtime
+        return folders
 
 
 def place(work_id: str, attempt: int) -> str:
-    """Of an attempt, below the folder or the room of work."""
+    """Return the path of an attempt below the folder or bucket of work."""
     return f"{work_id}/attempt-{attempt}"

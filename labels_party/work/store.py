@@ -1,4 +1,4 @@
-"""Charged work in the database: (accepted →) charged → drawing → published, or failed. Charge first (invariant
+"""Charged work in the database, in states (accepted →) charged → drawing → published, or failed (invariant
 charge-first)."""
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from labels_party.work.registry import Registered
 from labels_party.work.shelf import Shelf
 
 COLUMNS = [column for column in t.c if column.name != "epsilon_nano"]
-ENVELOPE = "envelope"  # the role of the signed document among its files
+ENVELOPE = "envelope"  # role of the signed document
 W = TypeVar("W")
 
 
 class Works:
-    """`shelf` holds attempts, inputs and published files. Kinds are registered when the party is put together."""
+    """Charged work. `shelf` holds attempts, inputs and published files; `bootstrap` registers the kinds."""
 
     def __init__(
         self, database: Database, batches: Batches, ledger: Ledger, allowances: Allowances, shelf: Shelf
@@ -68,7 +68,7 @@ class Works:
         return kind
 
     def asked_by(self, schema: type[Ask]) -> QueuedKind[Any]:
-        """The kind of answer that is asked for so."""
+        """Return the kind of answer whose requests have this schema."""
         return self.queued(next(kind.name for kind in KINDS.values() if kind.asks is schema))
 
     # --- asking -------------------------------------------------------------------------------------------
@@ -82,12 +82,12 @@ class Works:
         call: IdempotentCall = NO_KEY,
         claim: Callable[[Connection, str], None] | None = None,
     ) -> Reply:
-        """Plan what is wished for; then transaction 1: charge the ledger and store the work, in one. Returns (202, the
+        """Plan the work; then in one transaction ("transaction 1") charge the ledger and store it. Returns (202, the
         work).
 
-        In a four-eyes population nothing is charged yet: it is `accepted` and waits for `Decisions`. `claim` gets its
-        id in the same transaction and may refuse it. Raises NotFound, Conflict (not sealed), AlreadyReleased,
-        BudgetExceeded, and as `WorkKind.plan` does; then nothing was charged, and nothing that was sent is kept.
+        In a four-eyes population the work is `accepted`, uncharged, and waits for `Decisions`. `claim` gets its id in
+        the same transaction and may refuse. Raises NotFound, Conflict (not sealed), AlreadyReleased, BudgetExceeded,
+        and as `WorkKind.plan`: nothing is then charged, and the inputs are deleted.
         """
         call.settle()
         earlier = self.database.read(f"{kind.name}.seen", call.earlier)
@@ -102,12 +102,12 @@ class Works:
         try:
             reply = self._request(batch_id, planned_work, inputs, actor, call, claim)
         except LabelDPError as error:
-            if not isinstance(error, Unavailable):  # then the commit may have gone through: keep what it may name
+            if not isinstance(error, Unavailable):  # if it is, the commit may have gone through and name the inputs
                 self.forget_inputs(inputs)
             raise
         if inputs:
             work = self.database.read(f"{kind.name}.stored", lambda c: self.get(c, reply[1]["id"]))
-            if work.inputs != inputs:  # somebody else's call with the same key came first
+            if work.inputs != inputs:  # an earlier call with the same key
                 self.forget_inputs(inputs)
         return reply
 
@@ -152,7 +152,7 @@ class Works:
     def at_once(
         self, connection: Connection, kind: AtOnceKind[W], batch_id: str, wish: W, actor: str
     ) -> tuple[Work, SignedFiles]:
-        """Charge, draw and publish in the transaction of `connection`: all of it commits together, or nothing did.
+        """Charge, draw and publish in the transaction of `connection`: all commits together, or nothing does.
 
         Raises NotFound, BudgetExceeded, and as the kind does.
         """
@@ -186,7 +186,7 @@ class Works:
         actor: str,
         **values: Any,
     ) -> None:
-        """A row of what is asked, and `values`."""
+        """Insert the row of a planned work; `values` overrides columns."""
         row: dict[str, Any] = {
             "id": work_id,
             "batch": batch_id,
@@ -208,12 +208,12 @@ class Works:
     def allowed(
         self, connection: Connection, batch_id: str, kind: str = "", audience: str | None = None
     ) -> tuple[Batch, Population]:
-        """What can be refused before anything is read; without `audience` it is the owner who asks. Raises as `ask`,
-        but for budgets."""
+        """Return batch and population if the caller may ask for work of this kind; `audience` None: the owner.
+        Raises NotFound, Conflict (not sealed)."""
         if audience is None:
             batch, population = self.batches.get(connection, batch_id)
         else:
-            # whether a batch is there, is sealed or is somebody else's is the owner's to know (invariant no-oracle)
+            # only the owner may know whether a batch exists, is sealed or is another audience's (invariant no-oracle)
             unknown = NotFound(f"There is no batch '{batch_id}'.")
             try:
                 batch, population = self.batches.get(connection, batch_id)
@@ -232,19 +232,19 @@ class Works:
         except AlreadyReleased:
             if asked.by_audience is None:
                 raise
-            # what else it carries may be another audience's
+            # the existing work may be another audience's
             raise AlreadyReleased(
                 f"Batch '{batch_id}' carries something already. A {asked.kind} is charged on top; ask for it "
                 "explicitly (additional_release)."
             ) from None
 
     def require_features(self, connection: Connection, batch_id: str, features: str) -> None:
-        """Raises Unavailable where the table that work is made of was replaced."""
+        """Refuse features that are no longer the batch's. Raises Unavailable."""
         if features and features not in [s.key for s in self.batches.segments(connection, batch_id, FEATURES)]:
             raise Unavailable("The features of the batch were replaced meanwhile; try again. Nothing was charged.")
 
     def forget_inputs(self, inputs: str) -> None:
-        """Delete what was sent for work that has ended, or was refused."""
+        """Delete the inputs of work that has ended or was refused."""
         if inputs:
             self.shelf.forget_inputs(inputs)
 
@@ -254,8 +254,8 @@ class Works:
         return self.kinds[work.kind].family
 
     def get(self, connection: Connection, work_id: str, family: Family | None = None) -> Work:
-        """Raises NotFound, also for work of another family."""
-        # what is not printable is no id, and not every database takes it as a parameter
+        """Return a work. Raises NotFound, also for work of another family."""
+        # ids are printable, and not every database takes other parameters
         row = work_id.isprintable() and connection.execute(sa.select(*COLUMNS).where(t.c.id == work_id)).first()
         if not row or (family is not None and not work_id.startswith(family.prefix)):
             raise NotFound(f"There is no {'release or answer' if family is None else family.noun} '{work_id}'.")
@@ -265,7 +265,7 @@ class Works:
         return self.batches.get(connection, work.batch)
 
     def of_batch(self, connection: Connection, batch_id: str, *kinds: str) -> list[Work]:
-        """In the order of asking; `kinds`: of these only."""
+        """Return a batch's work in order of creation; `kinds`: only these."""
         return self._listed(connection, t.c.batch == batch_id, *([t.c.kind.in_(kinds)] if kinds else []))
 
     def of_population(self, connection: Connection, population: str, *kinds: str) -> list[Work]:
@@ -273,7 +273,7 @@ class Works:
         return self._listed(connection, t.c.batch.in_(of), *([t.c.kind.in_(kinds)] if kinds else []))
 
     def waiting(self, connection: Connection) -> list[Work]:
-        """Whatever is charged and unfinished, in order."""
+        """Return charged, unfinished work in order of creation."""
         return self._listed(connection, t.c.state.in_(WORKING))
 
     @staticmethod
@@ -282,18 +282,18 @@ class Works:
         return [Work(**row._mapping) for row in connection.execute(query)]
 
     def files(self, connection: Connection, work_id: str) -> list[WorkFile]:
-        """The published files, the signed envelope first. Raises NotFound, Conflict before publication, Unavailable
-        where they were lost with an older database."""
-        if not (found := self.listed_files(connection, work_id)):
+        """Return the published files, the signed envelope first. Raises NotFound, Conflict (not published), Unavailable
+        (lost before a restore)."""
+        if not (files := self.listed_files(connection, work_id)):
             noun = self.family(self.get(connection, work_id)).noun
             raise Unavailable(
                 f"The files of {noun} '{work_id}' were lost before the database was restored. It is never drawn again; "
                 "whoever received it has it."
             )
-        return found
+        return files
 
     def listed_files(self, connection: Connection, work_id: str) -> list[WorkFile]:
-        """As `files`; none where they were lost."""
+        """Return the published files; none if they were lost. Raises NotFound, Conflict (not published)."""
         work = self.get(connection, work_id)
         if work.state != PUBLISHED:
             family = self.family(work)
@@ -309,15 +309,15 @@ class Works:
         ]
 
     def read(self, file: WorkFile) -> bytes:
-        """Raises Unavailable, OSError."""
+        """Return the bytes of a file. Raises Unavailable, OSError."""
         return file.content if file.content is not None else self.shelf.local(file).read_bytes()
 
     def envelope(self, work_id: str) -> bytes:
-        """The signed document, the same bytes for ever. Raises NotFound, Conflict before publication."""
+        """Return the signed document, always the same bytes. Raises NotFound, Conflict (not published), Unavailable."""
         return self.read(self.database.read("work.document", lambda c: self.files(c, work_id))[0])
 
     def describe(self, connection: Connection, work: Work, population: Population) -> dict[str, Any]:
-        """State and ε split at any time; digest and files once published, and nothing of a draw before."""
+        """Describe work: state and ε at any time; digest and files only once published."""
         names = names_of(connection, api_keys)
         return with_names(self._described(connection, work, population), names, only=("requested_by", "approved_by"))
 
@@ -343,12 +343,12 @@ class Works:
         }
 
     def tell(self, connection: Connection, event: str, work_id: str) -> None:
-        """Queue a notice of its new state, in the transaction that changed it: what its audience may see."""
+        """Queue a notice of a new state, in the transaction that changed it. Its audience may see all members."""
         work = self.get(connection, work_id)
         _, population = self.about(connection, work)
         kind, described = self.kinds[work.kind], self.describe(connection, work, population)
         members = ("id", "kind", "batch", "population", "state", "epsilon", "audiences", kind.family.digest)
-        files = () if kind.family is ANSWERS else ("files",)  # an answer is its document, whose digest is told
+        files = () if kind.family is ANSWERS else ("files",)  # an answer is one document, whose digest is a member
         data = {name: described[name] for name in (*members, *files, *kind.told)}
         data["published"] = work.published and work.published[:10]
         self.ledger.outbox.queue(connection, event, population.id, data)

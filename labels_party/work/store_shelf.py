@@ -1,8 +1,7 @@
 """Files of charged work in an object store, for replicas that share no folder.
 
-A draft is sent when it is complete and its row of work names it, each file read back and compared: what is published
-can be served. Its attempt is noted in the store before labels are read, so that a store that takes nothing is noticed
-then.
+A draft is sent once it is complete and its row of work names it. Each file is read back and compared, so published
+files can be served. The attempt is noted in the store before labels are read: a store that takes no writes fails then.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from labels_party.work.kind import WorkFile
 from labels_party.work.shelf import Shelf, place
 
 SERVED = "served-"
-PATIENCE_SECONDS, LONGEST_PAUSE = 300.0, 10.0  # with a store that fails while it is sent what was drawn
+PATIENCE_SECONDS, LONGEST_PAUSE = 300.0, 10.0  # retries while sending a draw
 
 
 class StoreShelf(Shelf):
-    """`bucket` has the files as they are served, and `begun`, a name for each attempt by month; `sent` the inputs;
-    `spill` copies. `today`: an ISO day."""
+    """Shelf in an object store. `bucket` has the served files, `begun` a name per attempt by month, `sent` the inputs,
+    `spill` local copies. `today` returns an ISO day."""
 
     def __init__(
         self,
@@ -55,17 +54,17 @@ class StoreShelf(Shelf):
 
     def draft(self, work_id: str, attempt: int) -> Path:
         folder = self.folder / place(work_id, attempt)
-        shutil.rmtree(folder, ignore_errors=True)  # of this attempt only another database could have left one
+        shutil.rmtree(folder, ignore_errors=True)  # only another database can have left one
         self.noted.send(f"{self.today()[:7]}/{work_id}.{attempt}", io.BytesIO())
         return super().draft(work_id, attempt)
 
     def keep(self, work_id: str, attempt: int, files: list[WorkFile]) -> None:
-        """The same bytes until the store has them: it sees them, so another draw after a failure would not be free."""
+        """Send the same bytes until the store has them: it sees them, so a further draw would need a further charge."""
         folder, there = self.folder / place(work_id, attempt), place(work_id, attempt)
         try:
             for file in files:
-                with (folder / file.name).open("rb") as written:
-                    _patiently(partial(self.bucket.send, f"{there}/{file.name}", written))
+                with (folder / file.name).open("rb") as draft_file:
+                    _patiently(partial(self.bucket.send, f"{there}/{file.name}", draft_file))
             self._forget_draft(folder)
             for file in files:
                 with tempfile.TemporaryFile(dir=self.spill) as copy:
@@ -77,7 +76,7 @@ class StoreShelf(Shelf):
 
     def drop(self, work_id: str, attempt: int, *, begun: bool) -> None:
         self._forget_draft(self.folder / place(work_id, attempt))
-        with contextlib.suppress(Unavailable):  # then it is swept
+        with contextlib.suppress(Unavailable):  # then `sweep_attempts` removes it
             self._delete(self.bucket.listed(f"{place(work_id, attempt)}/"))
 
     def drop_others(self, work_id: str, attempt: int) -> None:
@@ -86,7 +85,7 @@ class StoreShelf(Shelf):
             self._delete([s for s in self.bucket.listed(f"{work_id}/") if not s.key.startswith(own)])
 
     def begun(self) -> list[str]:
-        """Of the last month that has any: an old copy of the database lacks the newest."""
+        """Return work of the last month with attempts: an old copy of the database lacks the newest."""
         self._last = {}
         for month in self.noted.folders()[-1:]:
             for stored in self.noted.listed(f"{month}/"):
@@ -98,7 +97,7 @@ class StoreShelf(Shelf):
         return self._last[work_id]
 
     def local(self, file: WorkFile) -> Path:
-        """The whole file is fetched and compared with its digest before a byte of it is used; then a copy is kept."""
+        """Fetch the whole file, compare its digest, and only then store a copy."""
         path = self.spill / f"{SERVED}{file.sha256}-{file.name}"
         try:
             if path.exists() and path.stat().st_size == file.size:
@@ -113,7 +112,7 @@ class StoreShelf(Shelf):
                             "A published file is not in the object store as it was published. Restore it from a copy "
                             "of the store; it is never drawn again."
                         )
-                    os.fsync(copy.fileno())  # a name is trusted from now on
+                    os.fsync(copy.fileno())  # later calls trust the name
                 fresh.replace(path)
             finally:
                 fresh.unlink(missing_ok=True)
@@ -130,7 +129,7 @@ class StoreShelf(Shelf):
         return None if self.signed is None else self.signed(str(file.path))
 
     def leftovers(self, before: float) -> list[str]:
-        """Old drafts of this machine are removed with the question."""
+        """Return old files of the bucket, and remove old drafts of this machine."""
         sweep(self.folder.glob("*/attempt-*"))
         return [stored.key for stored in self.bucket.listed("") if stored.modified < before]
 
@@ -143,8 +142,8 @@ class StoreShelf(Shelf):
         folder = self.folder / name
         try:
             for path in folder.iterdir():
-                with self.sent.writing(f"{name}/{path.name}") as out, path.open("rb") as written:
-                    shutil.copyfileobj(written, out, CHUNK)
+                with self.sent.writing(f"{name}/{path.name}") as out, path.open("rb") as source:
+                    shutil.copyfileobj(source, out, CHUNK)
         except OSError as error:
             raise Unavailable(f"What was sent cannot be kept ({error.strerror}); nothing was charged.") from None
         finally:
@@ -164,16 +163,16 @@ class StoreShelf(Shelf):
                 self.sent.delete(stored.key)
 
     def all_inputs(self) -> dict[str, float]:
-        found: dict[str, float] = {}
+        folders: dict[str, float] = {}
         for stored in self.sent.listed(""):
             name = stored.key.partition("/")[0]
-            found[name] = max(found.get(name, 0.0), stored.modified)
-        return found
+            folders[name] = max(folders.get(name, 0.0), stored.modified)
+        return folders
 
     @staticmethod
     def _forget_draft(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
-        with contextlib.suppress(OSError):  # another process has a draft of another attempt
+        with contextlib.suppress(OSError):  # not empty: another process has a draft of another attempt
             folder.parent.rmdir()
 
     def _delete(self, gone: list[Stored]) -> None:
@@ -182,7 +181,7 @@ class StoreShelf(Shelf):
 
 
 def _patiently(call: Callable[[], None]) -> None:
-    """Again where the store fails, for PATIENCE_SECONDS. Raises StoreFailed, and what `call` raises."""
+    """Retry if the store fails, for PATIENCE_SECONDS. Raises StoreFailed, and as `call`."""
     tries = tenacity.Retrying(
         stop=tenacity.stop_after_delay(PATIENCE_SECONDS),
         wait=tenacity.wait_random_exponential(max=LONGEST_PAUSE),

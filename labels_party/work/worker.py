@@ -1,5 +1,5 @@
-"""The background worker of `serve`: seals and charges what its time has come for, does what was charged, resumes what a
-crash left behind, purges labels whose retention is over."""
+"""Background worker of `serve`: runs due schedules, draws charged work, resumes work after crashes, purges labels after
+their retention."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 from label_dp.http import worker
 
-Chore = Callable[[Callable[[], bool]], int]  # gets whether to stop; returns how much it did
+Chore = Callable[[Callable[[], bool]], int]  # takes a function that says whether to stop; returns a count
 
 
 class ReleaseWorker(worker.Worker):
-    """A round does the chores `before`, then what was `charged`, then the chores `after`.
+    """Worker whose rounds do the chores `before`, then `charged` work, then the chores `after`.
 
-    After a failure what was charged stays charged and is tried again.
+    After a failure work stays charged and is tried again.
     """
 
     logs_codes = False  # a refusal to seal depends on labels
@@ -29,14 +29,14 @@ class ReleaseWorker(worker.Worker):
         return False
 
     def drain(self) -> int:
-        """One round; returns how much of what was charged was done. Raises the last failure, after the whole round."""
-        done, failures = 0, list[Exception]()
+        """Do one round and return how much charged work was done. Raises the last failure, after the round."""
+        total, failures = 0, list[Exception]()
         for chore in (*self.before, *self.charged, *self.after):
             try:
                 count = chore(self.stopping)
-                done += count if chore in self.charged else 0
-            except Exception as error:  # the other chores are done all the same
+                total += count if chore in self.charged else 0
+            except Exception as error:  # the other chores still run
                 failures.append(error)
         if failures:
             raise failures[-1]
-        return done
+        return total
