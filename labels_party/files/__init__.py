@@ -1,1 +1,1 @@
-"""The whole job on files, for the command line, by the same services that the API calls."""
+"""Jobs on files for the command line, with the same services as the API."""

@@ -1,4 +1,4 @@
-"""A preview of a file of labels before anything is sent or charged, in sentences for its owner."""
+"""Check of a file of labels before anything is sent or charged, in sentences for its owner."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ ODD_NUMBER = re.compile(r"\W*\d[\d.,'\s]*\W*")
 ODD = "Are they numbers? privatize reads digits, one point and a sign, without separators, currencies and brackets."
 ROUND = tuple(Decimal(d) for d in ("1", "1.5", "2", "3", "4", "5", "6", "8", "10"))
 FINEST = ("0.001", "0.01", "0.05", "0.1", "0.25", "0.5", "1", "5", "10", "50", "100", "500", "1000", "5000", "10000")
-MOST_VALUES = 1000  # of a domain that is suggested
-INSIDE = 0.995  # of the labels, at each end
-NEARLY = 0.999  # of the labels: then "all" is said of them
-MANY = 0.2  # of the labels above the domain: then their unit is looked at
+MOST_VALUES = 1000  # of a suggested domain
+INSIDE = 0.995  # quantile of the labels at each end of a suggested domain
+NEARLY = 0.999  # share of the labels that counts as all
+MANY = 0.2  # share of labels above the domain from which cents are suspected
 
 
 @dataclass(frozen=True)
 class Checked:
-    """`refused`: why `privatize` would refuse the file; `says`: what else its owner should know."""
+    """Result of a check. `refused`: why `privatize` would refuse the file; `says`: further advice."""
 
     found: FileContent
     refused: list[str]
@@ -66,7 +66,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class FileOfLabels:
-    """What `privatize` would be given; the domain and the bound on units may not be known yet."""
+    """Parameters of `privatize`; the domain and the bound on units may be missing."""
 
     labels: Path
     id_column: str
@@ -80,10 +80,10 @@ class FileOfLabels:
 
 
 def check(of: FileOfLabels) -> Checked:
-    """Read the file once, and its ids once more where some repeat. Raises InvalidFile, InvalidTable."""
-    unit = of.unit_column if of.examples is None else None  # units come with the list where there is one
-    wanted = (of.id_column, of.label_column, *([unit] if unit is not None else []))
-    file = LabelFile.open(of.labels, wanted)
+    """Read the file once, and its ids again if some repeat. Raises InvalidFile, InvalidTable."""
+    unit = of.unit_column if of.examples is None else None  # a list of examples has the units
+    columns_read = (of.id_column, of.label_column, *([unit] if unit is not None else []))
+    file = LabelFile.open(of.labels, columns_read)
     most = of.max_examples_per_unit
     file_content = look_at(file, of.id_column, of.label_column, unit, of.domain, of.rule, most)
     refused = [*_ids(file_content.ids, of.id_column), *_labels(file_content.labels, of)]
@@ -105,49 +105,49 @@ def check(of: FileOfLabels) -> Checked:
 
 
 def _ids(ids: Ids, column: str) -> list[str]:
-    told = []
+    lines = []
     if ids.rows == 0:
-        told.append("The file has no rows.")
+        lines.append("The file has no rows.")
     if ids.empty:
-        told.append(f"{_rows(ids.empty)} no {column} (the first is row {_at(ids.first_empty)}).")
+        lines.append(f"{_rows(ids.empty)} no {column} (the first is row {_at(ids.first_empty)}).")
     if ids.unfit:
-        told.append(f"{_rows(ids.unfit)} a {column} that is refused (row {_at(ids.first_unfit)}: {ids.rule}).")
+        lines.append(f"{_rows(ids.unfit)} a {column} that is refused (row {_at(ids.first_unfit)}: {ids.rule}).")
     if ids.repeated:
         some = ", ".join(repr(name) for name in ids.shown)
-        told.append(
+        lines.append(
             f"{_rows(ids.repeated)} an id that occurs before, for instance {some}. A second label of an id is refused: "
             "add them up, or keep the last, before you send them."
         )
-    return told
+    return lines
 
 
 def _labels(labels: Labels, of: FileOfLabels) -> list[str]:
-    told = []
+    lines = []
     named = of.domain is not None and bool(of.domain.names)
     if labels.empty:
-        told.append(
+        lines.append(
             f"{_rows(labels.empty)} no label (the first is row {_at(labels.first_empty)}). Leave such rows out, list "
             "all ids with --examples, and say with --missing-label what an example without a label counts as."
         )
     if labels.strange:
         some = ", ".join(repr(name) for name in list(labels.names or {})[:5])
-        told.append(f"{_rows(labels.strange)} a label that is none of the names of the domain{some and f': {some}'}.")
+        lines.append(f"{_rows(labels.strange)} a label that is none of the names of the domain{some and f': {some}'}.")
     if of.rule == "refuse" and labels.above + labels.below:
-        told.append(f"{_rows(labels.above + labels.below)} a label outside the domain (--out-of-domain refuse).")
+        lines.append(f"{_rows(labels.above + labels.below)} a label outside the domain (--out-of-domain refuse).")
     if of.domain is None and _classes(labels):
-        told += _unfit_classes(labels)
+        lines += _unfit_classes(labels)
     elif labels.no_number and not named:
         first = _at(labels.first_no_number)
-        told.append(f"{_rows(labels.no_number)} a label that is no finite number (the first is row {first}).")
-    if labels.refused and not told:
-        told.append(
+        lines.append(f"{_rows(labels.no_number)} a label that is no finite number (the first is row {first}).")
+    if labels.refused and not lines:
+        lines.append(
             f"{_rows(labels.refused)} a label that is refused (row {_at(labels.first_refused)}: {labels.rule})."
         )
-    return told
+    return lines
 
 
 def _unfit_classes(labels: Labels) -> list[str]:
-    """Why a column of classes fits no domain of names."""
+    """Return why a column of classes fits no domain of names."""
     if labels.numbers:
         return [f"{_rows(labels.numbers)} a label that is a number, and the others are names of classes."]
     try:
@@ -159,62 +159,62 @@ def _unfit_classes(labels: Labels) -> list[str]:
 
 def _listed(compared: tuple[Ids, int, int], of: FileOfLabels, says: list[str]) -> list[str]:
     ids, without, unlisted = compared
-    told = [f"In the list of examples: {sentence}" for sentence in _ids(ids, of.id_column)]
+    lines = [f"In the list of examples: {sentence}" for sentence in _ids(ids, of.id_column)]
     if unlisted:
-        told.append(f"{_ids_of(unlisted)} a label and is not in the list of examples.")
+        lines.append(f"{_ids_of(unlisted)} a label and is not in the list of examples.")
     if without and of.missing_label is None:
-        told.append(f"{_ids_of(without)} no label: say with --missing-label what such an example counts as.")
+        lines.append(f"{_ids_of(without)} no label: say with --missing-label what such an example counts as.")
     elif without:
         says.append(f"{_ids_of(without)} no label and takes the missing-label value.")
-    return told
+    return lines
 
 
 def _units(units: Ids, of: FileOfLabels, says: list[str]) -> list[str]:
     says.append(f"{units.distinct:,} different {of.unit_column}; the commonest has {units.most:,} rows.")
     beyond = PrivacyUnit(of.unit_column, of.max_examples_per_unit).beyond(units.beyond, units.rows, of.missing_label)
-    told = []
+    lines = []
     if units.empty:
-        told.append(f"{_rows(units.empty)} no {of.unit_column} (the first is row {_at(units.first_empty)}).")
+        lines.append(f"{_rows(units.empty)} no {of.unit_column} (the first is row {_at(units.first_empty)}).")
     if units.unfit:
-        told.append(
+        lines.append(
             f"{_rows(units.unfit)} a {of.unit_column} that is refused (row {_at(units.first_unfit)}: {units.rule})."
         )
     if beyond:
-        where = told if of.missing_label is None else says
+        where = lines if of.missing_label is None else says
         where.append(f"{beyond} Examples of earlier batches of the population count as well.")
-    return told
+    return lines
 
 
 # --- what the labels look like ------------------------------------------------------------------------------------
 
 
 def _outside(labels: Labels, domain: Domain | None) -> list[str]:
-    told = []
+    lines = []
     if labels.negative and (domain is None or domain.names or domain.ends[0] >= 0):
-        told.append(
+        lines.append(
             f"{_share(labels.negative, labels.numbers)} are negative: refunds? In a domain from 0 they count as 0, or "
             "are refused (--out-of-domain); if they matter, take a domain that has them."
         )
     if domain is None or domain.names or not labels.numbers:
-        return told
+        return lines
     low, high = domain.ends
     above, below = (_share(n, labels.numbers) for n in (labels.above, labels.below))
     whole = labels.multiples[1.0] >= NEARLY * labels.numbers
     if labels.above > MANY * labels.numbers and labels.hundredth > 0.9 * labels.numbers and whole:
         inside = _share(labels.hundredth, labels.numbers)
-        told.append(
+        lines.append(
             f"These look like cents: {above} lie above {high:g}; divided by 100, {inside} lie inside the domain."
         )
     elif labels.above or labels.below:
-        told.append(f"{above} lie above {high:g} and {below} below {low:g}, outside the domain.")
+        lines.append(f"{above} lie above {high:g} and {below} below {low:g}, outside the domain.")
     else:
-        told.append("All lie inside the domain.")
+        lines.append("All lie inside the domain.")
         if labels.sample.size and 0 < float(np.abs(labels.sample).max()) * 50 < high:
-            told.append(
+            lines.append(
                 f"The largest is {float(labels.sample.max()):g}, less than a fiftieth of the domain's upper end: is "
                 "the domain in cents, and the file not?"
             )
-    return told
+    return lines
 
 
 def _shape(labels: Labels, suggested: str | None, domain: Domain | None) -> list[str]:
@@ -226,37 +226,37 @@ def _shape(labels: Labels, suggested: str | None, domain: Domain | None) -> list
         if domain is not None:
             return []
         names = labels.names or {}
-        said = f"The labels are {len(names)} classes: --domain {suggested}." if suggested else "The labels are classes."
+        text = f"The labels are {len(names)} classes: --domain {suggested}." if suggested else "The labels are classes."
         odd = [ODD] if sum(bool(ODD_NUMBER.fullmatch(name)) for name in names) > len(names) / 2 else []
-        return [said, *odd, PUBLISHED]
+        return [text, *odd, PUBLISHED]
     if not labels.numbers:
         return []
     step = _step(labels)
-    sort = "whole numbers" if step == 1 else f"multiples of {step:g}" if step else "numbers with many decimals"
+    numbers = "whole numbers" if step == 1 else f"multiples of {step:g}" if step else "numbers with many decimals"
     low, middle, high = np.quantile(labels.sample, [0, 0.5, 1])
     inside = float(np.quantile(labels.sample, INSIDE))
-    told = [
-        f"The labels are {sort} from {low:g} to {high:g}; half lie at or below {middle:g}, 99.5 % at or below "
+    lines = [
+        f"The labels are {numbers} from {low:g} to {high:g}; half lie at or below {middle:g}, 99.5 % at or below "
         f"{inside:g}; {_share(labels.zero, labels.numbers)} are zero."
     ]
     if suggested is not None and (domain is None or Domain.parse(suggested) != domain):
-        told += [f"A round domain for them: --domain {suggested} ({Domain.parse(suggested).k:,} values).", PUBLISHED]
-    return told
+        lines += [f"A round domain for them: --domain {suggested} ({Domain.parse(suggested).k:,} values).", PUBLISHED]
+    return lines
 
 
 def _classes(labels: Labels) -> bool:
-    """Whether the column holds a few names, and hardly a number."""
+    """Return whether the column holds names and hardly a number."""
     names = labels.names or {}
     return len(names) > 1 and labels.no_number >= NEARLY * (labels.rows - labels.empty)
 
 
 def _step(labels: Labels) -> float:
-    """The largest step of which nearly all labels are multiples; 0 for none."""
+    """Return the largest step of which nearly all labels are multiples; 0 for none."""
     return next((s for s, n in labels.multiples.items() if n >= NEARLY * labels.numbers), 0.0)
 
 
 def _suggested(labels: Labels) -> str | None:
-    """A round domain in which nearly all labels lie; None where none is to be told."""
+    """Return a round domain that holds nearly all labels; None if there is none to suggest."""
     if _classes(labels):
         names = sorted(labels.names or {})
         text = ",".join(names)
@@ -280,7 +280,7 @@ def _suggested(labels: Labels) -> str | None:
 
 
 def _rounded(number: float) -> Decimal:
-    """The next number with one digit, or so."""
+    """Round up to a number with about one significant digit."""
     exact = decimal_of(number)
     power = Decimal(1).scaleb(exact.adjusted())
     decimal = next(digit for digit in ROUND if digit * power >= exact) * power

@@ -1,4 +1,4 @@
-"""Inputs that a command may name a file for, where REST takes the value itself: a domain, a loss, a prior."""
+"""Inputs that a command may read from a file: a domain, a loss, a prior. REST takes the values themselves."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from labels_party.message.request import RULES, make_request
 
 
 def population_of(asked: PopulationAsked) -> Population:
-    """Declared, not stored; its domain may be a file with a column `label` of numbers or names. Raises InvalidInput
-    and its kinds."""
+    """Check a declared population; its domain may be a file with a column `label` of numbers or names. Raises
+    InvalidInput and its kinds."""
     domain = _in_file(str(asked.domain))
     return declare(asked) if domain is None else declare(asked, domain)
 
 
 def _in_file(text: str) -> Domain | None:
-    """The domain in the file of that name; None where the text is a domain itself. Raises InvalidDomain."""
+    """Read the domain from the file `text`; None if the text is a domain itself. Raises InvalidDomain."""
     path = Path(text)
     if text == BINARY or ((":" in text or "," in text) and not _exists(path)):
         return None
@@ -42,7 +42,7 @@ def _in_file(text: str) -> Domain | None:
 
 
 def request_of(services: Services, population: Population, asked: Release) -> ReleaseRequest:
-    """A typed request; its loss and its prior may be files. Raises InvalidInput and its kinds."""
+    """Build the typed request; its loss and its prior may be files. Raises InvalidInput and its kinds."""
     prior = None
     if isinstance(asked.loss, str) and asked.loss not in LOSSES and _exists(Path(asked.loss)):
         loss = LossMatrix(**loss_json(load_matrix_loss(asked.loss)))
@@ -55,7 +55,7 @@ def request_of(services: Services, population: Population, asked: Release) -> Re
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except (OSError, ValueError):  # longer than a name can be, or with a character that none has
+    except (OSError, ValueError):  # too long for a name, or with an illegal character
         return False
 
 
@@ -69,7 +69,7 @@ def _prior(services: Services, population: Population, path: Path) -> GivenPrior
     if path.with_name(f"{stem}.parquet.dsse.json").exists() or path.with_name("manifest.dsse.json").exists():
         raise InvalidPrior("This prior is part of a message: name the message itself, whose signature is then checked.")
     if envelope.exists():
-        # a message: only our own signature makes its prior one that ε was paid for
+        # a message: only our own signature shows that ε was paid for its prior
         verified = verify(path, services.own_keys.of(envelope.read_bytes()), None)
         manifest = verified.manifest
         if manifest.domain != population.domain:

@@ -1,6 +1,6 @@
-"""One job: a sealed batch, or a file of labels that becomes one; one charged work on it; its signed result as files.
+"""Job: seal a file of labels (or take a sealed batch), charge one work on it, write its signed result to files.
 
-What a kind of work brings along is an `Errand`. A refusal charges nothing, and leaves no batch and no file behind.
+An `Errand` is the part that depends on the kind of work. A refusal charges nothing and leaves no batch or file behind.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ ACTOR = "command line"
 
 @dataclass(frozen=True)
 class LabelsFile:
-    """A file of labels that becomes a sealed batch of `population`; `examples` lists all of its ids, each of which
-    begins with `id_prefix`."""
+    """File of labels that becomes a sealed batch of `population`; `examples` lists all ids, each of which begins with
+    `id_prefix`."""
 
     path: Path | str
     id_column: str
@@ -47,27 +47,27 @@ Seal = Callable[[Population, str, Callable[[int], None], Progress], str]
 
 
 class Errand(Protocol):
-    """What is charged, what it needs beside labels, and where its result goes."""
+    """Part of a job that depends on the kind of work: its checks, its charge, its output."""
 
     @property
     def elsewhere(self) -> str:
-        """What to say where the same examples are a batch of another population."""
+        """Return advice for the case that the same examples are a batch of another population."""
 
     def ready(self, services: Services, population: Population) -> None:
-        """Read its own inputs, and refuse an output that cannot be written: before a batch is sealed for ever."""
+        """Read further inputs and refuse an output that cannot be written, before a batch is sealed."""
 
     def check(self, population: Population, n: int) -> None:
-        """Refuse for n examples whatever can be refused without labels; also before the seal."""
+        """Refuse for n examples what can be refused without labels, before the seal."""
 
     def start(self, services: Services, batch: Batch, population: Population) -> str:
-        """Charge it, or find what an interrupted run left charged; its id."""
+        """Charge the work, or find what an interrupted run left charged; return its id."""
 
     def deliver(self, services: Services, name: str, progress: Progress) -> dict[str, Any]:
-        """Have it computed, write it out, and say what it is."""
+        """Compute the work, write its result and describe it."""
 
 
 def run(services: Services, of: str | LabelsFile, errand: Errand, progress: Progress) -> dict[str, Any]:
-    """`of`: the id of a sealed batch, or a file of labels. Raises typed errors."""
+    """Run a job on a sealed batch (its id) or a file of labels. Raises typed errors."""
     progress("reading", 0.02)
     if isinstance(of, str):
         batch, population = look(services, of)
@@ -79,15 +79,15 @@ def run(services: Services, of: str | LabelsFile, errand: Errand, progress: Prog
     if beyond := batch.beyond(population):
         warn(beyond)
     result = errand.deliver(services, errand.start(services, batch, population), progress)
-    services.sealer.compaction.wait()  # it would end with the process
+    services.sealer.compaction.wait()  # the end of the process would stop it
     return result | ({"note": note} if note else {})
 
 
-def _sealed(services: Services, given: LabelsFile, errand: Errand, progress: Progress) -> tuple[Batch, Population, str]:
-    """The batch of a file of labels, or the one that has the same examples; what its owner should know of it."""
+def _sealed(services: Services, file: LabelsFile, errand: Errand, progress: Progress) -> tuple[Batch, Population, str]:
+    """Seal the file; return the batch, or the earlier one with the same examples, its population, and a note."""
     files = FileBatches(services.populations, services.batches, services.sealer)
-    seal = _here(files, given, errand) if services.cluster is None else _on_spark(services, files, given)
-    population = services.database.read("population.look", lambda c: services.populations.declared(c, given.population))
+    seal = _here(files, file, errand) if services.cluster is None else _on_spark(services, files, file)
+    population = services.database.read("population.look", lambda c: services.populations.declared(c, file.population))
     others = (
         ""
         if population.created
@@ -111,25 +111,25 @@ def _sealed(services: Services, given: LabelsFile, errand: Errand, progress: Pro
     return (*look(services, sealed_id), "")
 
 
-def _here(files: FileBatches, given: LabelsFile, errand: Errand) -> Seal:
-    """By this process, of Parquet or CSV."""
-    wanted = file_columns(given.population, given.id_column, given.population.label, listed=given.examples is not None)
-    labels = LabelFile.open(Path(given.path), wanted["labels"])
+def _here(files: FileBatches, file: LabelsFile, errand: Errand) -> Seal:
+    """Return a seal by this process, of Parquet or CSV."""
+    columns = file_columns(file.population, file.id_column, file.population.label, listed=file.examples is not None)
+    labels = LabelFile.open(Path(file.path), columns["labels"])
     examples = None
-    if given.examples is not None:
-        examples = LabelFile.open(Path(given.examples), wanted["examples"], names_are_public=True)
-    errand.check(given.population, (labels if examples is None else examples).rows or 1)
-    prefix = given.id_prefix
-    return lambda of, actor, check, told: files.seal(of, labels, examples, actor, check, told, prefix)
+    if file.examples is not None:
+        examples = LabelFile.open(Path(file.examples), columns["examples"], names_are_public=True)
+    errand.check(file.population, (labels if examples is None else examples).rows or 1)
+    prefix = file.id_prefix
+    return lambda of, actor, check, progress: files.seal(of, labels, examples, actor, check, progress, prefix)
 
 
-def _on_spark(services: Services, files: FileBatches, given: LabelsFile) -> Seal:
-    """By tasks of its cluster, of Parquet on any store."""
+def _on_spark(services: Services, files: FileBatches, file: LabelsFile) -> Seal:
+    """Return a seal by Spark tasks, of Parquet on any store."""
     batches = installed("labels_party.spark.files").SparkBatches(services.cluster, files)
-    labels = (str(given.path), given.id_column, given.population.label)
-    examples = None if given.examples is None else (str(given.examples), given.id_column)
-    prefix = given.id_prefix
-    return lambda of, actor, check, told: batches.seal(of, labels, examples, actor, check, told, prefix)
+    labels = (str(file.path), file.id_column, file.population.label)
+    examples = None if file.examples is None else (str(file.examples), file.id_column)
+    prefix = file.id_prefix
+    return lambda of, actor, check, progress: batches.seal(of, labels, examples, actor, check, progress, prefix)
 
 
 def look(services: Services, batch_id: str) -> tuple[Batch, Population]:
@@ -138,59 +138,59 @@ def look(services: Services, batch_id: str) -> tuple[Batch, Population]:
 
 
 def refuse_costly(population: Population, split: EpsilonSplit) -> None:
-    """Refuse what even an untouched batch could not pay. Raises BudgetExceeded."""
+    """Refuse a charge above the lifetime budget. Raises BudgetExceeded."""
     verdict = judge(Account(population.lifetime, ZERO, population.lifetime_delta), split)
     if isinstance(verdict, BudgetExceeded):
         raise verdict
 
 
 def refuse_unnamed(population: Population, actor: str, what: str) -> None:
-    """Raises InvalidInput where a second person approves, and nobody said who asks."""
+    """Refuse requests without a name in a four-eyes population. Raises InvalidInput."""
     if population.four_eyes and actor == ACTOR:
         raise InvalidInput(f"In a four-eyes population say who asks for {what}: --as NAME.")
 
 
 def still_unfinished(services: Services, batch_id: str, kind: str) -> list[Work]:
-    """What an interrupted run left asked for, or charged."""
+    """Return unfinished work of that kind, which an interrupted run may have left."""
     works = services.database.read(f"{kind}.standing", lambda c: services.work.of_batch(c, batch_id, kind))
     return [work for work in works if work.state in (ACCEPTED, *WORKING)]
 
 
 def charged(services: Services, batch_id: str, family: Family, ask: Callable[[], Reply]) -> str:
-    """The id of what `ask` charged; a refused second one is told how the first is written once more."""
+    """Return the id of what `ask` charged. Raises AlreadyReleased, with the command that writes the first one again."""
     try:
         return str(ask()[1]["id"])
     except AlreadyReleased as error:
         of = f"{family.noun}.standing"
-        standing = services.database.read(of, lambda c: services.work.of_batch(c, batch_id))
-        published = [w.id for w in standing if w.state == PUBLISHED and services.work.family(w) is family]
+        earlier = services.database.read(of, lambda c: services.work.of_batch(c, batch_id))
+        published = [w.id for w in earlier if w.state == PUBLISHED and services.work.family(w) is family]
         if not published:
             raise
         raise AlreadyReleased(f"{error.detail} Once more, free of charge: {again(family, published[-1])}.") from None
 
 
 def again(family: Family, name: str) -> str:
-    """How what was published is written once more."""
+    """Return the command that writes published work again."""
     command = "message" if family is RELEASES else "answer"
     return f"labels-party {command} {name} --out FILE writes it"
 
 
 def waits(services: Services, work: Work, out: Path) -> dict[str, Any]:
-    """What is said of work that a second person has yet to approve."""
+    """Describe work that waits for a second person, and the next step."""
     population = services.database.read("work.look", lambda c: services.work.about(c, work))[1]
     command = "message" if services.work.family(work) is RELEASES else "answer"
     next_step = (
         f"nothing is charged yet: a second person runs  labels-party approve {work.id} --as NAME ; "
         f"then  labels-party {command} {work.id} --out {out}  writes the {command}"
     )
-    told = {"batch": work.batch, "population": population.name, "state": work.state, "epsilon": work.epsilon}
+    members = {"batch": work.batch, "population": population.name, "state": work.state, "epsilon": work.epsilon}
     names = services.database.read("work.names", services.apikeys.names)
-    return told | with_names({"requested_by": work.requested_by}, names) | {"next": next_step}
+    return members | with_names({"requested_by": work.requested_by}, names) | {"next": next_step}
 
 
 def finish(services: Services, work_id: str, family: Family, progress: Progress = lambda _what, _share: None) -> None:
-    """Draw it here, or wait for the worker of a running service that took it. Raises NotFound, also for work of another
-    family, of which nothing is drawn; and Conflict where it failed, or waits for a second person."""
+    """Draw work here, or wait for a running service's worker that leased it. Raises NotFound (also for another family:
+    nothing is drawn), Conflict (failed, or waiting for a second person)."""
     services.database.read("work.look", lambda c: services.work.get(c, work_id, family))
     while True:
         services.pipeline.run(work_id, progress)

@@ -1,4 +1,4 @@
-"""A message on files: labels in, one signed, privatized message out."""
+"""Message on files: labels in, one signed, privatized message out."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from labels_party.work.kind import RELEASES
 
 @dataclass(frozen=True)
 class Message:
-    """`warned` is told, before the charge, what is allowed and not advisable."""
+    """Errand that releases a message. `warned` gets warnings before the charge."""
 
     request: ReleaseRequest
     out: Path
@@ -61,7 +61,7 @@ class Message:
         unfinished = still_unfinished(services, batch.id, RELEASE)
         plan = services.message.plan(batch, population, self.request).plan if unfinished else {}
         for waiting in unfinished:
-            # what an interrupted run left charged is finished, not charged again, also an additional release
+            # finish what an interrupted run left charged instead of charging again, also an additional release
             if waiting.plan == plan:
                 return waiting.id
             if not self.request.asked.additional_release and waiting.state != ACCEPTED:
@@ -84,7 +84,7 @@ class Message:
 
 
 def check_target(out: Path) -> None:
-    """Refuse an output that exists already, or whose folder does not. Raises InvalidInput."""
+    """Refuse an output that exists, or whose folder does not. Raises InvalidInput."""
     for role in ("message", "envelope", "prior"):
         if _beside(out, role).exists():
             raise InvalidInput(
@@ -95,7 +95,7 @@ def check_target(out: Path) -> None:
 
 
 def write_out(services: Services, release_id: str, out: Path) -> dict[str, Any]:
-    """Copy a published message beside its manifest; all files appear under their names, the message last."""
+    """Copy a published message and its manifest; complete files appear under their names, the message last."""
     check_target(out)
     files = services.database.read("release.files", lambda c: services.work.files(c, release_id))
     parts = [f for f in files if f.role == "message"]
@@ -117,9 +117,9 @@ def write_out(services: Services, release_id: str, out: Path) -> dict[str, Any]:
     key = services.own_keys.of(envelope)
     payload = open_envelope(envelope, key, MANIFEST_TYPE, max_bytes=1 << 22)
     manifest, prior = Manifest.from_payload(payload), next((f for f in files if f.role == "prior"), None)
-    held = None if prior is None else read_prior(services.work.shelf.local(prior), manifest.domain)
+    probabilities = None if prior is None else read_prior(services.work.shelf.local(prior), manifest.domain)
     names = [out / f.name for f in files] if len(parts) > 1 else [_beside(out, f.role) for f in files]
-    return of_message(manifest, held) | {
+    return of_message(manifest, probabilities) | {
         "message": str(out),
         "files": [str(name) for name in names],
         "labels_key": str(services.own_keys.public_file(key)),

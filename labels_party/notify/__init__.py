@@ -1,1 +1,1 @@
-"""Signed notices to URLs that the owner named: queued with what they tell of, sent beside it, never in its way."""
+"""Signed webhook notices: queued in the transaction of their event, sent in the background."""

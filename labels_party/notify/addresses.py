@@ -1,9 +1,9 @@
-"""Addresses of webhooks: none that this machine alone can reach (server-side request forgery).
+"""Addresses of webhooks: rules against server-side request forgery.
 
-Without a list: https to hosts all of whose addresses are public, and http or https to this machine itself. With the
-setting LABELS_PARTY_WEBHOOK_HOSTS: only the hosts it names, wherever they are; `http://HOST` there permits plain http.
-Link-local addresses (cloud metadata among them) are refused in either case. The address that was checked is the one
-that is connected to, so a name cannot lead elsewhere in between.
+By default: https to hosts with public addresses only, and http or https to this machine itself. With the setting
+LABELS_PARTY_WEBHOOK_HOSTS: only the hosts it names, wherever they are; `http://HOST` there permits plain http.
+Link-local addresses (such as cloud metadata) are always refused. The connection goes to the address that was checked,
+so a changed DNS entry cannot redirect it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_URL = 2000
 
 @dataclass(frozen=True)
 class WebhookTarget:
-    """An endpoint with the one address that is connected to."""
+    """Endpoint with the address to connect to."""
 
     url: str
     host: str
@@ -31,14 +31,14 @@ class WebhookTarget:
 
 
 class AddressRules:
-    """`hosts`: entries of LABELS_PARTY_WEBHOOK_HOSTS, `host` or `http://host`; empty means no list."""
+    """Rules for endpoints. `hosts`: entries of LABELS_PARTY_WEBHOOK_HOSTS, `host` or `http://host`; empty: no list."""
 
     def __init__(self, hosts: tuple[str, ...] = ()) -> None:
         self.plain = frozenset(h.removeprefix("http://").lower() for h in hosts if h.startswith("http://"))
         self.hosts = frozenset(h.removeprefix("http://").lower() for h in hosts)
 
     def check(self, url: str) -> SplitResult:
-        """What can be said without asking for the host's address. Raises InvalidInput."""
+        """Check and parse a URL without resolving its host. Raises InvalidInput."""
         if len(url) > MAX_URL or not url.isascii() or not url.isprintable() or " " in url:
             raise InvalidInput(f"A webhook's URL is at most {MAX_URL} printable ASCII characters.")
         try:
@@ -63,17 +63,17 @@ class AddressRules:
         return parts
 
     def resolve(self, url: str) -> WebhookTarget:
-        """The checked endpoint with an address that may be connected to. Raises InvalidInput, OSError (no address)."""
+        """Check a URL, resolve its host and check all its addresses. Raises InvalidInput, OSError (no address)."""
         parts = self.check(url)
         host = str(parts.hostname)
         port = parts.port or (443 if parts.scheme == "https" else 80)
-        found = [ipaddress.ip_address(str(entry[4][0]).split("%")[0]) for entry in _look_up(host, port)]
-        for address in found:
+        addresses = [ipaddress.ip_address(str(entry[4][0]).split("%")[0]) for entry in _look_up(host, port)]
+        for address in addresses:
             self._allow(address)
-            # plain http was allowed for this machine alone
+            # plain http is only for this machine
             if parts.scheme == "http" and not self.hosts and not address.is_loopback:
                 raise InvalidInput("The webhook's host is not this machine; notices go there over https only.")
-        return WebhookTarget(url, host, port, str(found[0]))
+        return WebhookTarget(url, host, port, str(addresses[0]))
 
     def _allow(self, address: Address) -> None:
         if is_reserved(address):

@@ -1,8 +1,8 @@
-"""The outbox: a notice is stored in the transaction of what it tells of, and sent later by somebody else.
+"""Outbox: notices are stored in the transaction of their event, and sent later by `sender.py`.
 
 A body holds ids, a state, ε and digests: what the audience of a release or an answer may see, and nothing about
-labels. A predictor's answers are not told of: whoever asked has them at once. Which batches sealed, and why one did
-not, is not among the events: it depends on labels, and a URL may be anybody's.
+labels. A predictor's answers cause no notices: the asker gets them at once. Seals and their refusals are not events:
+they depend on labels, and a URL may belong to anybody.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Outbox:
         self.clock = clock
 
     def queue(self, connection: Connection, event: str, population: str, data: dict[str, Any]) -> None:
-        """Store a notice of `event` for every webhook that asked for it; `data` is JSON without anything of labels."""
+        """Store a notice of `event` for each webhook that subscribes to it; `data` is JSON, free of label facts."""
         query = sa.select(webhooks.c.id, webhooks.c.events).where(
             sa.or_(webhooks.c.population == population, webhooks.c.population.is_(None))
         )
@@ -40,10 +40,10 @@ class Outbox:
                 self.add(connection, webhook, event, data)
 
     def add(self, connection: Connection, webhook: str, event: str, data: dict[str, Any]) -> str:
-        """Store a notice for one webhook; returns its id, which the receiver sees as `webhook-id`."""
+        """Store a notice for one webhook; return its id, which the receiver sees as `webhook-id`."""
         now = self.clock().astimezone(UTC)
         notice = "msg_" + secrets.token_hex(12)
-        # to the day, as in a manifest: a body is kept for long, and a second could tell how long a draw took
+        # to the day, as in a manifest: a second could tell how long a draw took
         body = {"type": event, "timestamp": now.strftime("%Y-%m-%dT00:00:00Z"), "data": data}
         row = {"id": notice, "webhook": webhook, "event": event, "body": body, "state": PENDING, "attempts": 0}
         times = {"next_at": now.timestamp(), "created": now.strftime("%Y-%m-%dT%H:%M:%SZ")}

@@ -1,7 +1,7 @@
-"""Sends what waits in the outbox, beside everything else: a dead endpoint costs its own notices time, nobody else's.
+"""Sender of the outbox's notices, in the background: a dead endpoint delays only its own notices.
 
-At least once, in no promised order. A try that fails (no answer, any status but 2xx, a redirect) is repeated with
-growing, randomly spread pauses until a day after the event, then given up.
+Notices are delivered at least once, in any order. A failed try (no answer, or a status other than 2xx) is repeated
+with growing, random pauses until a day after the event, then given up.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("label_dp.webhooks")
 
-TIMEOUT_SECONDS = 10.0  # of a whole try, however it is spent
+TIMEOUT_SECONDS = 10.0  # of a whole try
 CLAIM_SECONDS = 60.0  # a claimed notice is tried again after this, if its sender died
 FIRST_PAUSE, GROWTH, LONGEST_PAUSE = 5.0, 3.0, 4 * 3600.0
 LIFE_SECONDS = 86_400.0
-KEPT_DAYS = 30  # that long it can be looked up what became of a notice
-THREADS = MOST  # one for each webhook: a slow endpoint takes nobody else's
+KEPT_DAYS = 30  # for which the outcome of a notice can be looked up
+THREADS = MOST  # one per webhook: a slow endpoint delays no other
 GONE = 410
 
 
 def pause_after(attempts: int) -> float:
-    """Seconds until the next try after `attempts` failed ones, spread by a quarter either way."""
+    """Return the seconds until the next try after `attempts` failed ones, randomised by ±25 %."""
     return min(LONGEST_PAUSE, FIRST_PAUSE * GROWTH ** min(attempts - 1, 30)) * random.uniform(0.75, 1.25)  # noqa: S311 - spreads retries
 
 
 class Sender(Worker):
-    """One thread that claims due notices, and one a webhook that posts them; `flush` does one round in the caller's
-    thread."""
+    """Worker with one thread that claims due notices and one per webhook that posts them; `flush` does one round in the
+    caller's thread."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Sender(Worker):
     ) -> None:
         super().__init__("webhook-sender", poll_seconds)
         self.database, self.webhooks, self.rules, self.clock = database, webhooks_, rules, clock
-        self._busy: set[str] = set()  # webhooks with a try in flight: one at a time each
+        self._busy: set[str] = set()  # webhooks with a try in flight: one at a time per webhook
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor
 
@@ -81,7 +81,7 @@ class Sender(Worker):
         return False
 
     def flush(self, only: str | None = None) -> int:
-        """Try every due notice once, or `only` that one, here and now; returns how many were delivered."""
+        """Try every due notice once, or only the notice `only`, in this thread; return how many were delivered."""
         delivered = 0
         for notice in self._claim(None, only):
             delivered += self._try(notice)
@@ -101,10 +101,10 @@ class Sender(Worker):
             self.wake()
 
     def _claim(self, most: int | None, only: str | None = None) -> list[dict[str, Any]]:
-        """Due notices, now ours for a while. With `most` at most one of each webhook, none whose webhook is busy."""
+        """Claim due notices for CLAIM_SECONDS. With `most`, at most one per webhook, and none of busy webhooks."""
         now = self.clock().timestamp()
         t = deliveries
-        # a time further away than any pause is from before the clock was set back
+        # a time further away than any pause: the clock was set back
         due = sa.and_(
             t.c.state == PENDING, sa.or_(t.c.next_at <= now, t.c.next_at > now + LONGEST_PAUSE * 1.25 + CLAIM_SECONDS)
         )
@@ -120,11 +120,11 @@ class Sender(Worker):
             if busy and most is not None:
                 query = query.where(t.c.webhook.not_in(busy))
             claimed: list[dict[str, Any]] = []
-            taken: set[str] = set()
+            chosen_webhooks: set[str] = set()
             for row in connection.execute(query.order_by(t.c.next_at, t.c.id).limit(1000)).mappings():
-                if most is not None and (row["webhook"] in taken or len(taken) >= most):
+                if most is not None and (row["webhook"] in chosen_webhooks or len(chosen_webhooks) >= most):
                     continue
-                taken.add(row["webhook"])
+                chosen_webhooks.add(row["webhook"])
                 claimed.append(dict(row) | {"attempts": row["attempts"] + 1})
             for notice in claimed:
                 values = {"attempts": notice["attempts"], "next_at": now + CLAIM_SECONDS}
@@ -149,8 +149,8 @@ class Sender(Worker):
             over = final or next_at > born + LIFE_SECONDS
             values = {"state": GIVEN_UP if over else PENDING, "next_at": next_at, "failure": failure[:200]}
             ids = {"webhook": notice["webhook"], "notice": notice["id"]}
-            said = event("notice-not-delivered", **ids, failure=failure)
-            log.warning("webhook %s: notice %s not delivered (%s)", *ids.values(), failure, extra=said)
+            record = event("notice-not-delivered", **ids, failure=failure)
+            log.warning("webhook %s: notice %s not delivered (%s)", *ids.values(), failure, extra=record)
         t = deliveries
         statement = sa.update(t).where(t.c.id == notice["id"], t.c.state == PENDING).values(**values)
         limit = (now - timedelta(days=KEPT_DAYS)).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -164,8 +164,8 @@ class Sender(Worker):
         return failure is None
 
     def _post(self, notice: dict[str, Any]) -> tuple[str | None, bool]:
-        """(why it failed, whether for good); the endpoint's words are never kept, only its status."""
-        import httpx  # here and below alone: every command loads this module
+        """Post a notice; return (failure, whether it is permanent). Of the answer only the status is stored."""
+        import httpx  # imported here: every command loads this module
 
         from label_dp.client.budgets import Budget, Late
 
@@ -192,14 +192,14 @@ class Sender(Worker):
 
 
 def _trusted() -> ssl.SSLContext:
-    """The machine's certificate authorities (SSL_CERT_FILE among them) and those that come with the HTTP client."""
+    """Return a context with the machine's certificate authorities (see SSL_CERT_FILE) and those of certifi."""
     context = ssl.create_default_context()
     context.load_verify_locations(certifi.where())
     return context
 
 
 def _send(target: WebhookTarget, headers: dict[str, str], body: bytes, budget: Budget) -> int:
-    """POST to the address that was checked, under the name that the certificate must have; returns the status."""
+    """POST to the address that was checked, verifying the certificate of the host name; return the status."""
     import httpx
 
     from label_dp.client.transport import Transport

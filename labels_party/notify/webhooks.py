@@ -47,22 +47,22 @@ class Webhooks:
     def create(
         self, connection: Connection, url: str, events: list[str] | None, population: str | None, actor: str
     ) -> RegisteredWebhook:
-        """Tell `url` of `events` (default: all) of a population's id, or of all. Raises InvalidInput, Conflict."""
+        """Register `url` for `events` (None: all) of a population's id (None: all). Raises InvalidInput, Conflict."""
         self.rules.check(url)
-        wanted = list(EVENTS) if events is None else events
-        unknown = [event for event in wanted if event not in EVENTS]
-        if unknown or not wanted or len(set(wanted)) != len(wanted):
+        subscribed = list(EVENTS) if events is None else events
+        unknown = [event for event in subscribed if event not in EVENTS]
+        if unknown or not subscribed or len(set(subscribed)) != len(subscribed):
             raise InvalidInput(f"Events of a webhook are distinct ones of {', '.join(EVENTS)}.")
         count = connection.execute(sa.select(sa.func.count()).select_from(webhooks)).scalar_one()
         if count >= MOST:
             raise Conflict(f"There are {MOST} webhooks already; delete one that is no longer needed.")
         now = self.clock().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        webhook = RegisteredWebhook("whk_" + secrets.token_hex(12), population, url, wanted, now, actor)
+        webhook = RegisteredWebhook("whk_" + secrets.token_hex(12), population, url, subscribed, now, actor)
         connection.execute(sa.insert(webhooks).values(**webhook.__dict__))
         return webhook
 
     def secret(self, webhook: str) -> str:
-        """`whsec_…`, derived from the party's secret, so that no copy of it is stored."""
+        """Return the secret `whsec_…`, derived from the party's secret, so that it is not stored."""
         return PREFIX + base64.b64encode(self.secrets.derive("webhook:" + webhook, 32)).decode("ascii")
 
     def get(self, connection: Connection, webhook: str) -> RegisteredWebhook:
@@ -76,17 +76,17 @@ class Webhooks:
         return [RegisteredWebhook(**row._mapping) for row in connection.execute(query)]
 
     def delete(self, connection: Connection, webhook: str) -> None:
-        """Forget it and its notices, also those not yet delivered. Raises NotFound."""
+        """Delete a webhook and its notices, also undelivered ones. Raises NotFound."""
         self.get(connection, webhook)
         connection.execute(sa.delete(deliveries).where(deliveries.c.webhook == webhook))
         connection.execute(sa.delete(webhooks).where(webhooks.c.id == webhook))
 
     def test(self, connection: Connection, webhook: str) -> str:
-        """Queue a notice of no event; returns its id. Raises NotFound."""
+        """Queue a test notice; return its id. Raises NotFound."""
         return self.outbox.add(connection, self.get(connection, webhook).id, TEST, {"webhook": webhook})
 
     def deliveries(self, connection: Connection, webhook: str, limit: int = 100) -> list[dict[str, Any]]:
-        """The newest notices and what became of them. Raises NotFound."""
+        """List the newest notices and their outcomes. Raises NotFound."""
         self.get(connection, webhook)
         t = deliveries
         query = sa.select(t).where(t.c.webhook == webhook).order_by(t.c.created.desc(), t.c.id).limit(limit)
