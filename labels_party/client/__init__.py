@@ -1,8 +1,8 @@
 """An advertiser's backend in Python: the labels party's REST interface with chunks, retries and typed errors.
 
 `LabelsPartyClient` blocks, `AsyncLabelsPartyClient` has the same methods to await. Tables may be Arrow tables,
-batches or readers, pandas or polars frames, or iterables of these, which are never held as a whole. What can be asked
-for is taken as keywords or as an instance of its schema (`label_dp.schemas`).
+batches or readers, pandas or polars frames, or iterables of these, which are never in memory as a whole. Methods take
+the members of a request as keywords or as an instance of its schema (`label_dp.schemas`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LabelsPartyCalls(
 
 
 class LabelsPartyClient(LabelsPartyCalls[httpx.Client], BlockingClient):
-    """`LabelsPartyClient("http://127.0.0.1:8001", api_key)`; a context manager. Every call is safe to repeat.
+    """Client and context manager: `LabelsPartyClient("http://127.0.0.1:8001", api_key)`. Every call is safe to repeat.
 
     Methods return the JSON of the reply (see the service's /docs) and raise RemoteProblem for a refusal, Unavailable
     if the service cannot be reached, InvalidTable for a table without the columns, InvalidRequest for a member that
@@ -58,4 +58,4 @@ class LabelsPartyClient(LabelsPartyCalls[httpx.Client], BlockingClient):
 
 
 class AsyncLabelsPartyClient(LabelsPartyCalls[httpx.AsyncClient], AwaitedClient):
-    """As `LabelsPartyClient`, with methods to await."""
+    """Client as `LabelsPartyClient`, with methods to await."""

@@ -29,7 +29,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class CalibrationOf(Calibration):
-    """A calibration, and which columns of the table hold what it is of."""
+    """Calibration, and the columns of the table that it reads."""
 
     model_config = ConfigDict(strict=True)  # members are Python's values here, not the texts of a query
 
@@ -39,7 +39,7 @@ class CalibrationOf(Calibration):
 
 
 def charged(schema: Callable[P, M], word: str) -> Asking[Concatenate[str, P], [str, M], Json]:
-    """The call that asks for an answer, made of its schema."""
+    """Make the call that asks for an answer from its schema."""
 
     def ask_for(self: Any, batch: str, asked: M) -> Conversation[Json]:
         """{told} The whole batch is charged."""
@@ -49,10 +49,13 @@ def charged(schema: Callable[P, M], word: str) -> Asking[Concatenate[str, P], [s
 
 
 def planned(schema: Callable[P, M], word: str) -> Asking[Concatenate[str, P], [str, M], Json]:
-    """The call that says what it would cost."""
+    """Make the call that previews an answer from its schema."""
 
     def look(self: Any, batch: str, asked: M) -> Conversation[Json]:
-        """What it would charge and do; nothing is charged. {told}"""
+        """Preview the charge and parameters; nothing is charged.
+
+        {told}
+        """
         return post(f"{ASKED}/plan", batch, word, body=members(asked))
 
     return _named(schema, look)  # type: ignore[no-any-return]  # the same
@@ -64,11 +67,11 @@ def _named(schema: Any, talk: Any) -> Any:
 
 
 class AnswerCalls:
-    """Calls of the owner, and of an audience for what it was allowed. Features are those that `put_features` sent."""
+    """Calls of the owner, and of an audience with an allowance. They use the features that `put_features` sent."""
 
     @call
     def answers(self, since: str | None = None, population: str | None = None) -> Conversation[list[Json]]:
-        """Every published answer that is meant for us (for the owner: all), of whatever kind, the newest last."""
+        """List published answers of all kinds for the caller's audience (for the owner: all), the newest last."""
         return linked(at.ANSWERS, since=since, population=population)
 
     @asks(CalibrationOf)
@@ -85,10 +88,10 @@ class AnswerCalls:
 
     @asks(Allowance)
     def allow_calibrations(self, batch: str, asked: Allowance) -> Conversation[Json]:
-        """How much of a sealed batch its audiences may charge by calibrations they ask for; "0" ends it."""
+        """Set how much ε of a sealed batch its audiences may charge for calibrations; "0" ends the allowance."""
         return ask(Request("PUT", path(at.ALLOWANCE, batch), body=members(asked)))
 
-    if TYPE_CHECKING:  # `declare` makes these, and those of a kind that is new
+    if TYPE_CHECKING:  # `declare` makes these, and those of new kinds
         median = charged(Median, "medians")
         rectangle, plan_rectangle = charged(Rectangle, "rectangles"), planned(Rectangle, "rectangles")
         linear_model = charged(LinearModel, "linear-models")
@@ -96,7 +99,7 @@ class AnswerCalls:
 
 
 def declare(kind: Kind[Any, Any]) -> None:
-    """The calls of a kind of answer, under the name of its command; scores have a call of their own."""
+    """Add the calls of a kind of answer under the name of its command; `calibrate` is declared above."""
     if kind.asks is None or kind.beside == "scores":
         return
     name, word = kind.command.replace("-", "_"), f"{kind.name}s"
@@ -105,5 +108,5 @@ def declare(kind: Kind[Any, Any]) -> None:
         setattr(AnswerCalls, f"plan_{name}", planned(kind.asks, word))
 
 
-for known in KINDS.values():
-    declare(known)
+for kind in KINDS.values():
+    declare(kind)

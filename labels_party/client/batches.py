@@ -1,4 +1,4 @@
-"""Populations, their batches, and the labels that go in."""
+"""Calls on populations, batches and labels."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
     from label_dp.columnar.frames import Frame, Frames
 
-Told = Callable[[int, int | None], None]  # rows sent, and rows in all where that is known
+Told = Callable[[int, int | None], None]  # rows sent, and rows in total if known
 
 
 def _declared_unit(batch: str, table: pa.Table, others: set[str]) -> Conversation[str | None]:
-    """The column of units that the batch's population declares, where the table has it; None for a key that may send
-    labels only."""
-    if not others < set(table.column_names):  # nothing else there, or one of them is missing
+    """Return the unit column that the batch's population declares, if the table has it; None for keys that may only
+    send labels."""
+    if not others < set(table.column_names):  # no further column, or one is missing
         return None
     try:
         owner = (yield from get(at.BATCH, batch))["population"]
@@ -37,7 +37,7 @@ def _declared_unit(batch: str, table: pa.Table, others: set[str]) -> Conversatio
 
 
 class BatchCalls:
-    """Calls of the owner, and of whoever sends labels."""
+    """Calls of the owner and of ingest keys."""
 
     chunk_rows: int
 
@@ -48,34 +48,34 @@ class BatchCalls:
 
     @asks(Population)
     def ensure_population(self, asked: Population) -> Conversation[Json]:
-        """Declare a population, or find it declared with the same rules: a job may begin with it every day. Raises
-        RemoteProblem, which names the rules, where it has others."""
+        """Declare a population, or return it if it was declared with the same rules: daily jobs can begin with it.
+        Raises RemoteProblem, which names the rules that differ."""
         where, body = path(at.POPULATIONS), members(asked)
         return ask(Request("POST", where, body=body, params={"existing": "same"}))
 
     @call
     def populations(self) -> Conversation[list[Json]]:
-        """All of them."""
+        """List all populations."""
         return entries(at.POPULATIONS)
 
     @call
     def population(self, name: str) -> Conversation[Json]:
-        """By name or id."""
+        """Return a population by name or id."""
         return get(at.POPULATION, name)
 
     @asks(Batch)
     def open_batch(self, population: str, asked: Batch) -> Conversation[Json]:
-        """A new batch. At `seal_at` it seals by itself, and is released as the template `release` says."""
+        """Open a batch. At `seal_at` it is sealed and released as the template `release` says."""
         return post(at.BATCHES_OF, population, body=members(asked))
 
     @call
     def batches(self, population: str) -> Conversation[list[Json]]:
-        """Those of a population."""
+        """List the batches of a population."""
         return entries(at.BATCHES_OF, population)
 
     @call
     def batch(self, batch: str) -> Conversation[Json]:
-        """State, examples, and what follows by itself."""
+        """Return a batch: state, examples, schedule."""
         return get(at.BATCH, batch)
 
     @call
@@ -85,15 +85,15 @@ class BatchCalls:
 
     @asks(Schedule)
     def reschedule(self, batch: str, asked: Schedule) -> Conversation[Json]:
-        """Move or (None) drop the end of an open batch's conversion window and the release that follows it."""
+        """Move or (None) remove the end of an open batch's conversion window and the release that follows it."""
         return ask(Request("PATCH", path(at.BATCH, batch), body=members(asked)))
 
     @call
     def put_examples(
         self, batch: str, examples: Frame, *, id_column: str = "example_id", unit_column: str | None = None
     ) -> Conversation[Json]:
-        """Declare all of the batch's ids at once, before any label. `unit_column`: for a key that may look, by default
-        the one that the population declares."""
+        """Declare all of the batch's ids at once, before any label. `unit_column`: for keys that may read batches, by
+        default the one that the population declares."""
         table = as_table(examples)
         unit = unit_column or (yield from _declared_unit(batch, table, {id_column}))
         table = renamed(table, {"example_id": id_column, "unit": unit})
@@ -111,46 +111,46 @@ class BatchCalls:
         mode: Literal["insert", "upsert"] = "insert",
         progress: bool | Told = False,
     ) -> Conversation[int]:
-        """Send labels in chunks, each stored as a whole or not at all; returns how many were accepted.
+        """Send labels in chunks, each stored as a whole or not at all; return how many were accepted.
 
         `unit_column` as in `put_examples`.
 
         `mode="upsert"`: a later record replaces an earlier one, a null label deletes it. `progress` True: a bar on a
-        terminal, a line now and then when piped; a function is called with (rows sent, rows or None).
+        terminal, occasional lines if piped; a function is called with (rows sent, rows in total or None).
         """
-        sent, total = 0, length(labels)
+        count, total = 0, length(labels)
         columns = {"example_id": id_column, "label": label_column, "unit": unit_column}
         with bar("sending labels", quiet=progress is not True) as report:
             for chunk in chunked(labels, self.chunk_rows):
-                if not sent and unit_column is None:
+                if not count and unit_column is None:
                     columns["unit"] = yield from _declared_unit(batch, as_table(chunk), {id_column, label_column})
                 table = renamed(chunk, columns)
                 where, given = path(at.LABELS, batch), None if mode == "insert" else mode
                 answer = yield from ask(as_arrow("POST", where, table, mode=given))
-                sent += int(answer["accepted"])
-                report(f"{sent:,} rows", sent / total if total else 0.0)
+                count += int(answer["accepted"])
+                report(f"{count:,} rows", count / total if total else 0.0)
                 if callable(progress):
-                    progress(sent, total)
-        return sent
+                    progress(count, total)
+        return count
 
     @call
     def delete_labels(self, batch: str, examples: Frame, *, id_column: str = "example_id") -> Conversation[Json]:
-        """Take back the labels of these ids (refunds); the ids stay in the batch."""
+        """Delete the labels of these ids (refunds); the ids stay in the batch."""
         return ask(as_arrow("DELETE", path(at.LABELS, batch), renamed(examples, {"example_id": id_column})))
 
     @call
     def set_aside(self, batch: str) -> Conversation[list[Json]]:
-        """Uploads of ingest keys that wait for the owner's decision: an upload before had an id of each."""
+        """List uploads of ingest keys that repeat an id of an earlier upload and wait for the owner's decision."""
         return entries(at.SET_ASIDE, batch)
 
     @call
     def decide(self, batch: str, upload: str, decision: Literal["drop", "replace"]) -> Conversation[Json]:
-        """`drop` an upload that is set aside, or let it `replace` what was there."""
+        """Drop an upload that is set aside (`drop`), or let it replace earlier labels (`replace`)."""
         return post(at.UPLOAD_SET_ASIDE, batch, upload, body={"decision": decision})
 
     @call
     def seal(self, batch: str) -> Conversation[Json]:
-        """Check ids, units and missing labels; nothing changes afterwards."""
+        """Seal a batch: check ids, units and missing labels; its labels cannot change afterwards."""
         return post(at.SEAL, batch)
 
     @call

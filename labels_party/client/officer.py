@@ -1,4 +1,4 @@
-"""The privacy officer's calls, and who is told of what happens."""
+"""Calls of the privacy officer, and webhooks."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ class OfficerCalls:
 
     @call
     def budget(self, population: str) -> Conversation[Json]:
-        """The ledger of a population, its ε spent and left."""
+        """Return the ledger of a population: ε spent and left."""
         return get(at.BUDGET, population)
 
     @call
     def approve(self, release: str) -> Conversation[Json]:
-        """As the second of four eyes: the release is charged and drawn."""
+        """Approve a release as the second person: it is charged and drawn."""
         return post(at.APPROVE, release)
 
     @call
     def decline(self, release: str) -> Conversation[Json]:
-        """As the second of four eyes: nothing is charged."""
+        """Decline a release as the second person: nothing is charged."""
         return post(at.DECLINE, release)
 
     @call
@@ -32,20 +32,20 @@ class OfficerCalls:
         self, population: str, example_ids: list[str] | None = None, *, units: list[str] | None = None
     ) -> Conversation[Json]:
         """Ask for the erasure of these examples, or of all examples of these units (persons)."""
-        asked = {"example_ids": example_ids, "units": units}
-        return post(at.ERASURES, population, body={name: of for name, of in asked.items() if of is not None})
+        requests = {"example_ids": example_ids, "units": units}
+        return post(at.ERASURES, population, body={name: of for name, of in requests.items() if of is not None})
 
     @asks(Webhook)
     def create_webhook(self, asked: Webhook) -> Conversation[Json]:
-        """Have a URL told of events, by default of all. The answer holds the secret, once."""
+        """Register a URL for notices of events, by default of all. Only this reply holds the secret."""
         return post(at.WEBHOOKS, body=members(asked))
 
     @call
     def webhooks(self) -> Conversation[list[Json]]:
-        """All of them."""
+        """List all webhooks."""
         return entries(at.WEBHOOKS)
 
     @call
     def delete_webhook(self, webhook: str) -> Conversation[None]:
-        """Tell it nothing more."""
+        """Delete a webhook and its notices."""
         return delete(at.WEBHOOK, webhook)

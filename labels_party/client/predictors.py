@@ -1,4 +1,4 @@
-"""Predictors, which stay at the labels party, and the features they learn from."""
+"""Calls on predictors, which stay at the labels party, and on the features they learn from."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ if TYPE_CHECKING:
 
 
 class PredictorCalls:
-    """Calls of the owner, and of an audience that asks."""
+    """Calls of the owner, and of audiences with queries."""
 
     @call
     def put_features(self, batch: str, features: Frame, *, id_column: str = "example_id") -> Conversation[Json]:
-        """The labels party's own features of a batch's examples; they are stored there and sent nowhere."""
+        """Send the labels party's own features of a batch's examples; they are stored there only."""
         return ask(as_parquet("PUT", path(at.FEATURES, batch), features, id_column=id_column))
 
     @asks(Predictor)
     def create_predictor(self, asked: Predictor) -> Conversation[Json]:
-        """A model that stays at the labels party and answers queries of `epsilon` each, of `epsilon_cap` in all."""
+        """Create a model that stays at the labels party; a query costs `epsilon`, all at most `epsilon_cap`."""
         return post(at.PREDICTORS, body=members(asked))
 
     @call
     def predictors(self) -> Conversation[list[Json]]:
-        """Those that we may ask; for the owner all."""
+        """List the predictors that the caller may query; for the owner all."""
         return entries(at.PREDICTORS)
 
     @call
     def predictor(self, predictor: str) -> Conversation[Json]:
-        """How it answers, what a query costs and how many new ones are left."""
+        """Return a predictor: its method, the ε of a query, and the number of new queries left."""
         return get(at.PREDICTOR, predictor)
 
     @call
     def wait_predictor(self, predictor: str, timeout: float = 600.0) -> Conversation[Json]:
-        """The predictor once it is trained. Raises Conflict if it failed, Unavailable after `timeout` seconds."""
+        """Wait for the predictor to be trained. Raises Conflict if it failed, Unavailable after `timeout` seconds."""
         return until("ready", "Predictor", at.PREDICTOR, predictor, timeout)
 
     @call
     def predict(self, predictor: str, query: Json) -> Conversation[bytes]:
-        """The signed answer to one query; the same query is answered the same, at no charge. A refusal charges
+        """Return the signed answer to a query. The same query gets the same answer without a charge; a refusal charges
         nothing. `label_dp.companions.kinds.prediction.open_prediction` verifies it."""
         response: httpx.Response = yield Request("POST", path(at.PREDICT, predictor), body={"query": as_row(query)})
         return response.content
 
     @call
     def retire_predictor(self, predictor: str) -> Conversation[Json]:
-        """Delete what it learned; the answers that it gave stay."""
+        """Delete the trained model; its answers stay."""
         return post(at.RETIRE, predictor)

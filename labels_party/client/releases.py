@@ -1,4 +1,4 @@
-"""Releases: planned, asked for, followed, taken back."""
+"""Calls on releases: plan, request, wait, cancel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from label_dp.schemas.release import Release
 
 
 class PlanOf(Plan):
-    """A plan, of one ε or of several."""
+    """Plan for one or several ε."""
 
     model_config = ConfigDict(strict=True)  # members are Python's values here, not the texts of a query
 
@@ -23,7 +23,7 @@ class PlanOf(Plan):
 
 
 class ReleaseCalls:
-    """Calls of the owner around messages."""
+    """Calls of the owner on messages."""
 
     @asks(Release)
     def release(self, batch: str, asked: Release) -> Conversation[Json]:
@@ -32,28 +32,28 @@ class ReleaseCalls:
 
     @call
     def releases(self, population: str) -> Conversation[list[Json]]:
-        """Those of a population."""
+        """List the releases of a population."""
         return entries(at.RELEASES_OF, population)
 
     @call
     def wait(self, release: str, timeout: float = 600.0) -> Conversation[Json]:
-        """The release once it is published. Raises Conflict if it failed, Unavailable after `timeout` seconds."""
+        """Wait for the release to be published. Raises Conflict if it failed, Unavailable after `timeout` seconds."""
         return until("published", "Release", at.RELEASE, release, timeout)
 
     @asks(PlanOf)
     def plan(self, population: str, asked: PlanOf) -> Conversation[Json]:
-        """What an ε would give by mechanism, from public and already private facts only; of n examples, or a batch's.
+        """Plan an ε by mechanism for n examples or a batch's, from public and already private facts only.
 
-        With `prior` latest as with the carried-over one. `clip_quantile` goes with `clip_epsilon`.
+        `prior` "latest" plans with the carried-over prior. `clip_quantile` goes with `clip_epsilon`.
         """
         return get(at.PLAN, population, **members(asked))
 
     @call
     def cancel(self, release: str) -> Conversation[Json]:
-        """Take back a release whose draw has not begun; its charge is returned."""
+        """Cancel a release whose draw has not begun; its charge is returned."""
         return post(at.CANCEL, release)
 
     @call
     def statement(self, release: str) -> Conversation[str]:
-        """The release statement, one HTML page."""
+        """Return the release statement, an HTML page."""
         return (yield from content(at.STATEMENT, release)).decode("utf-8")

@@ -1,1 +1,1 @@
-"""The pages of the labels party: for people, over the same services and with the same roles as REST."""
+"""Pages of the labels party for people, with the same services and roles as REST."""

@@ -1,4 +1,4 @@
-"""Approvals: what waits for a second person, read, compared, approved or declined with a word why."""
+"""Approvals: requests that wait for a second person, with their context, to approve or decline."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ def approvals(visit: Auditor, cursor: Annotated[str | None, Query(max_length=200
     ctx = services(visit)
 
     def look(connection: Connection) -> dict[str, Any]:
-        found = list_holdings(connection, ctx.work, GivenFilter(state="accepted"), Page(ROWS, cursor))
-        return {"rows": [_beside(connection, row, visit) for row in found.rows], "cursor": found.cursor}
+        listing = list_holdings(connection, ctx.work, GivenFilter(state="accepted"), Page(ROWS, cursor))
+        return {"rows": [_beside(connection, row, visit) for row in listing.rows], "cursor": listing.cursor}
 
     def _beside(connection: Connection, row: dict[str, Any], visit: Visit) -> dict[str, Any]:
-        """The row, what was asked for in full, what the batch has spent, and what it released before."""
-        found = ctx.work.get(connection, row["id"])
-        batch, population = ctx.work.about(connection, found)
+        """Return the row with its full request, the ε that the batch has spent, and its earlier publications."""
+        work = ctx.work.get(connection, row["id"])
+        batch, population = ctx.work.about(connection, work)
         account = ctx.ledger.account(connection, population, batch.id)
         before = list_holdings(
-            connection, ctx.work, GivenFilter(batch=found.batch, state="published"), Page(5, newest=True)
+            connection, ctx.work, GivenFilter(batch=work.batch, state="published"), Page(5, newest=True)
         )
-        after = account.spent + found.split.total
+        after = account.spent + work.split.total
         return days([row], visit)[0] | {
             "asked": {
-                k: v for k, v in found.asked.items() if isinstance(v, str | int | float) and not isinstance(v, bool)
+                k: v for k, v in work.asked.items() if isinstance(v, str | int | float) and not isinstance(v, bool)
             },
-            "split": found.epsilon,
+            "split": work.epsilon,
             "spent": str(account.spent),
             "after": str(after),
             "lifetime": str(account.lifetime),
@@ -49,7 +49,7 @@ def approvals(visit: Auditor, cursor: Annotated[str | None, Query(max_length=200
             "before": days(before.rows, visit),
             "beyond": batch.beyond(population),
             "month": batch.created[:7],
-            "own": found.requested_by.casefold() == visit.caller.actor.casefold(),
+            "own": work.requested_by.casefold() == visit.caller.actor.casefold(),
         }
 
     return visit.page("approvals", **ctx.database.read("page.approvals", look))

@@ -1,4 +1,4 @@
-"""Visitors of pages, as `api/context.py` has callers, and the members that all pages share."""
+"""Visitors of pages by role, as callers in `api/context.py`, and members that pages share."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Viewer = Annotated[Visit, visitor(*AUDITOR, *RECEIVER)]
 
 def services(visit: Visit) -> Services:
     """Return the services of the party."""
-    found: Services = visit.services
-    return found
+    party: Services = visit.services
+    return party
 
 
 def days(rows: list[dict[str, Any]], visit: Visit) -> list[dict[str, Any]]:
-    """`rows` as REST tells them to that role."""
+    """Return `rows` as REST shows them to the visitor's role."""
     return [to_the_day(row, visit.caller) for row in rows]
 
 

@@ -1,4 +1,4 @@
-"""Erasures: ask for one, and see what became of an example, with what cannot be recalled."""
+"""Erasures: a form to request them, and the state of an example, with what cannot be recalled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from labels_party.pages.context import Auditor, Owner, days, services
 router = page_router()
 Text = Annotated[str, Query(max_length=1024)]
 ROWS = 50
-NOTHING = {"units": 0, "unmatched_ids": [], "unmatched_units": []}  # where it was asked for by id, or by unit
+NOTHING = {"units": 0, "unmatched_ids": [], "unmatched_units": []}  # members that replies by id, or by unit, lack
 
 
 @router.get("/erasures")
@@ -51,7 +51,7 @@ def erasures(
 
 @router.post("/erasures", dependencies=[FORM])
 def ask(visit: Owner) -> Response:
-    """One id, or one unit, a line. The same form again is harmless: what was asked for is not asked for twice."""
+    """Request erasures, one id or one unit per line. Sending the same form again requests nothing twice."""
     ctx, of = services(visit), visit.form.get("population", "")
     lines = [line.strip() for line in visit.form.get("names", "").splitlines() if line.strip()]
     if not lines:

@@ -1,7 +1,7 @@
-"""Plans that are worked out beside the pages: a page never waits for one, and one that is known is there at once.
+"""Background computation of plans: pages never wait for one, and show known ones at once.
 
-What is kept is made of public and already private facts, as every plan is, so that how long an answer takes tells
-nothing of labels. The newest question goes first, since whoever moves a slider waits for the last place of it.
+Cached plans come from public and already private facts, so the time of an answer tells nothing about labels. The
+newest question goes first: somebody who moves a slider waits for its last position.
 """
 
 from __future__ import annotations
@@ -16,49 +16,49 @@ from label_dp.privacy import Epsilon
 from labels_party.message.preview import outline
 from labels_party.planning import Question
 
-KEPT = 1_000  # answers; of each some kilobytes
-PAUSE = 0.3  # seconds before work begins, in which a slider moves on
-WAITING = 32  # questions; older ones are forgotten, and asked again by whoever still looks
+KEPT = 1_000  # answers in the cache, of some kilobytes each
+PAUSE = 0.3  # seconds before work begins: a slider may still move
+WAITING = 32  # most waiting questions; the oldest are dropped, and pages that still need them ask again
 
 
 class Foresight:
-    """One thread at a time works, and ends when nothing waits."""
+    """Cache of plans and queue of questions. At most one thread works; it ends when the queue is empty."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept: dict[Hashable, dict[str, Any] | Exception] = {}
         self._least: dict[Hashable, float | None] = {}
         self._waiting: dict[Hashable, Question] = {}
-        self._current: Hashable = None  # the key of what is worked on
+        self._current: Hashable = None  # key of the question in work
         self._warm = self._closed = False
-        self._thread: threading.Thread | None = None  # that works
+        self._thread: threading.Thread | None = None  # the worker
 
     def look(self, question: Question) -> dict[str, Any] | None:
-        """The answer, if it is known. Raises what came in its place, once: whoever asks again has it tried again."""
+        """Return the answer if it is known. Raises the exception of a failed computation once; `ask` then retries."""
         key = _key(question)
         with self._lock:
-            found = self._kept.get(key)
-            if isinstance(found, Exception):
+            answer = self._kept.get(key)
+            if isinstance(answer, Exception):
                 del self._kept[key]
-                raise found
-        return found
+                raise answer
+        return answer
 
     def least(self, question: Question, epsilons: Sequence[Epsilon]) -> dict[Epsilon, float]:
-        """What each ε gives at least (`outline`), at once."""
+        """Return the `outline` of each ε, at once."""
         about = (question.population.id, _release(question), question.rows)
         with self._lock:
             missing = [each for each in epsilons if (*about, each.nano) not in self._least]
         if missing:
-            found = outline(question.population, missing, question.rows, question.given)
+            errors = outline(question.population, missing, question.rows, question.given)
             with self._lock:
-                self._least |= {(*about, each.nano): found.get(each) for each in missing}
+                self._least |= {(*about, each.nano): errors.get(each) for each in missing}
                 _shorten(self._least)
         with self._lock:
-            kept = {each: self._least.get((*about, each.nano)) for each in epsilons}
-        return {each: value for each, value in kept.items() if value is not None}
+            values = {each: self._least.get((*about, each.nano)) for each in epsilons}
+        return {each: value for each, value in values.items() if value is not None}
 
     def warm(self) -> None:
-        """Whoever opens the form will want a picture, and the first one takes a second: load what draws them."""
+        """Load the drawing code in a thread: the first picture would take a second."""
         if not self._warm:
             self._warm = True
             threading.Thread(target=pictures.warm, name="warm", daemon=True).start()
@@ -68,7 +68,7 @@ class Foresight:
             return _key(question) in (self._current, *self._waiting)
 
     def ask(self, question: Question) -> None:
-        """Have the answer worked out, before all that waits."""
+        """Queue a question before all others."""
         key = _key(question)
         with self._lock:
             if self._closed or key in self._kept or key == self._current:
@@ -82,7 +82,7 @@ class Foresight:
                 self._thread.start()
 
     def close(self) -> None:
-        """Forget what waits, and wait for what is worked on: a solver must not be running when the process ends."""
+        """Clear the queue and wait for the worker: no solver may be running when the process ends."""
         with self._lock:
             self._closed = True
             self._waiting.clear()
@@ -92,7 +92,7 @@ class Foresight:
 
     def _work(self) -> None:
         while True:
-            time.sleep(PAUSE)  # also lets pages have the processor between two answers
+            time.sleep(PAUSE)  # also leaves the processor to pages between two answers
             with self._lock:
                 if not self._waiting:
                     self._thread = None
@@ -100,24 +100,24 @@ class Foresight:
                 key, question = self._waiting.popitem()  # the newest
                 self._current = key
             try:
-                found: dict[str, Any] | Exception = question.answer()
-            except Exception as error:  # kept for whoever looks; this thread goes on with the next
-                found = error
+                answer: dict[str, Any] | Exception = question.answer()
+            except Exception as error:  # `look` raises it; this thread goes on with the next
+                answer = error
             with self._lock:
-                self._kept[key], self._current = found, None
+                self._kept[key], self._current = answer, None
                 _shorten(self._kept)
 
 
 def _key(question: Question) -> Hashable:
-    """All that an answer depends on: a published prior never changes, nor does a declared population."""
-    asked = question.asked.model_dump_json(exclude={"n", "batch"})
-    return question.population.id, _release(question), question.rows, str(question.spent), asked
+    """Return all that an answer depends on. Published priors and declared populations never change."""
+    request = question.asked.model_dump_json(exclude={"n", "batch"})
+    return question.population.id, _release(question), question.rows, str(question.spent), request
 
 
 def _release(question: Question) -> str | None:
     return None if question.given is None else question.given.release
 
 
-def _shorten(kept: dict[Hashable, Any]) -> None:
-    while len(kept) > KEPT:
-        del kept[next(iter(kept))]
+def _shorten(cache: dict[Hashable, Any]) -> None:
+    while len(cache) > KEPT:
+        del cache[next(iter(cache))]

@@ -1,4 +1,4 @@
-"""The page of releases and answers by audience, with ε, who asked and approved, and receipts."""
+"""Page of releases and answers by audience, with ε, requester, approver and receipts."""
 
 from __future__ import annotations
 

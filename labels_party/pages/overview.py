@@ -1,4 +1,4 @@
-"""Overview: every population with its ε, and what waits for somebody."""
+"""Overview: all populations with their ε, and what waits for a person."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Plan: what an ε would give, as a curve, and in one sentence which to take.
+"""Plan: the error at an ε as a curve, and the recommended mechanism in a sentence.
 
-A page is there at once. It shows what one bit a label gives, which takes milliseconds, and what is known of the best
-mechanism; what is not known yet is worked out beside it (`foresight`), and the page takes it in.
+A page is served at once. It shows the error of one bit a label, which takes milliseconds, and the known answers on the
+best mechanism. `foresight` computes the others in the background, and the page then loads them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ EPSILONS = Slider(
     ("0.05", *(f"{tenth / 10:g}" for tenth in (*TENTHS, *TWOS, *HALVES)), "4", "5", "6", "7", "8"),
 )
 SIZES = Slider("s", "Number of examples", tuple(str(m * 10**e) for e in range(3, 9) for m in (1, 2, 5)))
-USUAL = ("1", "100000")  # ε and n that the sliders stand at first, n where no batch is sealed
+USUAL = ("1", "100000")  # first ε and n of the sliders; this n if no batch is sealed
 KEPT_PICTURES = 64
 Points = tuple[tuple[float, ...], tuple[float, ...]]
 Text = Annotated[str, Query(max_length=200)]
@@ -49,7 +49,7 @@ Text = Annotated[str, Query(max_length=200)]
 def plan(
     visit: Auditor, population: Text = "", epsilon: Text = "", n: Text = "", e: Text = "", s: Text = ""
 ) -> Response:
-    """`e` and `s` are places of the sliders, `epsilon` and `n` exact figures, which go before."""
+    """Render a plan. `e` and `s` are slider positions; exact figures in `epsilon` and `n` have precedence."""
     ctx = services(visit)
     foresight: Foresight = visit.request.app.state.foresight
     populations = ctx.database.read("page.plan", ctx.populations.list)
@@ -87,34 +87,34 @@ def plan(
 
 
 def _usual(ctx: Services, population: str | None) -> str:
-    """As many examples as the newest sealed batch has: a batch a day has about as many tomorrow."""
+    """Return the size of the newest sealed batch: daily batches have about the same size."""
     t = batches.c
     newest = sa.select(t.n).where(t.population == population, t.n > 0).order_by(t.sealed.desc()).limit(1)
-    found = ctx.database.read("page.plan.size", lambda c: c.execute(newest).scalar())
-    return USUAL[1] if found is None else str(found)
+    size = ctx.database.read("page.plan.size", lambda c: c.execute(newest).scalar())
+    return USUAL[1] if size is None else str(size)
 
 
 def _shown(ctx: Services, foresight: Foresight, population: str, epsilon: str, n: str) -> dict[str, Any]:
-    """What the page says now, and whether more is on its way. Raises InvalidInput and its kinds, NotFound."""
+    """Return the known members of the page, and whether more follow. Raises InvalidInput and its kinds, NotFound."""
     if not (n.isascii() and n.isdigit() and 0 < len(n) < 13):
         raise InvalidInput("The number of examples is a whole number, such as 100000.")
-    wanted = question(ctx, population, Plan(epsilon=[epsilon], n=int(n)))
-    found = foresight.look(wanted)
-    others = [_at(wanted, each) for each in AROUND if each != epsilon]
-    if found is None:
-        foresight.ask(wanted)
+    current = question(ctx, population, Plan(epsilon=[epsilon], n=int(n)))
+    result = foresight.look(current)
+    others = [_at(current, each) for each in AROUND if each != epsilon]
+    if result is None:
+        foresight.ask(current)
     else:
         for each in reversed(others):
             foresight.ask(each)
-    known = [answer for answer in (found, *map(foresight.look, others)) if answer is not None]
-    chosen = dict(pair for answer in known for pair in _best(answer).items())
-    asked = wanted.epsilons[0]
-    least = foresight.least(wanted, _grid([epsilon, *AROUND]))
-    shown = {} if found is None else {"found": found, "options": _options(found)}
+    answers = [answer for answer in (result, *map(foresight.look, others)) if answer is not None]
+    chosen = dict(pair for answer in answers for pair in _best(answer).items())
+    asked = current.epsilons[0]
+    least = foresight.least(current, _grid([epsilon, *AROUND]))
+    shown = {} if result is None else {"found": result, "options": _options(result)}
     return shown | {
         "picture": _curve(least, chosen, asked.nano / 1e9),
         "most": least[asked] ** 0.5 if asked in least else None,
-        "waits": found is None or any(map(foresight.awaited, others)),
+        "waits": result is None or any(map(foresight.awaited, others)),
     }
 
 
@@ -124,8 +124,7 @@ def _at(wanted: Question, epsilon: str) -> Question:
 
 
 def described(of: Question) -> dict[str, Any]:
-    """The plan as `plan_parts.html.jinja` shows it: for each ε what to take, and all of it as one curve. Raises as
-    `Question.answer`."""
+    """Compute a plan for `plan_parts.html.jinja`: options by ε, and a curve. Raises as `Question.answer`."""
     found = of.answer()
     chosen = _best(found)
     least: dict[Epsilon, float] = {}
@@ -139,14 +138,14 @@ def _options(found: dict[str, Any]) -> list[dict[str, Any]]:
     options = []
     for advice in found["recommendations"]:
         mechanisms = [m for m in found["mechanisms"] if m["epsilon"]["total"] == advice["epsilon"]]
-        taken = (advice["mechanism"], advice["options"])
-        best = next((m for m in mechanisms if (m["mechanism"], m["options"]) == taken), None)
+        advised = (advice["mechanism"], advice["options"])
+        best = next((m for m in mechanisms if (m["mechanism"], m["options"]) == advised), None)
         options.append({"advice": advice, "best": best, "mechanisms": mechanisms})
     return options
 
 
 def _best(found: dict[str, Any]) -> dict[Epsilon, float]:
-    """The expected model error of what is recommended at each ε, where there is one."""
+    """Return the expected model error of the recommendation at each ε, if there is one."""
     pairs = [(Epsilon.parse(o["advice"]["epsilon"]), o["best"]) for o in _options(found)]
     return {epsilon: best[ERROR] for epsilon, best in pairs if best is not None and ERROR in best}
 
@@ -156,7 +155,7 @@ def _grid(epsilons: Iterable[str]) -> list[Epsilon]:
 
 
 def _curve(least: dict[Epsilon, float], chosen: dict[Epsilon, float], mark: float | None) -> Markup:
-    """What each ε gives at least, and what is recommended where that is known."""
+    """Draw the errors of one bit and of known recommendations by ε."""
     if not least:
         return Markup("")
     return _drawn(_points(least), _points(chosen), mark)
@@ -165,17 +164,17 @@ def _curve(least: dict[Epsilon, float], chosen: dict[Epsilon, float], mark: floa
 @lru_cache(KEPT_PICTURES)
 def _drawn(least: Points, chosen: Points, mark: float | None) -> Markup:
     at, root = least
-    drawn = [Curve("one bit a label", at, root)]
+    lines = [Curve("one bit a label", at, root)]
     if chosen[0]:
-        drawn.append(Curve("what is recommended", *chosen, dots=True))
-    told = "The more ε, the smaller the error that the noise adds. One bit a label: " + "; ".join(
+        lines.append(Curve("what is recommended", *chosen, dots=True))
+    text = "The more ε, the smaller the error that the noise adds. One bit a label: " + "; ".join(
         f"ε {each:g} adds about {value:.3g}" for each, value in zip(at, root, strict=True)
     )
     across, up = "ε of a release, per example", "error that noise adds"
-    return curves("Error against ε", told, across, up, drawn, log=True, mark=mark)
+    return curves("Error against ε", text, across, up, lines, log=True, mark=mark)
 
 
 def _points(errors: dict[Epsilon, float]) -> Points:
-    """ε, and the root of the squared error at it."""
+    """Return each ε and the root of its squared error."""
     places = sorted(errors)
     return tuple(each.nano / 1e9 for each in places), tuple(errors[each] ** 0.5 for each in places)

@@ -1,4 +1,4 @@
-"""A population: its rules, its ε, and its batches as a calendar of days."""
+"""Population: its rules, its ε, and its batches as a calendar of days."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from labels_party.work.holdings import list_holdings
 from labels_party.work.overview import summaries
 
 router = page_router()
-MOST = 200  # batches and releases of a month that are written out
+MOST = 200  # most listed batches and releases of a month
 
 
 @router.get("/populations/{name}")
@@ -32,17 +32,17 @@ def population(name: str, visit: Auditor, month: Annotated[str, Query(max_length
     def look(connection: Connection) -> dict[str, Any]:
         found = ctx.populations.get(connection, name)
         newest = sa.select(sa.func.max(batches.c.created)).where(batches.c.population == found.id)
-        shown = month or str(connection.execute(newest).scalar() or ctx.audit.now())[:7]
-        first = _first(shown)
+        month_shown = month or str(connection.execute(newest).scalar() or ctx.audit.now())[:7]
+        first = _first(month_shown)
         last = first.replace(day=calendar.monthrange(first.year, first.month)[1])
         wanted_batches = BatchFilter(population=found.id, since=first, until=last)
         of_month = listed(connection, ctx.batches, wanted_batches, Page(MOST))
         ids = [row["id"] for row in of_month.rows]
         work = list_holdings(connection, ctx.work, GivenFilter(), Page(MOST), among=ids) if ids else None
         rows = days([for_role(row, visit.role) for row in of_month.rows], visit)
-        left: dict[str, list[dict[str, Any]]] = {}
+        work_by_batch: dict[str, list[dict[str, Any]]] = {}
         for row in days(work.rows, visit) if work else []:
-            left.setdefault(row["batch"], []).append(row)
+            work_by_batch.setdefault(row["batch"], []).append(row)
         by_day: dict[str, list[dict[str, Any]]] = {}
         for row in rows:
             by_day.setdefault(row["created"][:10], []).append(row)
@@ -51,7 +51,7 @@ def population(name: str, visit: Auditor, month: Annotated[str, Query(max_length
             "rules": found.rules(),
             "summary": summaries(connection, [found])[0],
             "batches": rows,
-            "left": left,
+            "left": work_by_batch,
             "by_day": by_day,
             "more": of_month.cursor is not None or bool(work and work.cursor),
             "most": MOST,

@@ -1,4 +1,4 @@
-"""Reports: what an audience has, for an auditor who gets one file; a plan, for whoever decides of it."""
+"""Reports as single files: the holdings of an audience for an auditor, a plan for those who decide on it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COUNTED = (PUBLISHED, *WORKING)
 
 
 def report(party: Services, audience: str, out: Path, *, force: bool = False) -> dict[str, Any]:
-    """Write the page `out` and its signature beside it. Raises NotFound for an audience that nothing ever named,
+    """Write the report of an audience to `out` and its signature next to it. Raises NotFound (unknown audience),
     InvalidFile."""
 
     def look(connection: Connection) -> dict[str, Any]:
@@ -38,8 +38,8 @@ def report(party: Services, audience: str, out: Path, *, force: bool = False) ->
         if not rows and not any(audience in p.audiences for p in populations):
             raise NotFound(f"No population and no release names the audience '{audience}'.")
         reached = [p for p in populations if any(r["population"] == p.id for r in rows)]
-        told = zip(reached, summaries(connection, reached), strict=True)
-        return {"events": events, "head": head, "rows": rows, "totals": [_total(p, of, rows) for p, of in told]}
+        pairs = zip(reached, summaries(connection, reached), strict=True)
+        return {"events": events, "head": head, "rows": rows, "totals": [_total(p, of, rows) for p, of in pairs]}
 
     values = party.database.read("report", look)
     made, key = party.audit.now()[:10], party.key.now()
@@ -69,18 +69,18 @@ def report(party: Services, audience: str, out: Path, *, force: bool = False) ->
 
 
 def plan_report(of: Question, population: str, made: str, out: Path, *, force: bool = False) -> dict[str, Any]:
-    """Write a plan as a page, `made` on a day; returns the answer. Raises as that, and InvalidInput for `out`."""
+    """Write a plan, `made` on a day, as a page; return the answer. Raises as `described`; InvalidInput for `out`."""
     writable(out, force)
-    told = described(of)
+    parts = described(of)
     by = "by the labels party. Expected errors are a model's for ranking, not a promise."
-    values = told | {"population": population}
+    values = parts | {"population": population}
     page = render("labels_party.pages", "plan_report", title="Plan", made=made, by=by, **values)
     write(out, page, force)
-    return dict(told["found"])
+    return dict(parts["found"])
 
 
 def _rows(connection: Connection, party: Services, audience: str) -> Any:
-    """Oldest first."""
+    """Yield all rows of an audience, oldest first."""
     cursor: str | None = None
     while True:
         listing = list_holdings(connection, party.work, GivenFilter(audience=audience), Page(AT_ONCE, cursor))
@@ -91,7 +91,7 @@ def _rows(connection: Connection, party: Services, audience: str) -> Any:
 
 
 def _total(population: Population, summary: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """What went to this audience from a population: ε of the batch of which most did."""
+    """Add the audience's totals of a population to `summary`: its largest ε by batch."""
     own = sorted(
         (row for row in rows if row["population"] == population.id and row["state"] in COUNTED),
         key=lambda row: str(row["batch"]),

@@ -1,4 +1,4 @@
-"""The site of the labels party: its menu and its pages, put together."""
+"""Site of the labels party: its menu and its pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A release or an answer: where it stands, live; what it says, as its statement; and what can be done about it."""
+"""Release or answer: its state, live; its statement; and possible actions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ router = page_router()
 
 @router.get("/releases")
 def for_audience(visit: Receiver, after: Annotated[str | None, Query(max_length=64)] = None) -> Response:
-    """What was published for the caller's audience."""
+    """Render the publications for the caller's audience."""
     ctx = services(visit)
     publication_filter = PublicationFilter(visit.caller.audience or "", after=after, limit=50)
     listing = ctx.database.read("page.releases", lambda c: published(c, ctx.work, RELEASES, publication_filter))
@@ -36,32 +36,32 @@ def _one(visit: Visit, name: str, family: Family) -> Response:
     ctx = services(visit)
 
     def look(connection: Connection) -> dict[str, Any]:
-        found = allowed(ctx.work, connection, visit.caller, name, family)
-        batch, population = ctx.work.about(connection, found)
-        described = ctx.work.describe(connection, found, population)
-        listed = (
+        subject = allowed(ctx.work, connection, visit.caller, name, family)
+        batch, population = ctx.work.about(connection, subject)
+        described = ctx.work.describe(connection, subject, population)
+        rows = (
             list_holdings(connection, ctx.work, GivenFilter(batch=batch.id), Page(1000)).rows
             if visit.role != "features"
             else []
         )
-        mine = next((days([row], visit)[0] for row in listed if row["id"] == name), None)
+        own_row = next((days([row], visit)[0] for row in rows if row["id"] == name), None)
         return {
             "work": shown(ctx.work, described, visit.caller),
             "population": population,
             "month": batch.created[:7],
             "examples": batch.n,
             "beyond": batch.beyond(population),
-            "given": mine,
+            "given": own_row,
             "family": family,
             "outcome": outcome(described["state"], described["problem"]),
             "live": described["state"] in WORKING,
             "waits": described["state"] == ACCEPTED,
-            "may_cancel": visit.role == "owner" and found.attempt == 0 and described["state"] in (ACCEPTED, *WORKING),
+            "may_cancel": visit.role == "owner" and subject.attempt == 0 and described["state"] in (ACCEPTED, *WORKING),
         }
 
     values = ctx.database.read("page.work", look)
-    found = values["work"]
-    auto = found["state"] == PUBLISHED and found.get("mechanism") == AUTO
+    described = values["work"]
+    auto = described["state"] == PUBLISHED and described.get("mechanism") == AUTO
     return visit.page("work", drawn=ctx.statements.mechanism(name) if auto else None, **values)
 
 
@@ -79,7 +79,7 @@ def answer(name: str, visit: Viewer) -> Response:
 
 @router.get("/releases/{name}/statement")
 def statement(name: str, visit: Viewer) -> HTMLResponse:
-    """The release statement, as REST serves it."""
+    """Serve the release statement as REST does."""
     ctx = services(visit)
     ctx.database.read("statement.allowed", lambda c: allowed(ctx.work, c, visit.caller, name, RELEASES))
     text = ctx.statements.page(name, since=visit.role != "features")
