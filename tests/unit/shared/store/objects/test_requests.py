@@ -141,7 +141,8 @@ def test_a_large_object_is_sent_in_parts_and_taken_back_if_one_fails(failing: st
     server.answer = answer
     with pytest.raises(StoreRefused):
         server.bucket().send("x", io.BytesIO(bytes(2 * CHUNK + 1)))
-    assert sum("partNumber" in seen for seen in server.seen) >= 2
+    parts = {int(seen.split("partNumber=")[1][0]) for seen in server.seen if "partNumber=" in seen}
+    assert parts >= ({2} if "part" in failing else {1, 2, 3}), "others may be cut off when one fails"
     assert server.seen[-1] == "DELETE /b/p/x?uploadId=u1"
 
 
