@@ -1,4 +1,4 @@
-"""The files that ε rests on: few enough to read, and they stand on nothing else that could leak."""
+"""The files that ε rests on: the page lists them, they are few, and what they import besides has a reason."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "deploy" / "guides" / "what-epsilon-rests-on.md"
+DRAW, ROWS = "The draw and its charge", "Which rows count, and what sets the draw going"
 MOST_LINES = 10_000
 ROW = re.compile(r"^\| ([^|]+) \| ((?:`[\w.]+`(?:, )?)+) \| (\d+) \|", re.MULTILINE)
 ROOMS = {"label_dp": "shared/label_dp", "labels_party": "labels_party", "features_party": "features_party"}
 BESIDE = {  # what the trusted files import besides each other, and why a fault there tells nothing of labels
     "errors, names and schemas: no labels reach them": (
         "label_dp.errors label_dp.problems label_dp.actors label_dp.class_names label_dp.losses label_dp.moments "
-        "label_dp.installing label_dp.schemas.release label_dp.schemas.base label_dp.channels label_dp.ahead "
+        "label_dp.installing label_dp.schemas.release label_dp.schemas.base label_dp.channels "
         "label_dp.schemas.replies label_dp.documents.registry labels_party.work.registry "
         "labels_party.message.request labels_party.message.classes"
     ),
+    "streams: items are handed on in order, unread": "label_dp.ahead",
     "designs of channels, which are proved after them": (
         "labels_party.mechanisms.auto labels_party.mechanisms.balanced labels_party.mechanisms.bins "
         "labels_party.mechanisms.classes labels_party.mechanisms.clip "
@@ -45,9 +47,10 @@ BESIDE = {  # what the trusted files import besides each other, and why a fault 
 }
 
 
-def parts() -> dict[str, tuple[list[str], int]]:
-    """The modules of each part of the page, and the lines that it states."""
-    found = ROW.findall(PAGE.read_text(encoding="utf-8"))
+def parts(title: str = DRAW) -> dict[str, tuple[list[str], int]]:
+    """The modules of each part of a list of the page, and the lines that it states."""
+    section = PAGE.read_text(encoding="utf-8").split(f"\n## {title}\n")[1].split("\n## ")[0]
+    found = ROW.findall(section)
     return {part: (re.findall(r"`([\w.]+)`", modules), int(lines)) for part, modules, lines in found}
 
 
@@ -87,11 +90,20 @@ def beside() -> set[str]:
     return {module for modules in BESIDE.values() for module in modules.split()}
 
 
-def test_the_page_states_the_lines_of_each_part_and_there_are_few() -> None:
-    counted = {part: (sum(map(lines_of, modules)), stated) for part, (modules, stated) in parts().items()}
-    assert len(counted) == 8
+@pytest.mark.parametrize(("title", "rows"), [(DRAW, 8), (ROWS, 7)])
+def test_the_page_states_the_lines_of_each_part(title: str, rows: int) -> None:
+    counted = {part: (sum(map(lines_of, modules)), stated) for part, (modules, stated) in parts(title).items()}
+    assert len(counted) == rows
     assert {part: figures for part, figures in counted.items() if abs(figures[0] - figures[1]) > 0.1 * figures[0]} == {}
-    assert sum(lines for lines, _ in counted.values()) <= MOST_LINES
+
+
+def test_there_are_few_lines() -> None:
+    assert sum(map(lines_of, trusted())) <= MOST_LINES
+
+
+def test_the_page_gives_the_reason_of_every_other_import() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert [reason for reason in BESIDE if f"\n- {reason}\n" not in text] == []
 
 
 def test_the_trusted_files_import_each_other_and_what_cannot_leak() -> None:
