@@ -205,8 +205,8 @@ class Attempts(ABC):
     def _abandon(self, lease: Lease, error: BaseException) -> str:
         """Free the work after a failed attempt, or fail it if the failure may have depended on the draw."""
         # failed work keeps its charge and is not drawn again; full disks, failures of database or randomness, and
-        # interrupts do not depend on the draw
-        refused = error if isinstance(error, Exception) and not isinstance(error, Unavailable | MemoryError) else None
+        # interrupts do not depend on the draw, but the memory that a solve needs may depend on the prior
+        refused = error if isinstance(error, Exception) and not isinstance(error, Unavailable) else None
         try:
             name = f"{noun_of(lease.work.id)}.abandon"
             outcome = self.database.write(name, lambda c: self._settle(c, lease, refused))

@@ -15,6 +15,7 @@ from label_dp.channels.registry import channel_from_json
 from label_dp.documents.bundle import verify
 from label_dp.documents.manifest import Manifest
 from label_dp.documents.rows import read_message
+from label_dp.errors import Unavailable
 from label_dp.privacy import Epsilon
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.message import engine
@@ -93,17 +94,33 @@ def test_a_redrawn_attempt_chooses_anew(party: LabelsParty, monkeypatch: pytest.
         priors.append(prior)
         chosen = plain(plan, domain, prior, n)
         if len(priors) == 1:
-            raise MemoryError
+            raise Unavailable("no space is left")
         return chosen
 
     monkeypatch.setattr(engine, "resolve", noted)
-    with pytest.raises(MemoryError):
+    with pytest.raises(Unavailable):
         party.services.pipeline.run(release)
     assert party.services.pipeline.run(release)
     assert len(priors) == 2
     assert not np.array_equal(priors[0], priors[1])
     assert party.spent(batch) == "1"
     assert manifest_of(party, release).mechanism.why.startswith("chosen by auto")
+
+
+def test_a_choice_that_finds_no_memory_is_not_drawn_again(party: LabelsParty, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How much a solve needs may depend on the prior: another one for the same charge would say more than it paid."""
+
+    def exhausted(*_: Any) -> Any:
+        raise MemoryError
+
+    batch = party.sealed_batch(label_table(3000, k=21), domain="0:20")
+    release = party.charge(batch, "1", mechanism="auto")
+    monkeypatch.setattr(engine, "resolve", exhausted)
+    with pytest.raises(MemoryError):
+        party.services.pipeline.run(release)
+    monkeypatch.undo()
+    assert not party.services.pipeline.run(release)
+    assert (party.state(release).state, party.spent(batch)) == ("failed", "1")
 
 
 def test_a_carried_prior_costs_nothing_and_is_chosen_by(party: LabelsParty) -> None:

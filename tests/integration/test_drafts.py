@@ -65,7 +65,7 @@ def until_it_ends(party: LabelsParty, release: str) -> None:
     for _ in range(3):
         try:
             party.services.pipeline.run(release)
-        except (Unavailable, KeyboardInterrupt, MemoryError, Crash):
+        except (Unavailable, KeyboardInterrupt, Crash):
             party.services.database.write(
                 "t", lambda c: c.exec_driver_sql("UPDATE work SET lease_until = 0, lease_owner = NULL") and None
             )
@@ -82,10 +82,6 @@ def interrupted(store: Store, _party: LabelsParty) -> None:
 
 def failing_disk(store: Store, _party: LabelsParty) -> None:
     store.at, store.failure = "before it is sent", OSError(errno.EIO, "Input/output error")
-
-
-def out_of_memory(store: Store, _party: LabelsParty) -> None:
-    store.at, store.failure = "after it is sent", MemoryError()
 
 
 def at_fault_point(name: str) -> Callable[[Store, LabelsParty], None]:
@@ -105,7 +101,6 @@ FAILURES = {
     "disk full while it is read back": failing_read_back,
     "interrupt after it was sent": interrupted,
     "disk error before it is sent": failing_disk,
-    "no memory after it was sent": out_of_memory,
     "crash after the draft is named": at_fault_point("release.draft:after-commit"),
     "crash once it is durable": at_fault_point("release.draw:durable"),
     "crash before the publication commits": at_fault_point("release.publish:before-commit"),

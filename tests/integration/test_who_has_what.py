@@ -70,6 +70,20 @@ def test_who_has_what_by_population_audience_day_and_state(resting: LabelsParty)
         assert resting.client(role).get("/v1/given").status_code == 404
 
 
+def test_an_audience_is_its_exact_spelling(resting: LabelsParty) -> None:
+    spellings = ("Pub", "pub", 'p"b', "p%b")
+    releases = {
+        name: resting.charge(resting.sealed_batch(label_table(5, prefix=name), f"shop {name}", audiences=[name]))
+        for name in spellings
+    }
+    owner = resting.client()
+    for name, release in releases.items():
+        assert [g["id"] for g in given(owner, audience=name)] == [release]
+        batches = owner.get("/v1/batches", params={"audience": name}).json()
+        assert [b["population_name"] for b in batches] == [f"shop {name}"]
+    assert given(owner, audience="PUB") == []
+
+
 def test_a_receipt_shows_who_has_it(tmp_path: Path) -> None:
     with pair(tmp_path) as both:
         release = both.release()
