@@ -56,14 +56,14 @@ class StoredExamples:
     labels: list[Segment]
 
     @property
-    def corrected(self) -> bool:
+    def may_repeat(self) -> bool:
         """True if an id may have several records."""
         return any(s.mode != INSERT for s in self.labels)
 
     @property
     def complete(self) -> bool:
         """True if every listed id certainly has one label: ids are unique, and every label's is listed."""
-        return not self.corrected and sum(s.rows for s in self.listed) == sum(s.rows for s in self.labels)
+        return not self.may_repeat and sum(s.rows for s in self.listed) == sum(s.rows for s in self.labels)
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class Units:
         assert most is not None
         key = self.key(population)
         source = [s for s in (examples.listed or examples.labels) if s.rows]
-        several = not examples.listed and examples.corrected  # then an id may come with more than one unit
+        several = not examples.listed and examples.may_repeat  # then an id may come with more than one unit
         units, counts = self._counted(source, key)
         allowances = np.maximum(most - self._used(earlier, units), 0)
         gone = members(erased, units)

@@ -1,4 +1,4 @@
-"""The only module that reads the operating system's randomness.
+"""The only module of mechanisms that reads the operating system's randomness.
 
 `Keystream` is AES-256 in counter mode under a fresh key of the operating system (NIST SP 800-38A): the ε of a channel
 is exact for ideal bits, with a keystream it is computational. `discrete_laplace` is OpenDP's exact sampler, whose bits

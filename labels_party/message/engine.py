@@ -99,7 +99,8 @@ class MessageDraw:
 
 class Engine(ABC):
     """Passes over the sealed labels: histograms for a clipping bound and for the prior (only if ε_clip, ε_prior paid
-    for them), then the draw. Subclasses make the passes; this class draws all noise except that of `write`."""
+    for them), then the draw. This class asks for the noise of bounds and prior; a subclass counts labels and draws
+    outputs."""
 
     def check(self, plan: ReleasePlan, domain: Domain) -> None:  # noqa: B027 - most engines refuse nothing
         """Refuse, before it is charged, what the engine cannot do. Raises InvalidInput."""
@@ -137,7 +138,8 @@ class Engine(ABC):
         prior = self._prior(job)
         resolved = resolve(plan, domain, prior, job.n)
         channel = resolved.channel
-        if not channel.satisfies(plan.split.randomize):  # proved again from its weights, just before labels are drawn
+        # proved again just before labels are drawn, from the weights; one bit: from those of the first and last label
+        if not channel.satisfies(plan.split.randomize):
             raise EpsilonNotProved("The randomizer does not prove the ε that is charged, so no label was drawn.")
         files = self.write(job, channel)
         expected = None

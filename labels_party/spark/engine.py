@@ -1,4 +1,5 @@
-"""The message's passes as jobs of Spark. The driver charges, draws all noise but the draw's, and publishes as ever.
+"""The message's passes as jobs of Spark. The driver charges, draws the noise of bounds and prior, and
+publishes as ever.
 
 What counts of a draw is the list that its one action returned: only these files are moved to their names.
 """

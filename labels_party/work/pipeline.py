@@ -135,7 +135,7 @@ class Pipeline(Attempts):
         """Draw in the attempt's folder. If the shelf has drafts, store the draw there and name it in the row."""
         work, shelf = lease.work, self.works.shelf
         kind = self.works.queued(work.kind)
-        folder = shelf.draft(work.id, lease.attempt)
+        folder = shelf.begin(work.id, lease.attempt)
         envelope = folder / kind.family.envelope
         reserve(envelope, kind.family.most_bytes)
         with contextlib.ExitStack() as stack:
@@ -167,7 +167,7 @@ class Pipeline(Attempts):
         work, shelf = lease.work, self.works.shelf
         if work.draft is None or shelf.drafts is None:
             raise LabelDPError("A draw of this work was sent to an object store that is not configured any more.")
-        draft, folder = Draft.from_json(work.draft), shelf.draft(work.id, lease.attempt)
+        draft, folder = Draft.from_json(work.draft), shelf.begin(work.id, lease.attempt)
         try:
             shelf.drafts.get(work, draft, folder)
         except StoreRefused as error:

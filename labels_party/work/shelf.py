@@ -27,7 +27,7 @@ class Shelf(ABC):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def draft(self, work_id: str, attempt: int) -> Path:
+    def begin(self, work_id: str, attempt: int) -> Path:
         """Make the folder of a new attempt, which counts as begun until it is dropped. Raises OSError, Unavailable."""
         folder = self.folder / place(work_id, attempt)
         folder.mkdir(parents=True, mode=0o700)

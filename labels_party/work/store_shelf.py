@@ -52,11 +52,11 @@ class StoreShelf(Shelf):
         self.signed: Callable[[str], str] | None = None
         self._last: dict[str, int] = {}
 
-    def draft(self, work_id: str, attempt: int) -> Path:
+    def begin(self, work_id: str, attempt: int) -> Path:
         folder = self.folder / place(work_id, attempt)
         shutil.rmtree(folder, ignore_errors=True)  # only another database can have left one
         self.noted.send(f"{self.today()[:7]}/{work_id}.{attempt}", io.BytesIO())
-        return super().draft(work_id, attempt)
+        return super().begin(work_id, attempt)
 
     def keep(self, work_id: str, attempt: int, files: list[WorkFile]) -> None:
         """Send the same bytes until the store has them: it sees them, so a further draw would need a further charge."""
