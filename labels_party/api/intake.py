@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any, Literal, cast
 
-from fastapi import Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 from sqlalchemy.engine import Connection
 
 from label_dp.errors import NotFound
 from label_dp.http.calls import LARGE, UPLOAD
+from label_dp.http.filters import in_query
 from label_dp.http.json_bodies import JsonRouter, quickly
 from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
+from label_dp.schemas.filters import PopulationFilter
 from label_dp.schemas.population import Batch
 from label_dp.schemas.population import Population as PopulationAsked
 from label_dp.schemas.replies import BatchOut, PopulationOut
@@ -83,9 +85,11 @@ def create_population(
 
 
 @router.get("/populations", tags=["populations"])
-def list_populations(ctx: Ctx, _: Auditor) -> list[PopulationOut]:
-    """All populations, with their rules."""
-    populations = ctx.database.read("population.list", ctx.populations.list)
+def list_populations(
+    ctx: Ctx, _: Auditor, population_filter: Annotated[PopulationFilter, Depends(in_query(PopulationFilter))]
+) -> list[PopulationOut]:
+    """All populations, or those of an audience, with their rules."""
+    populations = ctx.database.read("population.list", lambda c: ctx.populations.list(c, population_filter))
     return [p.as_json() for p in populations]
 
 

@@ -13,6 +13,7 @@ from label_dp.client.declared import call
 from label_dp.client.tables import as_arrow, renamed
 from label_dp.columnar.frames import as_table, chunked, length
 from label_dp.errors import RemoteProblem
+from label_dp.schemas.filters import PopulationFilter
 from label_dp.schemas.population import Batch, Population, Schedule
 
 if TYPE_CHECKING:
@@ -53,10 +54,10 @@ class BatchCalls:
         where, body = path(at.POPULATIONS), members(asked)
         return ask(Request("POST", where, body=body, params={"existing": "same"}))
 
-    @call
-    def populations(self) -> Conversation[list[Json]]:
-        """List all populations."""
-        return entries(at.POPULATIONS)
+    @asks(PopulationFilter)
+    def populations(self, population_filter: PopulationFilter) -> Conversation[list[Json]]:
+        """List all populations, or those that fit."""
+        return entries(at.POPULATIONS, **members(population_filter))
 
     @call
     def population(self, name: str) -> Conversation[Json]:

@@ -17,6 +17,7 @@ from label_dp.domain import Domain
 from label_dp.errors import Conflict, InvalidInput, NotFound
 from label_dp.numbers import BadSpelling, decimal_of
 from label_dp.privacy import ATTO, PER_EXAMPLE, Epsilon, PrivacyUnit, delta_string, parse_delta
+from label_dp.schemas.filters import PopulationFilter
 from label_dp.schemas.population import Population as PopulationAsked
 from label_dp.schemas.replies import PopulationOut
 from labels_party.storage.tables import populations
@@ -290,11 +291,11 @@ class Populations:
             raise NotFound(f"There is no population '{name_or_id}'.")
         return population
 
-    def list(self, connection: Connection) -> list[Population]:
-        return [
-            _from_row(row)
-            for row in connection.execute(sa.select(populations).order_by(populations.c.created, populations.c.id))
-        ]
+    def list(self, connection: Connection, population_filter: PopulationFilter | None = None) -> list[Population]:
+        """List all populations, or those that fit, oldest first."""
+        rows = connection.execute(sa.select(populations).order_by(populations.c.created, populations.c.id))
+        audience = None if population_filter is None else population_filter.audience
+        return [p for p in map(_from_row, rows) if audience is None or audience in p.audiences]
 
 
 def _from_row(row: sa.Row[Any]) -> Population:

@@ -45,6 +45,8 @@ def test_a_population_is_ensured_as_often_as_wanted(service: tuple[str, str]) ->
         made = party.ensure_population("another", **rules)
         assert party.ensure_population("another", **rules) == made
         assert len(party.populations()) == 2
+        elsewhere = party.ensure_population("elsewhere", **rules, audiences=["other"])
+        assert party.populations(audience="other") == [elsewhere]
 
 
 def test_the_declared_unit_column_is_sent_where_nobody_names_another(service: tuple[str, str]) -> None:

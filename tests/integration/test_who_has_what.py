@@ -184,6 +184,18 @@ def test_batches_say_what_they_spent_and_when_their_labels_go(resting: LabelsPar
     assert (row["id"], row["purge_due"]) == (batch, None)
 
 
+def test_populations_by_audience(resting: LabelsParty) -> None:
+    filled(resting)
+
+    def listed(role: str = "owner", **query: str) -> list[str]:
+        return [p["name"] for p in resting.client(role).get("/v1/populations", params=query).json()]
+
+    assert sorted(listed()) == sorted(listed("auditor", audience="other")) == ["private", "shop"]
+    assert listed(audience="features-party") == ["shop"]
+    assert listed(audience="OTHER") == listed(audience="oth") == listed(audience="") == []
+    assert resting.client().get("/v1/populations", params={"audience": "x" * 201}).json()["code"] == "invalid-request"
+
+
 def test_names_stand_wherever_an_actor_is_shown(resting: LabelsParty) -> None:
     """Of the owner's program and of the officer; in no event's bytes."""
     s = resting.services
@@ -250,6 +262,9 @@ def test_the_commands(run: Run, home: Path) -> None:
     assert (len(found), found[batch]["epsilon_spent"]) == (3, "1")
     assert "ε left" in run("batches", "--state", "sealed").out
     assert "No batch fits" in run("batches", "--state", "open").out
+    assert [p["name"] for p in run("population", "list", "--audience", "features-party", "--json").json] == ["shop"]
+    assert "private" in run("population", "list").out
+    assert "No population fits" in run("population", "list", "--audience", "nobody").out
     refused(run("batches", "--state", "nonsense"), 2, "--state must be 'open', 'sealed' or 'purged'")
     refused(run("releases", "--state", "nonsense"), 2, "--state must be 'accepted'")
     refused(run("releases", "--since", "yesterday"), 2, "--since is a day, written as YYYY-MM-DD")

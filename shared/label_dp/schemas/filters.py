@@ -51,3 +51,9 @@ class BatchFilter(Filter):
     since: Day | None = Field(default=None, description="First day, such as 2026-11-01.")
     until: Day | None = Field(default=None, description="Last day, such as 2026-11-30.")
     state: BatchState | None = Field(default=None, description="Only open, sealed or purged.")
+
+
+class PopulationFilter(Filter):
+    """Populations."""
+
+    audience: str | None = Field(default=None, max_length=200, description="Only those with this one.")

@@ -22,6 +22,7 @@ from label_dp.companions.kinds.median import Median
 from label_dp.companions.kinds.rectangle import Rectangle
 from label_dp.documents.registry import KINDS
 from label_dp.schemas.calibration import Calibration
+from label_dp.schemas.filters import PopulationFilter
 from label_dp.schemas.population import Batch, Population, Schedule
 from label_dp.schemas.predictor import Predictor
 from label_dp.schemas.release import Release
@@ -97,6 +98,7 @@ SCHEMAS: dict[str, Any] = {
     "plan": PlanOf,
     "reschedule": Schedule,
     "release": Release,
+    "populations": PopulationFilter,
     "median": Median,
     "rectangle": Rectangle,
     "plan_rectangle": Rectangle,
@@ -115,7 +117,7 @@ def test_what_has_a_schema_has_its_members_as_keywords(
 ) -> None:
     schema = SCHEMAS.get(name)
     if schema is None:
-        assert name == "allow_calibrations"
+        assert name == "allow_calibrations", f"`{name}` takes a schema: name it in SCHEMAS of this file"
         return
     for kind in (blocking, awaited):
         shown = inspect.signature(getattr(kind, name)).parameters

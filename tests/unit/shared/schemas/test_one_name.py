@@ -16,7 +16,7 @@ from label_dp.companions.kinds.rectangle import Rectangle
 from label_dp.domain import Domain
 from label_dp.schemas.base import NO_OPTION, Ask, QueryAsk, option_of, word_of
 from label_dp.schemas.calibration import Allowance, Calibration
-from label_dp.schemas.filters import BatchFilter, GivenFilter
+from label_dp.schemas.filters import BatchFilter, GivenFilter, PopulationFilter
 from label_dp.schemas.plan import Plan
 from label_dp.schemas.population import Batch, Population, Schedule
 from label_dp.schemas.predictor import Predictor, PredictorQuery
@@ -46,6 +46,7 @@ DOORS: dict[type[Ask], tuple[str, str]] = {
     Webhook: ("webhook create", "POST /v1/webhooks"),
     Plan: ("plan", "GET /v1/populations/{population}/plan"),
     BatchFilter: ("batches", "GET /v1/batches"),
+    PopulationFilter: ("population list", "GET /v1/populations"),
 }
 ELSEWHERE = (Learning, Training, GivenFilter)  # of the features party; a filter that two commands share
 # members that a document names otherwise, and why
