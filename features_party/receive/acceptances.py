@@ -270,7 +270,7 @@ def contradiction(audit: AuditStore, connection: Connection, event: Event) -> Co
             (rules.hand_over if earlier.kind == KEY_HANDED_OVER else rules.add)(earlier)
         rules.add(event)
     except RuleBroken as broken:
-        _record(audit, connection, event, broken)
+        _record_broken_rule(audit, connection, event, broken)
         return Contradicted(
             f"Together with what was accepted before, '{event.subject.work}' breaks rule {broken.rule.number}: "
             f"{broken.rule.sentence} Nothing of it is kept; ask the labels party what it has charged."
@@ -308,7 +308,7 @@ def _of_keys(audit: AuditStore, connection: Connection, keys: set[str], *, first
     return events
 
 
-def _record(audit: AuditStore, connection: Connection, event: Event, broken: RuleBroken) -> None:
+def _record_broken_rule(audit: AuditStore, connection: Connection, event: Event, broken: RuleBroken) -> None:
     """Record the broken rule and the totals of the refused document, once per document."""
     details = {name: event.details[name] for name in ("answer", "key_id") if name in event.details}
     details |= {"refused": signed_digest(event), "rule": broken.rule.number, "epsilon": event.split.as_json()}

@@ -77,10 +77,10 @@ class Intake:
     ) -> Reply:
         """Store all records or none, in bounded memory.
 
-        Units are read only if the population has them and presence is public. `mode` insert refuses an id that has a
-        record; upsert replaces its label, and a null label deletes it. Labels are mapped to the domain and encrypted
-        before they touch a disk. Without `owner`, an insert with such an id gets the usual reply but is set aside until
-        the batch's owner decides (`aside.py`). Raises InvalidRows, DuplicateId, Conflict.
+        Units are read only if the population has them and presence is public. Labels are mapped to the domain and
+        encrypted before they touch a disk. An insert with an id that has a record is refused if `owner`; else it gets
+        the usual reply but is set aside until the batch's owner decides (`aside.py`). An upsert replaces the label of
+        such an id, and a null label deletes it. Raises InvalidRows, DuplicateId, Conflict.
         """
         if mode not in (INSERT, UPSERT):
             raise InvalidInput("mode is 'insert' or 'upsert'.")

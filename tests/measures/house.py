@@ -88,15 +88,20 @@ def participle_classes() -> list[str]:
     return sorted(name for name in classes() if PARTICIPLE.fullmatch(name.lower()))
 
 
-def participle_bindings() -> int:
-    """How often a name that is a participle alone gets a value: assignments, parameters, loop variables."""
-    bound = sum(
-        isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and PARTICIPLE.fullmatch(node.id) is not None
-        for node in _nodes(ast.Name)
-    )
-    return bound + sum(
-        isinstance(node, ast.arg) and PARTICIPLE.fullmatch(node.arg) is not None for node in _nodes(ast.arg)
-    )
+def participle_bindings() -> list[str]:
+    """`file:line name` of each participle alone that gets a value: assignments, parameters, loop variables."""
+    return [
+        f"{path}:{line} {name}"
+        for path, tree in sources().items()
+        for line, name in sorted(filter(None, map(_binding, ast.walk(tree))))
+        if PARTICIPLE.fullmatch(name)
+    ]
+
+
+def _binding(node: ast.AST) -> tuple[int, str] | None:
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return node.lineno, node.id
+    return (node.lineno, node.arg) if isinstance(node, ast.arg) else None
 
 
 def untyped_returns() -> int:
@@ -163,7 +168,7 @@ def figures() -> dict[str, int]:
         "classes": names.total(),
         "class names used more than once": len(reused_classes()),
         "classes named by a participle": len(participle_classes()),
-        "bindings of a participle": participle_bindings(),
+        "bindings of a participle": len(participle_bindings()),
         "functions that return dict[str, Any]": untyped_returns(),
         "modules that open with a question word": riddles(),
         "modules under 70 lines with one importer": fine_modules(),

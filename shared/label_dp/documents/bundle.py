@@ -1,7 +1,7 @@
 """Message on disk: `NAME.parquet` with `NAME.parquet.dsse.json`, or a folder with `manifest.dsse.json`.
 
-`verify` keeps the order of trust: size, envelope, signature, canonical bytes, version, schema, channel, audience, then
-the bytes of every file; only afterwards may a Parquet reader see one of them. It writes nothing.
+`verify` keeps the order of trust of `shared/README.md`: the signed manifest first, the bytes of every file last; only
+afterwards may a Parquet reader see one of them. It writes nothing.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class Document(Strict):
 
     @classmethod
     def opened(cls, envelope: bytes, key: VerifyingKey) -> tuple[Self, str]:
-        """Verify and parse an envelope: signature, form, version, in this order; returns (document, SHA-256 of its
+        """Verify and parse an envelope in the order of trust of `shared/README.md`; returns (document, SHA-256 of its
         payload). Raises the VerificationFailed kind of the broken rule."""
         try:
             payload = open_envelope(envelope, key, cls.TYPE, max_bytes=cls.MOST_ENVELOPE)
