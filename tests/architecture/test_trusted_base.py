@@ -32,7 +32,7 @@ BESIDE = {  # what the trusted files import besides each other, and why a fault 
         "label_dp.store.faults label_dp.store.objects.port label_dp.store.objects.bucket "
         "labels_party.ledger.populations labels_party.labels.batches labels_party.labels.batch_uses"
     ),
-    "sealed labels at rest: which label an example has": (
+    "sealed labels at rest: those of the second list, and which label an example has": (
         "labels_party.labels.seal labels_party.labels.vault labels_party.labels.ciphered labels_party.labels.parsing"
     ),
     "callers, repeats, notices and logs: they know ids of works and digests": (
