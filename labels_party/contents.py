@@ -11,9 +11,10 @@ from label_dp.documents.registry import KINDS, trusted_answer
 from label_dp.documents.signed import ChargedDocument
 from label_dp.documents.signing import VerifyingKey
 from label_dp.domain import Domain
+from label_dp.schemas.json_types import JsonObject
 
 
-def _shared(document: ChargedDocument) -> dict[str, Any]:
+def _shared(document: ChargedDocument) -> JsonObject:
     """What messages and answers both say."""
     return {
         "batch": document.batch,
@@ -29,7 +30,7 @@ def _shared(document: ChargedDocument) -> dict[str, Any]:
     }
 
 
-def of_message(manifest: Manifest, prior: Prior | None = None) -> dict[str, Any]:
+def of_message(manifest: Manifest, prior: Prior | None = None) -> JsonObject:
     """What a person wants to know of a message. `prior` float64[k]: that of its prior file, if there is one."""
     channel = manifest.read_channel()
     domain = manifest.domain
@@ -77,7 +78,7 @@ def _output(domain: Domain, value: float) -> float | str:
     return domain.text(int(value)) if domain.names and value in domain.values else value
 
 
-def of_answer(envelope: bytes, key: VerifyingKey) -> dict[str, Any]:
+def of_answer(envelope: bytes, key: VerifyingKey) -> JsonObject:
     """What a signed answer of any kind says, once it is verified. Raises the errors of `trusted_answer`."""
     answer, digest = trusted_answer(envelope, key, None)
     said: dict[str, Any] = {

@@ -25,6 +25,7 @@ from label_dp.documents.receipt import Receipt, open_receipt
 from label_dp.documents.signing import named_key
 from label_dp.errors import Conflict
 from label_dp.problems import problem
+from label_dp.schemas.json_types import JsonObject
 from labels_party.labels.batch_uses import ACCEPTED, CHARGED, FAILED, PUBLISHED, RETIRED
 from labels_party.labels.batches import PUBLIC, PURGED, label_scope
 from labels_party.labels.lost_batches import ASKED_BY, CHARGED_BY, ask_first
@@ -257,7 +258,7 @@ def _moment(event: Event) -> str:
     return event.moment if len(event.moment) > len(event.time) else f"{event.time}T00:00:00Z"
 
 
-def _release_plan(details: dict[str, Any], event: Event) -> dict[str, Any]:
+def _release_plan(details: dict[str, Any], event: Event) -> JsonObject:
     """As much of it as its charge says; nothing is drawn from it any more."""
     return ReleasePlan(
         mechanism=str(details.get("mechanism")),

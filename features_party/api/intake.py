@@ -219,7 +219,9 @@ def list_messages(request: Request, response: Response, ctx: Ctx, _: Reader, pag
 def get_message(release: str, ctx: Ctx, _: Reader) -> AcceptedOut:
     """One accepted message, by its release id or its digest; its stored bytes are checked again. 409 where labels
     parties chose the same release id."""
-    return AcceptedOut(already_accepted=True, message=MessageSummary(**ctx.messages.open(release).summary()))
+    return AcceptedOut(
+        already_accepted=True, message=MessageSummary.model_validate(ctx.messages.open(release).summary())
+    )
 
 
 @answers.get("/answers", responses=LINK_DOCS)
@@ -231,7 +233,9 @@ def list_answers(request: Request, response: Response, ctx: Ctx, _: Reader, page
 @answers.get("/answers/{answer}", responses=problem_responses(409))
 def get_answer(answer: str, ctx: Ctx, _: Reader) -> AcceptedAnswerOut:
     """One accepted answer, by its id or the digest of its document. 409 where labels parties chose the same id."""
-    return AcceptedAnswerOut(already_accepted=True, answer=AnswerSummary(**ctx.answers.open(answer).summary()))
+    return AcceptedAnswerOut(
+        already_accepted=True, answer=AnswerSummary.model_validate(ctx.answers.open(answer).summary())
+    )
 
 
 @answers.get(

@@ -29,6 +29,7 @@ from features_party.training.holdout import identify
 from label_dp.columnar.tables import require_columns
 from label_dp.companions.kinds.calibration import CalibrationAnswer
 from label_dp.errors import Conflict, InvalidInput, InvalidTable
+from label_dp.schemas.json_types import JsonObject
 from label_dp.store.database import Database
 
 FloatArray = npt.NDArray[np.float64]
@@ -69,7 +70,7 @@ def calibrated(saved: SavedModel, calibration: CalibrationAnswer, created: str) 
     return SavedModel(replace(saved.model, calibration=score_map), card)
 
 
-def of_calibration(calibration: CalibrationAnswer) -> dict[str, Any]:
+def of_calibration(calibration: CalibrationAnswer) -> JsonObject:
     """What a card, and a command, say of one."""
     return described(calibration.answer) | {
         "answer": calibration.answer.id,
@@ -80,7 +81,7 @@ def of_calibration(calibration: CalibrationAnswer) -> dict[str, Any]:
     }
 
 
-def save_calibrated(saved: SavedModel, calibration: CalibrationAnswer, created: str, folder: Path) -> dict[str, Any]:
+def save_calibrated(saved: SavedModel, calibration: CalibrationAnswer, created: str, folder: Path) -> JsonObject:
     """As `calibrated`, saved as a new model folder; returns its card. Raises Conflict, InvalidFile too."""
     saved_model = calibrated(saved, calibration, created)
     return save_model(folder, saved_model.model, saved_model.card)

@@ -45,6 +45,7 @@ from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import Conflict, InvalidFile, InvalidInput, NotFound, Unavailable
 from label_dp.progress import Progress
 from label_dp.schemas.calibration import Calibration as Asking
+from label_dp.schemas.json_types import JsonObject
 from label_dp.store.output_files import replacing
 
 
@@ -79,11 +80,11 @@ class CalibrationRun:
     found: SignedAnswer | None = None
     delivery: Delivery | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        told: dict[str, Any] = {} if self.found is None else self.found.summary() | {"fresh": self.found.fresh}
+    def as_json(self) -> JsonObject:
+        told: JsonObject = {} if self.found is None else self.found.summary() | {"fresh": self.found.fresh}
         if self.delivery is not None:
             told["receipts"] = self.delivery.as_json()
-        return {"answer": self.name, "state": self.state, "scores": self.scores} | told
+        return {"answer": self.name, "state": self.state, "scores": self.scores, **told}
 
 
 def ask_and_pull(services: Services, service: LabelsService, job: AskJob, progress: Progress) -> CalibrationRun:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from features_party.training.class_metrics import ClassMetrics, judge_classes, t
 from features_party.training.holdout import estimate_on_rows
 from features_party.training.intervals import Interval
 from label_dp.errors import InvalidInput, InvalidMechanism, InvalidTable
+from label_dp.schemas.json_types import JsonObject
 
 MIN_ROWS = 30  # fewer rows make a normal interval meaningless
 
@@ -35,7 +35,7 @@ class HoldoutComparison:
             "unless-surely-worse": self.gain.high >= 0,
         }[rule]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         return {
             "measure": self.measure,
             "rows": self.rows,

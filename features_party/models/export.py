@@ -22,6 +22,7 @@ from features_party.training.learners.trees import ONE_HOT, Trees
 from features_party.training.model import TrainedModel
 from label_dp.errors import InvalidInput
 from label_dp.installing import pip_install
+from label_dp.schemas.json_types import JsonObject
 
 BOOSTER_FILE, ENCODING_FILE = "booster.json", "encoding.json"
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the same model gives the same bytes
@@ -146,7 +147,7 @@ def number_parts(schema: FeatureSchema) -> list[dict[str, Any]]:
     return [{"column": c.name, "part": part or "value"} for c in schema.columns for part in PARTS[c.kind]]
 
 
-def encoding_guide(model: TrainedModel) -> dict[str, Any]:
+def encoding_guide(model: TrainedModel) -> JsonObject:
     """Return everything besides the trees that a prediction needs, including RULES."""
     assert isinstance(model.body, Trees | ClassTrees)
     schema = model.schema
@@ -180,18 +181,18 @@ def encoding_guide(model: TrainedModel) -> dict[str, Any]:
     }
 
 
-def _link(model: TrainedModel) -> dict[str, Any]:
+def _link(model: TrainedModel) -> JsonObject:
     if isinstance(model.body, ClassTrees) and model.classes is not None:
         return {"kind": "softmax", "classes": class_names(model.classes), **model.body.softmax.as_json()}
     link = model.body.link
     return {"kind": "identity"} if link is None else {"kind": link.kind, **link.as_json()}
 
 
-def _effects(table: FloatArray) -> dict[str, Any]:
+def _effects(table: FloatArray) -> JsonObject:
     return {"effects": [float(v) for v in table[1:]], "missing_effect": float(table[0])}
 
 
-def _crossing(crossing: Crossing, schema: FeatureSchema) -> dict[str, Any]:
+def _crossing(crossing: Crossing, schema: FeatureSchema) -> JsonObject:
     """Return the sides of a crossing, and its groups as the places of each side."""
     numbers, sides = number_parts(schema), []
     for side in crossing.sides:

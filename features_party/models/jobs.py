@@ -274,10 +274,10 @@ class Trainings:
         if self.database.write("training.end", work):
             self.models.drop(model_of(training_id))
 
-    def _cancelled(self) -> dict[str, Any]:
+    def _cancelled(self) -> dict[str, object]:
         return {"state": CANCELLED, "step": "cancelled", "finished": self._now()}
 
-    def _failed(self, body: dict[str, Any]) -> dict[str, Any]:
+    def _failed(self, body: dict[str, Any]) -> dict[str, object]:
         return {"state": FAILED, "step": "failed", "problem": body, "finished": self._now()}
 
     def _now(self) -> str:

@@ -4,13 +4,13 @@ labels that are true, or privatized without bias."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from features_party.training.calibration import equal_groups
 from label_dp.errors import InvalidTable
+from label_dp.schemas.json_types import JsonObject
 
 FloatArray = npt.NDArray[np.float64]
 BINS = 20
@@ -37,7 +37,7 @@ class Reliability:
     def floor(self) -> float:
         return float(np.sqrt(np.average(self.standard_error**2, weights=self.rows)))
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         return {
             "calibration_error": self.error,
             "sampling_floor": self.floor,

@@ -39,7 +39,7 @@ def model(name: str, visit: Reader) -> Response:
     return visit.page("model", name=name, **described(services(visit).models.open(name).card))
 
 
-def described(card: dict[str, Any]) -> dict[str, Any]:
+def described(card: dict[str, Any]) -> dict[str, object]:
     """Convert a card for `model_parts.html.jinja`."""
     estimate = card["report"]["error_estimate"]
     share = explained(card["report"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from label_dp.documents.manifest import Manifest
 from label_dp.documents.rehearsal import Rehearsal
 from label_dp.documents.rows import iter_message, read_message
 from label_dp.errors import MalformedManifest
+from label_dp.schemas.json_types import JsonObject
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,12 +76,12 @@ class AcceptedMessage:
         check_bytes(self.folder / entry.name, entry)
         return read_prior(self.folder / entry.name, self.manifest)
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> JsonObject:
         """Summarise the message; every member is public."""
         return message_summary(self.manifest, self.digest)
 
 
-def message_summary(manifest: Manifest, digest: str) -> dict[str, Any]:
+def message_summary(manifest: Manifest, digest: str) -> JsonObject:
     """Summarise a message from its manifest and the manifest's digest."""
     channel, names = manifest.read_channel(), manifest.domain.names
     return (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from features_party.receive.acceptances import ANSWER, Acceptances, Item, kept_payload
 from features_party.receive.pinned import PinnedKeys
@@ -14,6 +13,7 @@ from label_dp.documents.answer import Answer, read_answer
 from label_dp.documents.registry import trusted_answer
 from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import InvalidFile, LabelDPError
+from label_dp.schemas.json_types import JsonObject
 from label_dp.store.folders import write_durably
 
 
@@ -28,7 +28,7 @@ class SignedAnswer:
     kept: bool = False
     fresh: bool = False
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> JsonObject:
         """Summarise the answer; every member is public."""
         answer = self.answer
         return summary(answer) | {

@@ -6,11 +6,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import InvalidFile
 from label_dp.moments import DAY
+from label_dp.schemas.json_types import JsonObject
 from label_dp.store.folders import write_durably
 
 NOTED = ("name", "pinned", "by", "origin", "expires", "revoked", "handed_over", "successor")
@@ -53,7 +53,7 @@ class Pin:
             return "expired"
         return "pinned" if self.successor is None else "handed over"
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         return {"key_id": self.key.id} | {name: getattr(self, name) for name in NOTED}
 
     def save(self, folder: Path) -> None:

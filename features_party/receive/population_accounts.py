@@ -11,6 +11,7 @@ from label_dp.audit.events import ACCEPTED, ANSWER_ACCEPTED, KEY_HANDED_OVER, Ev
 from label_dp.audit.hand_overs import hand_over_of
 from label_dp.documents.hand_over import KeyFamilies
 from label_dp.privacy import PER_EXAMPLE, ZERO, Epsilon, PrivacyUnit, delta_string
+from label_dp.schemas.json_types import JsonObject
 
 
 @dataclass
@@ -41,7 +42,7 @@ class PopulationAccount:
         # spent as the labels party states it, which may be more: other audiences have their own releases
         self.spent, self.lifetime = max(self.spent, event.account.spent), event.account.lifetime
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         largest = max(self.batches.values())
         return {
             "name": self.name,

@@ -22,6 +22,7 @@ from label_dp.audit.receipts import signed_digest
 from label_dp.audit.store import AuditStore
 from label_dp.documents.receipt import GENESIS, Receipt
 from label_dp.errors import LabelDPError, NotFound, Unavailable
+from label_dp.schemas.json_types import JsonObject
 from label_dp.store.database import Database
 
 t = tables.received
@@ -51,7 +52,7 @@ class Delivery:
             return f"receipts: {self.problem}"
         return f"receipts: {self.delivered} delivered" if self.delivered else "receipts: all were delivered before"
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         return {"delivered": self.delivered, "problem": self.problem}
 
 

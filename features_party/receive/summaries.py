@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from label_dp.schemas.json_types import JsonObject
 
 if TYPE_CHECKING:
     from label_dp.documents.answer import Answer
     from label_dp.documents.manifest import Manifest
 
 
-def described(body: Manifest | Answer) -> dict[str, Any]:
+def described(body: Manifest | Answer) -> JsonObject:
     """Return the public members that messages and answers share."""
     return {
         "batch": body.batch,
@@ -26,7 +28,7 @@ def described(body: Manifest | Answer) -> dict[str, Any]:
     }
 
 
-def summary(body: Manifest | Answer) -> dict[str, Any]:
+def summary(body: Manifest | Answer) -> JsonObject:
     """Return the same members with audiences, domain, mechanism and unit."""
     return described(body) | {
         "audiences": list(body.audiences),

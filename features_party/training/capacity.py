@@ -27,6 +27,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, computed_field
 
+from label_dp.schemas.json_types import JsonObject
+
 FLOOR = 0.005
 SMALLEST = 1e-9  # keeps the figures finite if a domain has one value or ε is tiny
 
@@ -69,7 +71,7 @@ class Capacity(BaseModel):
             self.effective_rows * factor,
         )
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> JsonObject:
         return self.model_dump()
 
     @classmethod

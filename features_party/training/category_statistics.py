@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from features_party.training import reading
 from features_party.training.draws import Draws, shuffled
+from label_dp.schemas.json_types import JsonObject
 
 Float32 = npt.NDArray[np.float32]
 FloatArray = npt.NDArray[np.float64]
@@ -51,9 +52,14 @@ class Statistic:
         values = self.table[codes[:, self.category] + 1]
         return values if self.less is None else numbers[:, self.less] - values
 
-    def as_json(self) -> dict[str, Any]:
-        named = {"name": self.name, "category": self.category, "less": self.less, "trees_only": self.trees_only}
-        return named | {"table": self.table.tolist()}
+    def as_json(self) -> JsonObject:
+        return {
+            "name": self.name,
+            "category": self.category,
+            "less": self.less,
+            "trees_only": self.trees_only,
+            "table": self.table.tolist(),
+        }
 
     @classmethod
     def from_json(cls, data: dict[str, Any], sizes: Sequence[int], numbers: int) -> Statistic:

@@ -24,6 +24,7 @@ from features_party.training.example_groups import ExampleGroups
 from features_party.training.links import HESSIAN_FLOOR
 from features_party.training.softmax import softmax
 from label_dp.channels.base import CHUNK_CELLS, Channel
+from label_dp.schemas.json_types import JsonObject
 
 FloatArray = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.floating]
@@ -80,7 +81,7 @@ class LabelCells:
         places = [(below < share - EVEN * 1e-9).sum(axis=1) for share in shares]
         return np.asarray(self.values[np.minimum(np.stack(places, axis=1), len(self.values) - 1)], np.float64)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         return {"values": self.values.tolist(), "shares": self.shares.tolist(), "cell": self.cell.tolist()}
 
     @classmethod

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training import reading
+from label_dp.schemas.json_types import JsonObject
 
 Float32 = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.int32]
@@ -40,7 +41,7 @@ class CrossingSide:
         place = np.minimum(np.searchsorted(self.values, column), len(self.values) - 1)
         return np.where(self.values[place] == column, place + 1, 0).astype(np.int64)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         return {"at": self.at, "values": None if self.values is None else self.values.tolist()}
 
     @classmethod
@@ -77,7 +78,7 @@ class Crossing:
         place = np.minimum(np.searchsorted(self.groups, keys), len(self.groups) - 1)
         return np.where(self.groups[place] == keys, place, -1).astype(np.int32)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         sides = [side.as_json() for side in self.sides]
         return {"name": self.name, "sides": sides, "groups": self.groups.tolist()}
 

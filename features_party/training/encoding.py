@@ -23,6 +23,7 @@ from features_party.training.crossings import Crossing
 from features_party.training.draws import Draws
 from features_party.training.reading import listed, text
 from label_dp.errors import InvalidTable
+from label_dp.schemas.json_types import JsonObject
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +56,7 @@ class Column:
     def number_names(self) -> list[str]:
         return [f"{self.name}.{part}" if part else self.name for part in PARTS[self.kind]]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         members: dict[str, Any] = {"name": self.name, "kind": self.kind, "holds": self.holds}
         return members | {"vocabulary": list(self.vocabulary)} if self.kind == "category" else members
 
@@ -257,7 +258,7 @@ class FeatureSchema:
         numbers[~np.isfinite(numbers)] = np.nan
         return self._extended(self.statistics, self._crossed(self.crossings, Encoded(numbers, codes, unknown)))
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         return {
             "columns": [c.as_json() for c in self.columns],
             "left_out": [{"column": name, "why": why} for name, why in self.left_out],

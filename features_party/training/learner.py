@@ -25,6 +25,7 @@ from features_party.training.objectives import ChannelGradients
 from features_party.training.spread import Spread
 from features_party.training.words import Words
 from label_dp.progress import Progress
+from label_dp.schemas.json_types import JsonObject
 
 FloatArray = npt.NDArray[np.float64]
 Rowwise = npt.NDArray[np.integer]
@@ -189,7 +190,7 @@ class FittedModel(ABC):
         """Predict float64[n], unclipped."""
 
     @abstractmethod
-    def as_json(self) -> dict[str, Any]: ...
+    def as_json(self) -> JsonObject: ...
 
     @classmethod
     @abstractmethod

@@ -20,6 +20,7 @@ from features_party.training.learners.class_trees import ClassTrees
 from label_dp.domain import Domain
 from label_dp.errors import InvalidFile, InvalidInput
 from label_dp.named_modules import installed
+from label_dp.schemas.json_types import JsonObject
 from label_dp.schemas.training import model_name
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class TrainedModel:
                 "row; train a model with another loss."
             )
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         return {
             "format": FORMAT,
             "version": VERSION,

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from features_party.training import reading
 from features_party.training.links import MOST_LOGIT, Nodes
+from label_dp.schemas.json_types import JsonObject
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -32,7 +33,7 @@ class Softmax:
         scaled = graph.add("Mul", graph.clip(score, -MOST_LOGIT, MOST_LOGIT), graph.constant(self.slope, np.float64))
         return graph.add("Softmax", graph.add("Add", scaled, graph.constant([self.shifts], np.float64)))
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         return {"slope": self.slope, "shifts": list(self.shifts)}
 
     @classmethod

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from features_party.training import reading
 from features_party.training.cells import SCORES, CellLikelihood, LabelCells
+from label_dp.schemas.json_types import JsonObject
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -30,7 +31,7 @@ class ScoreCurve:
         """Evaluate at predictions, float64[n, 2]."""
         return np.stack([np.interp(predictions, self.knots, one) for one in self.scores.T], axis=1)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         return {"knots": self.knots.tolist(), "scores": self.scores.tolist()}
 
     @classmethod
@@ -97,7 +98,7 @@ class MedianMap:
         slopes = np.diff(self.values) / np.diff(self.knots)
         return np.asarray(np.diff(slopes, prepend=0.0, append=0.0), np.float64)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         return {"knots": self.knots.tolist(), "values": self.values.tolist()}
 
     @classmethod
@@ -131,7 +132,7 @@ class Spread:
         knots = np.unique(np.quantile(predictions, np.linspace(0.0, 1.0, MEDIANS)))
         return MedianMap(knots, self.quantiles(knots, np.array([0.5]))[:, 0])
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         return {"cells": self.cells.as_json(), "curve": self.curve.as_json()}
 
     @classmethod

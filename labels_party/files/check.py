@@ -6,7 +6,6 @@ import re
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from label_dp.domain import Domain
 from label_dp.errors import InvalidDomain
 from label_dp.numbers import decimal_of
 from label_dp.privacy import PrivacyUnit
+from label_dp.schemas.json_types import JsonObject
 from labels_party.labels.file_check import FileContent, Ids, Labels, compare, look_at
 from labels_party.labels.label_file import LabelFile
 from labels_party.ledger.populations import NO_ERASURE
@@ -47,7 +47,7 @@ class Checked:
     says: list[str]
     suggested: str | None
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         labels = {name: value for name, value in asdict(self.found.labels).items() if name not in ("sample", "stride")}
         units = None if self.found.units is None else asdict(self.found.units)
         return {

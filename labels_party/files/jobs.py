@@ -17,6 +17,7 @@ from label_dp.errors import AlreadyReleased, BudgetExceeded, Conflict, InvalidIn
 from label_dp.named_modules import installed
 from label_dp.privacy import ZERO, EpsilonSplit
 from label_dp.progress import Progress
+from label_dp.schemas.json_types import JsonObject
 from label_dp.store.idempotency import Reply
 from labels_party.bootstrap import Services
 from labels_party.labels.batch_uses import ACCEPTED, PUBLISHED, WORKING
@@ -175,7 +176,7 @@ def again(family: Family, name: str) -> str:
     return f"labels-party {command} {name} --out FILE writes it"
 
 
-def waits(services: Services, work: Work, out: Path) -> dict[str, Any]:
+def waits(services: Services, work: Work, out: Path) -> JsonObject:
     """Describe work that waits for a second person, and the next step."""
     population = services.database.read("work.look", lambda c: services.work.about(c, work))[1]
     command = "message" if services.work.family(work) is RELEASES else "answer"

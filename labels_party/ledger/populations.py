@@ -18,6 +18,7 @@ from label_dp.errors import Conflict, InvalidInput, NotFound
 from label_dp.numbers import BadSpelling, decimal_of
 from label_dp.privacy import ATTO, PER_EXAMPLE, Epsilon, PrivacyUnit, delta_string, parse_delta
 from label_dp.schemas.filters import PopulationFilter
+from label_dp.schemas.json_types import JsonObject
 from label_dp.schemas.population import Population as PopulationAsked
 from label_dp.schemas.replies import PopulationOut
 from labels_party.storage.tables import populations
@@ -83,7 +84,7 @@ class Population:
             return self.domain.names.index(self.missing_label)
         return int(self.domain.values.searchsorted(float(self.missing_label)))
 
-    def rules(self) -> dict[str, Any]:
+    def rules(self) -> JsonObject:
         """Return all that was declared, to compare declarations."""
         return {
             "label": self.label,

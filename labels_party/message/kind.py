@@ -12,6 +12,7 @@ from label_dp.documents.canonical import digest
 from label_dp.documents.manifest import FileEntry
 from label_dp.documents.signing import MANIFEST_TYPE, SigningKey
 from label_dp.errors import LabelDPError, Unavailable
+from label_dp.schemas.json_types import JsonObject
 from label_dp.schemas.release import Release
 from labels_party.labels.batches import Batch
 from labels_party.ledger.populations import Population
@@ -99,7 +100,7 @@ class MessageKind(SchemaKind[Release, ReleaseRequest]):
         return error if isinstance(error, LabelDPError) else LabelDPError("The draw failed; see the log.")
 
 
-def charge_details(plan: ReleasePlan, additional_release: bool) -> dict[str, Any]:
+def charge_details(plan: ReleasePlan, additional_release: bool) -> JsonObject:
     """Return the details of a charge's (or its request's) audit event besides ε."""
     details = {
         "mechanism": plan.mechanism,
@@ -111,7 +112,7 @@ def charge_details(plan: ReleasePlan, additional_release: bool) -> dict[str, Any
     return details | ({"clip_quantiles": list(plan.clip_quantiles)} if plan.clip_quantiles else {}) | dict(plan.stated)
 
 
-def plan_json(plan: ReleasePlan, wish: ReleaseRequest) -> dict[str, Any]:
+def plan_json(plan: ReleasePlan, wish: ReleaseRequest) -> JsonObject:
     """Return the plan as stored, with the request's prior."""
     given_prior = wish.given
     return plan.as_json() | {

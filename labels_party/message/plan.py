@@ -19,6 +19,7 @@ from label_dp.errors import InvalidEpsilon, InvalidLoss, InvalidMechanism
 from label_dp.losses import Loss, MatrixLoss, get_loss
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
 from label_dp.schemas.base import members_to
+from label_dp.schemas.json_types import JsonObject
 from label_dp.schemas.release import Release
 from labels_party.ledger.populations import Population
 from labels_party.mechanisms.auto import AUTO, RR, choose, needs_no_prior
@@ -73,7 +74,7 @@ class ReleaseRequest:
         return MatrixLoss(*arrays)
 
     @cached_property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, object]:
         """Return the options of the mechanism."""
         return {
             name: value for name, value in members_to(self.asked, "mechanism").items() if value not in (None, False)
@@ -105,7 +106,7 @@ class ReleasePlan:
     def loss_name(self) -> str:
         return self.loss if isinstance(self.loss, str) else self.loss.name
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         data = {
             "mechanism": self.mechanism,
             "loss": loss_json(self.loss),

@@ -24,11 +24,11 @@ def approvals(visit: Auditor, cursor: Annotated[str | None, Query(max_length=200
     """Render the requests that await an approval."""
     ctx = services(visit)
 
-    def look(connection: Connection) -> dict[str, Any]:
+    def look(connection: Connection) -> dict[str, object]:
         listing = list_holdings(connection, ctx.work, GivenFilter(state="accepted"), Page(ROWS, cursor))
         return {"rows": [_beside(connection, row, visit) for row in listing.rows], "cursor": listing.cursor}
 
-    def _beside(connection: Connection, row: dict[str, Any], visit: Visit) -> dict[str, Any]:
+    def _beside(connection: Connection, row: dict[str, Any], visit: Visit) -> dict[str, object]:
         """Return the row with its full request, the ε that the batch has spent, and its earlier publications."""
         work = ctx.work.get(connection, row["id"])
         batch, population = ctx.work.about(connection, work)

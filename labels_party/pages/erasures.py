@@ -25,7 +25,7 @@ def erasures(
     """Render the erasure requests of a population."""
     ctx = services(visit)
 
-    def look(connection: Connection) -> dict[str, Any]:
+    def look(connection: Connection) -> dict[str, object]:
         populations = ctx.populations.list(connection)
         listing, people = Listing([], None), list[dict[str, Any]]()
         if population:

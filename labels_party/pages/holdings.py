@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, get_args
+from typing import Annotated, get_args
 
 from fastapi import Depends, Query, Response
 from sqlalchemy.engine import Connection
@@ -28,7 +28,7 @@ def who_has_what(
     """Render the published works by audience."""
     ctx = services(visit)
 
-    def look(connection: Connection) -> dict[str, Any]:
+    def look(connection: Connection) -> dict[str, object]:
         populations = ctx.populations.list(connection)
         listing = list_holdings(connection, ctx.work, given_filter, Page(ROWS, cursor, newest=True))
         return {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import Response
 from sqlalchemy.engine import Connection
 
@@ -28,7 +26,7 @@ def overview(visit: Anybody) -> Response:
     if visit.role not in ("owner", "auditor"):
         return visit.page("overview_other")
 
-    def look(connection: Connection) -> dict[str, Any]:
+    def look(connection: Connection) -> dict[str, object]:
         names = ctx.apikeys.names(connection)
         waits = list_holdings(connection, ctx.work, GivenFilter(state="accepted"), Page(SHOWN + 1))
         alerts = ctx.audit.newest(connection, limit=SHOWN, kind=events.BUDGET_ALERT)

@@ -94,7 +94,7 @@ def _usual(ctx: Services, population: str | None) -> str:
     return USUAL[1] if size is None else str(size)
 
 
-def _shown(ctx: Services, foresight: Foresight, population: str, epsilon: str, n: str) -> dict[str, Any]:
+def _shown(ctx: Services, foresight: Foresight, population: str, epsilon: str, n: str) -> dict[str, object]:
     """Return the known members of the page, and whether more follow. Raises InvalidInput and its kinds, NotFound."""
     if not (n.isascii() and n.isdigit() and 0 < len(n) < 13):
         raise InvalidInput("The number of examples is a whole number, such as 100000.")

@@ -29,7 +29,7 @@ def population(name: str, visit: Auditor, month: Annotated[str, Query(max_length
     """Render a population."""
     ctx = services(visit)
 
-    def look(connection: Connection) -> dict[str, Any]:
+    def look(connection: Connection) -> dict[str, object]:
         found = ctx.populations.get(connection, name)
         newest = sa.select(sa.func.max(batches.c.created)).where(batches.c.population == found.id)
         month_shown = month or str(connection.execute(newest).scalar() or ctx.audit.now())[:7]

@@ -19,6 +19,7 @@ from label_dp.documents import bundle
 from label_dp.documents.signed import MAX_ENVELOPE_BYTES
 from label_dp.errors import LabelDPError
 from label_dp.privacy import Epsilon, EpsilonSplit
+from label_dp.schemas.json_types import Json, JsonObject
 from labels_party.labels.batches import Batch
 from labels_party.labels.seal import SealedLabels
 from labels_party.ledger.populations import Population
@@ -193,8 +194,8 @@ class Draft:
     sha256: str
     files: tuple[WorkFile, ...]
 
-    def as_json(self) -> dict[str, Any]:
-        files = [[file.name, file.role, file.size, file.sha256] for file in self.files]
+    def as_json(self) -> JsonObject:
+        files: list[Json] = [[file.name, file.role, file.size, file.sha256] for file in self.files]
         return {"attempt": self.attempt, "sha256": self.sha256, "files": files}
 
     @classmethod
@@ -230,7 +231,7 @@ class WorkKind(ABC, Generic[W]):
         """Reduce a description, or a row of a list, to what callers of `role` may see."""
         return described
 
-    def event(self, work: Work) -> dict[str, Any]:
+    def event(self, work: Work) -> JsonObject:
         """Return details on the kind for audit events of its end."""
         return {} if self.family is RELEASES else {"answer": self.name}
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from label_dp.class_names import checked_names, listing, spells_number
 from label_dp.errors import InvalidDomain
 from label_dp.numbers import DECIMAL, BadSpelling, decimal_of
+from label_dp.schemas.json_types import JsonObject
 
 MAX_DOMAIN = 1 << 24
 MAX_DIGITS = 340  # enough for the exact decimal of any moderate number that people write
@@ -122,7 +123,7 @@ class Domain:
             return cls.from_values(values) if isinstance(data, dict) else cls.from_list(values)
         raise InvalidDomain('A domain is "LO:HI[:STEP]", "binary", a list of values or a list of names.')
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> JsonObject:
         if self.names:
             return {"names": list(self.names)}
         if self.listed:

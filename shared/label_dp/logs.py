@@ -30,7 +30,7 @@ access = logging.getLogger("label_dp.access")
 request_id: ContextVar[str] = ContextVar("request_id", default="")
 
 
-def event(name: str, **fields: Any) -> dict[str, Any]:
+def event(name: str, **fields: Any) -> dict[str, object]:
     """Return the `extra` of a log line: the event's stable name, and its members."""
     return {EVENT: name, FIELDS: fields}
 

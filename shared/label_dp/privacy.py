@@ -14,6 +14,7 @@ from functools import lru_cache, total_ordering
 
 from label_dp.errors import InvalidEpsilon
 from label_dp.numbers import DECIMAL, BadSpelling, decimal_of
+from label_dp.schemas.json_types import JsonObject
 
 NANO = 10**9
 ATTO = 10**18
@@ -274,7 +275,7 @@ class PrivacyUnit:
         then = "cannot be sealed without a missing-label value" if missing is None else f"count as {missing}"
         return f"{examples:,} of {of:,} examples ({share:.{0 if share >= 1 else 2}f} %) are beyond {each}: they {then}."
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> JsonObject:
         return {
             "kind": "unit" if self.unit_column else "example",
             "column": self.unit_column,

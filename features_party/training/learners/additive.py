@@ -23,6 +23,7 @@ from features_party.training.learner import FittedModel, Graph, ModelInput, Port
 from features_party.training.learners.levels import Feature
 from features_party.training.learners.variance import BlockStatistics, DesignBlock, Posterior, empirical_bayes, moments
 from features_party.training.links import Link, PoissonScore, read_link
+from label_dp.schemas.json_types import JsonObject
 
 FloatArray = npt.NDArray[np.float64]
 Places = npt.NDArray[np.unsignedinteger]  # the smallest type that holds the levels
@@ -106,7 +107,7 @@ class Additive(FittedModel):
             score = graph.add("Add", score, graph.looked_up(cell, pair.table.ravel(), np.float64))
         return score
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         link = None if self.link is None else self.link.as_json()
         return {
             "link": link,

@@ -37,6 +37,7 @@ from features_party.training.progress import part
 from features_party.training.softmax import Softmax
 from features_party.training.straightening import straightened
 from label_dp.progress import Progress
+from label_dp.schemas.json_types import JsonObject
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -86,7 +87,7 @@ class ClassTrees(FittedModel):
             total = graph.add("Add", total, shares) if total else shares
         return graph.add("Div", total, graph.constant(len(self.boosters), np.float64))
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         boosters = [booster_document(booster) for booster in self.boosters]
         return {"softmax": self.softmax.as_json(), "shares": self.shares.tolist(), "boosters": boosters}
 

@@ -24,6 +24,7 @@ from features_party.training.likelihood import RowLikelihood
 from features_party.training.progress import part
 from features_party.training.spread import MedianMap, Spread
 from label_dp.progress import Progress
+from label_dp.schemas.json_types import JsonObject
 
 FloatArray = npt.NDArray[np.float64]
 KINDS: dict[str, type[FittedModel]] = {"additive": Additive, "gaussian": Gaussian, "trees": Trees, "forward": Forward}
@@ -140,7 +141,7 @@ class Ensemble(Learner):
         assert link is not None
         return member.body.node(graph, matrix, graph.clip(base, link.low, link.high))
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         return {
             "mean": self.mean,
             "bounds": list(self.bounds),

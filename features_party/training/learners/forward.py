@@ -31,6 +31,7 @@ from features_party.training.learners.trees import (
 )
 from features_party.training.spread import ScoreCurve, fit_curve
 from label_dp.progress import Progress
+from label_dp.schemas.json_types import JsonObject
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -89,7 +90,7 @@ class Forward(FittedModel):
         )
         return graph.add("MatMul", shares, graph.constant(self.cells.means[:, None], np.float64))
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         document = booster_document(self.booster)
         return {"xgboost": document, "curve": self.curve.as_json(), "cells": self.cells.as_json()}
 

@@ -24,6 +24,7 @@ from features_party.training.draws import Draws, shuffled
 from features_party.training.encoding import FeatureSchema, Float32
 from features_party.training.learner import FittedModel, Graph, ModelInput, Ports, feature_names
 from features_party.training.learners.levels import Feature
+from label_dp.schemas.json_types import JsonObject
 
 FloatArray = npt.NDArray[np.float64]
 Cells = npt.NDArray[np.uint8]
@@ -187,7 +188,7 @@ class Gaussian(FittedModel):
         sums = graph.add("MatMul", kernel, graph.constant(self.weights[:, None], np.float64))
         return graph.add("Add", sums, graph.constant(self.offset, np.float64))
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         kernel = self.kernel
         return {
             "features": [feature.as_json() for feature in kernel.features],

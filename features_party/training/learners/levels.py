@@ -12,6 +12,7 @@ import numpy.typing as npt
 from features_party.training import reading
 from features_party.training.encoding import Float32
 from features_party.training.learner import Graph, ModelInput, Ports
+from label_dp.schemas.json_types import JsonObject
 
 FloatArray = npt.NDArray[np.float64]
 Places = npt.NDArray[np.uint8]
@@ -66,7 +67,7 @@ class Feature:
         passed = graph.add("ReduceSum", graph.int64(above), graph.constant([1], np.int64), keepdims=1)
         return graph.add("Where", missing, nothing, graph.whole("Add", passed, 1))
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         return {"source": self.source, "at": self.at, "edges": list(self.edges), "values": self.values}
 
     @classmethod

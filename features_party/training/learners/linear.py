@@ -20,6 +20,7 @@ from features_party.training.likelihood import RowLikelihood
 from features_party.training.links import Link, PoissonScore, read_link
 from features_party.training.progress import part
 from label_dp.progress import Progress
+from label_dp.schemas.json_types import JsonObject
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -80,7 +81,7 @@ class Design:
             rows = slice(start, start + CHUNK_ROWS)
             yield rows, self.columns(inputs.encoded.numbers[rows], inputs.encoded.codes[rows], inputs.effects[rows])
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         return {
             "mean": self.mean.tolist(),
             "spread": self.spread.tolist(),
@@ -158,7 +159,7 @@ class Linear(Learner):
             start += size
         return score
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         link = None if self.link is None else self.link.as_json()
         return {
             "link": link,

@@ -25,6 +25,7 @@ from features_party.training.learners.mlp_fit import check_torch, fit_network
 from features_party.training.learners.mlp_inputs import CHUNK_ROWS, EMBEDDING, HIDDEN, LARGEST_NUMBER, InputEncoder
 from features_party.training.links import Link, read_link
 from label_dp.progress import Progress
+from label_dp.schemas.json_types import JsonObject
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -91,7 +92,7 @@ class Network(Learner):
         scaled = graph.add("Mul", graph.double(values), graph.constant(self.scale, np.float64))
         return graph.add("Add", scaled, graph.constant(self.offset, np.float64))
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         link = None if self.link is None else self.link.as_json()
         return {
             "mean": self.inputs.mean.tolist(),

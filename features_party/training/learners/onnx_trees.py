@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from label_dp.errors import InvalidFile
+from label_dp.schemas.json_types import JsonObject
 
 LEAF = -1
 
 
-def tree_attributes(document: Any, classes: int = 1) -> dict[str, Any]:
+def tree_attributes(document: Any, classes: int = 1) -> JsonObject:
     """Return the attributes for one score, or for one of each of `classes`, which start at 0.
 
     As in XGBoost, a number below its threshold goes left, and the category of the split goes right; missing goes to the

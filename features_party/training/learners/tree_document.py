@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from features_party.training.reading import FLOAT32, FloatArray, IntArray, listed, number, numbers, wholes
+from label_dp.schemas.json_types import JsonObject
 
 MAX_DEPTH = 64  # the library descends trees by recursion; the capacity rule stops at 8
 NOBODY = (1 << 31) - 1  # the parent of a root
@@ -93,7 +94,7 @@ def _empty(kinds: Sequence[str], base: float, classes: int) -> Any:
     return json.loads(bytes(xgb.train(settings, data, num_boost_round=0).save_raw("json")))
 
 
-def _tree(tree: Any, at: int, kinds: Sequence[str], sizes: Sequence[int]) -> dict[str, Any]:
+def _tree(tree: Any, at: int, kinds: Sequence[str], sizes: Sequence[int]) -> JsonObject:
     """Copy a tree with its nodes in order of depth; unreachable nodes are left out."""
     n = len(listed(tree["left_children"]))
     if tree["tree_param"]["num_nodes"] != str(n) or tree["tree_param"]["size_leaf_vector"] not in ("0", "1"):

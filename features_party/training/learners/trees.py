@@ -23,6 +23,7 @@ from features_party.training.objectives import ChannelGradients, squared
 from features_party.training.progress import part
 from features_party.training.threads import openmp_threads
 from label_dp.progress import Progress
+from label_dp.schemas.json_types import JsonObject
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -109,7 +110,7 @@ class TreeInput:
             data.set_weight(weights.astype(np.float32))
         return data
 
-    def _described(self, threads: int) -> dict[str, Any]:
+    def _described(self, threads: int) -> JsonObject:
         return {
             "feature_types": self.kinds,
             "enable_categorical": "c" in self.kinds,
@@ -182,7 +183,7 @@ class Trees(Learner):
         score = graph.double(graph.add("TreeEnsembleRegressor", matrix, domain="ai.onnx.ml", **attributes))
         return score if base is None else graph.add("Add", score, base)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         link = None if self.link is None else self.link.as_json()
         return {"link": link, "xgboost": booster_document(self.booster)}
 

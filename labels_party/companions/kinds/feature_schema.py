@@ -20,6 +20,7 @@ import numpy.typing as npt
 from label_dp.companions.maps.places import MISSING, MOST_TEXT, category_text, number_places, place_text
 from label_dp.errors import InvalidInput, InvalidRows, InvalidTable, RowProblem
 from label_dp.numbers import BadSpelling, decimal_of
+from label_dp.schemas.json_types import JsonObject
 from labels_party.companions.mechanisms.private_prediction import UNIT
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class NumericFeature:
     def columns(self) -> int:
         return 1
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         return {"name": self.name, "range": [self.low, self.high]}
 
     def codes(self, values: npt.NDArray[np.float64], levels: int) -> IntArray:
@@ -66,7 +67,7 @@ class CategoricalFeature:
     def columns(self) -> int:
         return len(self.values)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         return {"name": self.name, "values": list(self.values)}
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from label_dp.documents.canonical import canonical_bytes, digest, parse_canonical
 from label_dp.errors import AuditChainBroken
 from label_dp.privacy import PER_EXAMPLE, Delta, Epsilon, EpsilonSplit, PrivacyUnit, delta_string, parse_delta
+from label_dp.schemas.json_types import JsonObject
 
 FORMAT = "label-dp-audit/1"
 GENESIS = "0" * 64
@@ -73,7 +74,7 @@ class Subject:
     work: str | None = None
     attempt: int | None = None
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         return {
             "population": self.population,
             "population_name": self.population_name,
@@ -145,7 +146,7 @@ class Event:
             return str(self.details.get("answer"))
         return None
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         return {
             "format": FORMAT,
             "store": self.store,

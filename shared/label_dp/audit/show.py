@@ -19,6 +19,7 @@ from label_dp.audit.store import PAGE, AuditStore
 from label_dp.documents.hand_over import KeyFamilies
 from label_dp.errors import InvalidInput
 from label_dp.privacy import Epsilon, PrivacyUnit, delta_string, parse_delta
+from label_dp.schemas.json_types import JsonObject
 
 NOBODY: Mapping[str, str] = MappingProxyType({})  # no key has a name
 SINCE = re.compile(r"\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}:\d{2}Z)?", re.ASCII)
@@ -210,7 +211,7 @@ def sentence(event: Event, names: Mapping[str, str] = NOBODY) -> str:
     return plain(f"{_told(event, names)}{by}.")
 
 
-def describe(event: Event, *, exact: bool, names: Mapping[str, str] = NOBODY) -> dict[str, Any]:
+def describe(event: Event, *, exact: bool, names: Mapping[str, str] = NOBODY) -> JsonObject:
     """Describe an event as JSON: ε as decimal strings, its actor, and the sentence. `exact`: for the store's owner,
     with the second as `at`."""
     members = event.as_json() | {"epsilon": event.split.as_json(), "sentence": sentence(event, names)}
@@ -231,7 +232,7 @@ class Total:
     atto: int = 0
     lifetime_atto: int | None = None
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         lifetime = None if self.lifetime_nano is None else str(Epsilon(self.lifetime_nano))
         return {
             "population": self.population,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from sqlalchemy.engine import Connection
 
@@ -91,7 +91,7 @@ class Party:
         return Database(self.settings.url, faults=faults)
 
 
-def key_files(home: PartyHome) -> dict[str, Any]:
+def key_files(home: PartyHome) -> dict[str, dict[str, Path]]:
     """Map paths below `keys/` to files: public ones with their facts, and private ones."""
     paths = sorted(path for path in home.keys.rglob("*") if path.is_file() and not path.name.startswith("."))
     names = {path.relative_to(home.keys).as_posix(): path for path in paths}

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -84,7 +83,7 @@ class FeatureSignal:
         return cls(part, float(prior @ (part * part)), EXPLAINED * rare, REST * rare, zero_apart=True)
 
 
-def model_error(channel: Channel, prior: FloatArray, n: int, values: FloatArray) -> dict[str, Any]:
+def model_error(channel: Channel, prior: FloatArray, n: int, values: FloatArray) -> dict[str, float]:
     """Apply the rule of this module to one channel; returns the error, in squared label units, and its parts.
 
     `values` float64[m] is the value of each output (`label_dp.channels.correcting`).

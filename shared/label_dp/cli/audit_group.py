@@ -133,7 +133,7 @@ def _show_verified(page: Path, choose: "Callable[[bytes], VerifyingKey]", as_jso
 
     signed_report = verified_report(page, choose)
     members = {"report": str(page)} | signed_report.document()
-    rows = [[name, f"{members[name]:,}" if isinstance(members[name], int) else members[name]]
+    rows = [[name, f"{members[name]:,}" if isinstance(members[name], int) else str(members[name])]
             for name in ("about", "made", "party", "events", "head", "sha256")]  # fmt: skip
     emit(members, as_json, lambda: table("Verified report", ["", ""], rows))
 

@@ -21,6 +21,7 @@ from label_dp.documents.receipt import GENESIS, public_key_text, read_public_key
 from label_dp.documents.signed import Document
 from label_dp.documents.signing import SigningKey, VerifyingKey, named_key, pae
 from label_dp.errors import InvalidFile, MalformedHandOver, SignatureInvalid, VerificationFailed
+from label_dp.schemas.json_types import JsonObject
 
 HAND_OVER_TYPE = "application/vnd.label-dp.hand-over+json"
 
@@ -63,7 +64,7 @@ class HandOver(Document):
         return (self.position, self.previous, self.old_key) == (before.position + 1, before.digest, before.new_key)
 
     @classmethod
-    def signed_by(cls, old: SigningKey, new: SigningKey, day: str, before: HandOver | None) -> dict[str, Any]:
+    def signed_by(cls, old: SigningKey, new: SigningKey, day: str, before: HandOver | None) -> JsonObject:
         """Sign the hand-over from `old` to `new` after `before`; returns the envelope as an object."""
         members: dict[str, Any] = {
             "format": "label-dp-hand-over/1",

@@ -16,6 +16,7 @@ from label_dp.documents.signing import MANIFEST_TYPE
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
 from label_dp.schemas.base import names_to
+from label_dp.schemas.json_types import JsonObject
 from label_dp.schemas.release import Release
 
 # a receiver reserves what a manifest states: an id of 512 bytes, a bin, a label and their lengths; footers
@@ -73,7 +74,7 @@ class Clipping(Strict):
             raise ValueError("quantiles are decimal numbers between 0 and 1, rising, each spelled in one way")
         return value
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> JsonObject:
         """Summarise the bounds for people and programs."""
         data = self.model_dump(mode="json", exclude={"public_domain"})
         return data | {"public_domain": str(self.public_domain)}

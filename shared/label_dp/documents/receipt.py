@@ -17,6 +17,7 @@ from label_dp.documents.members import Day, KeyId, Sha256
 from label_dp.documents.signed import Document
 from label_dp.documents.signing import RECEIPT_TYPE, SigningKey, VerifyingKey
 from label_dp.errors import InvalidFile, MalformedReceipt, VerificationFailed
+from label_dp.schemas.json_types import JsonObject
 
 GENESIS = "0" * 64  # `previous` of the first receipt
 Name = Annotated[str, Field(min_length=1, max_length=200)]
@@ -49,7 +50,7 @@ class Receipt(Document):
     def digest(self) -> str:
         return digest(self.payload())
 
-    def signed(self, key: SigningKey) -> dict[str, Any]:
+    def signed(self, key: SigningKey) -> JsonObject:
         """Sign the receipt; returns the DSSE envelope as an object, as an audit event holds it."""
         envelope: dict[str, Any] = json.loads(self.sign(key))
         return envelope

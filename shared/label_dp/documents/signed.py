@@ -39,6 +39,7 @@ from label_dp.errors import (
     VerificationFailed,
 )
 from label_dp.privacy import NO_DELTA, PrivacyUnit
+from label_dp.schemas.json_types import JsonObject
 
 MAX_BYTES = 1 << 20  # of a message's manifest or an answer
 MAX_ENVELOPE_BYTES = MAX_BYTES * 3 // 2
@@ -77,7 +78,7 @@ class Document(Strict):
     MOST_ENVELOPE: ClassVar[int] = MAX_ENVELOPE_BYTES
     format: str
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> JsonObject:
         """Return the signed members."""
         return self.model_dump(mode="json")
 
@@ -177,7 +178,7 @@ class ChargedDocument(Document):
         return self
 
     @property
-    def unit_said(self) -> dict[str, object]:
+    def unit_said(self) -> JsonObject:
         """Privacy unit, and ε that all examples of a unit have spent; None if an example is the unit."""
         return self.privacy_unit.as_json() | {
             "epsilon_per_unit": self.unit.epsilon_per_unit,

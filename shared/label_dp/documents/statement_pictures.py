@@ -131,7 +131,7 @@ def _outputs(axes: Any, outputs: FloatArray) -> None:
             axes.text(at, 1.075 + 0.075 * row, text, ha="center", fontsize=9, **above)
 
 
-def _look(at: int, name: str) -> dict[str, Any]:
+def _look(at: int, name: str) -> dict[str, object]:
     return {"color": COLOURS[at], "label": name, "linewidth": 2, "markersize": 5}
 
 

@@ -130,7 +130,7 @@ def audit_router(party: Party, audited: Callable[[Any], Audited], *roles: str, e
     return router
 
 
-def _row(event: Event, full: bool, names: dict[str, str]) -> dict[str, Any]:
+def _row(event: Event, full: bool, names: dict[str, str]) -> dict[str, object]:
     told = sentence(event, names)
     told = told[:1].upper() + told[1:]
     who = called(event.actor, names) if event.actor else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from label_dp.errors import InvalidInput
 from label_dp.numbers import BadSpelling, real_of, whole_of
@@ -28,7 +27,7 @@ class Slider:
             raise InvalidInput(f"{self.label}: the place of the slider is a number from 0 to {last}.")
         return self.figures[wanted]
 
-    def placed(self, figure: str) -> dict[str, Any]:
+    def placed(self, figure: str) -> dict[str, object]:
         """As the macro `slider` shows it: at the place that is nearest to `figure`, which it says exactly."""
         try:
             wanted = real_of(figure)

@@ -46,7 +46,7 @@ def pair(text: str, form: str = "NAME=VALUE") -> tuple[str, str]:
     return name, value
 
 
-def feature_of(text: str) -> dict[str, Any]:
+def feature_of(text: str) -> dict[str, str | list[str]]:
     """Parse NAME=LOW:HIGH or NAME=a,b,c. Raises ValueError."""
     name, values = pair(text, FORM)
     ends = values.split(":")
@@ -58,7 +58,7 @@ Declared = Annotated[list[Feature], Word("--feature", SINGULAR, read=feature_of,
 OF_TABLE = "Columns of the table of features: numbers by their public `range`, texts by their `values`."
 
 
-def number_of(text: str) -> dict[str, Any]:
+def number_of(text: str) -> dict[str, str | list[str]]:
     """Parse NAME=LOW:HIGH. Raises ValueError."""
     feature = feature_of(text)
     if "range" not in feature:

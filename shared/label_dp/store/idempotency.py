@@ -157,7 +157,7 @@ class IdempotentCall:
         assert self.keys is not None
         return self.keys.table
 
-    def _stored(self, now: float, **values: Any) -> dict[str, Any]:
+    def _stored(self, now: float, **values: Any) -> dict[str, object]:
         return {"caller": self.caller, "key": self.key, "batch": self.batch, "created": now} | values
 
     def _make_room(self, connection: Connection) -> None:

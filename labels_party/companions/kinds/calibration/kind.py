@@ -30,6 +30,7 @@ from label_dp.domain import Domain
 from label_dp.errors import InvalidInput, InvalidLoss
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
 from label_dp.schemas.calibration import Calibration
+from label_dp.schemas.json_types import JsonObject
 from labels_party.companions.kinds.answer import AnswerKind, Computed, Parts, require_order
 from labels_party.companions.kinds.calibration.scores import Scores
 from labels_party.companions.kinds.calibration.shapes import AUTO, SHAPES, Terms, fitted, parse_options
@@ -85,8 +86,8 @@ class CalibrationWish:
         return cls(epsilon, loss, shape, options, grids, asked.additional_release)
 
     @property
-    def parameters(self) -> dict[str, Any]:
-        parameters = {"loss": self.loss, "shape": self.shape, "options": self.options}
+    def parameters(self) -> JsonObject:
+        parameters: JsonObject = {"loss": self.loss, "shape": self.shape, "options": self.options}
         return parameters | dict(zip_longest(NUMBERS, map(str, self.grids)))
 
     @property

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from label_dp.companions.kinds.prediction import PREDICTION
+from label_dp.schemas.json_types import JsonObject
 from labels_party.companions.kinds.answer import Computed, DocumentKind
 from labels_party.companions.kinds.prediction.methods import METHODS, value_of
 from labels_party.companions.kinds.prediction.predictors import PredictorRecord, split_of
@@ -62,5 +63,5 @@ class PredictionKind(DocumentKind[Query], AtOnceKind[Query]):
             return described | {"parameters": {k: v for k, v in described["parameters"].items() if k != "query"}}
         return described
 
-    def event(self, work: Work) -> dict[str, Any]:
+    def event(self, work: Work) -> JsonObject:
         return super().event(work) | {"predictor": work.plan["predictor"]}

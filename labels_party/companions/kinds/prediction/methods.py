@@ -20,6 +20,7 @@ from label_dp.domain import Domain
 from label_dp.errors import InvalidInput, InvalidMechanism
 from label_dp.numbers import real_of
 from label_dp.privacy import Epsilon
+from label_dp.schemas.json_types import JsonObject
 from labels_party.companions.kinds.feature_schema import FINE, NumericFeature, Schema
 from labels_party.companions.mechanisms.private_prediction import GRID, average, stable, votes, walk
 from labels_party.companions.mechanisms.private_prediction.lattice import Noise, laplace_noise, noisy
@@ -49,7 +50,7 @@ class PredictorPlan:
     centre: str | None = None
     bound: int | None = None
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         return {
             "method": self.method,
             "epsilon_per_query": str(self.epsilon),

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from label_dp.errors import InvalidInput
+from label_dp.schemas.json_types import JsonObject
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -51,7 +52,7 @@ class MonotoneMap:
     def __hash__(self) -> int:
         return hash((self.x_size, self.breakpoints.tobytes(), self.values.tobytes()))
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> JsonObject:
         """Serialize for canonical JSON: values are the shortest decimals that give back the same 64-bit floats."""
         return {
             "kind": "step",

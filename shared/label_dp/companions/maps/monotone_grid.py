@@ -16,6 +16,7 @@ from label_dp.companions.maps.monotone import (
     read_value,
 )
 from label_dp.errors import InvalidInput
+from label_dp.schemas.json_types import JsonObject
 
 FloatArray = npt.NDArray[np.float64]
 Sizes = tuple[int, int]
@@ -66,7 +67,7 @@ class MonotoneGrid:
     def __hash__(self) -> int:
         return hash((self.x_sizes, *(b.tobytes() for b in self.breakpoints), self.values.tobytes()))
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> JsonObject:
         """Serialize for canonical JSON: values by rows of the first axis, in the spelling of `MonotoneMap`."""
         return {
             "kind": "grid",

@@ -12,6 +12,7 @@ from label_dp.companions.maps.monotone import MonotoneMap
 from label_dp.companions.maps.monotone_grid import MonotoneGrid
 from label_dp.companions.maps.scores import ScoreGrid
 from label_dp.errors import MalformedAnswer
+from label_dp.schemas.json_types import JsonObject
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -36,10 +37,9 @@ class ScoreMap:
             return self.map.apply(numbers)
         return straight(cuts_of(self.grid, self.map.breakpoints), self.map.values, scores)
 
-    def as_json(self) -> dict[str, Any]:
-        return {"scores": str(self.grid), "map": self.map.as_json()} | (
-            {"interpolate": True} if self.interpolate else {}
-        )
+    def as_json(self) -> JsonObject:
+        members: JsonObject = {"scores": str(self.grid), "map": self.map.as_json()}
+        return members | {"interpolate": True} if self.interpolate else members
 
     @classmethod
     def from_json(cls, data: Any) -> ScoreMap:
