@@ -8,7 +8,6 @@ import re
 from typing import Any
 
 from label_dp.errors import InvalidRequest
-from label_dp.schemas.json_types import Json, JsonObject
 
 MAX_DEPTH = 64  # deeper than anything this service reads; a client error beyond
 VALUE_BYTES = 120  # of a value, list or object beside its text, with its place in what holds it
@@ -76,7 +75,7 @@ def _reason(error: json.JSONDecodeError) -> str:
     return "Check commas, quotes and brackets there."
 
 
-def _members(pairs: list[tuple[str, Json]]) -> JsonObject:
+def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
         raise _Refused("A member occurs twice in one object of the body; send each once.")
