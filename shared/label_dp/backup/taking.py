@@ -32,7 +32,7 @@ from label_dp.store.folders import copy_file
 from label_dp.store.migrations import revision_of
 from label_dp.store.output_files import replacing
 
-TRIES = 5
+TRIES = 20
 INCOMING = ".incoming-backup-"  # swept by both homes if a crash leaves it
 
 
@@ -118,8 +118,9 @@ def _snapshot(party: Party, connection: Connection, folder: Path) -> _Snapshot:
 
 
 def _linked(party: Party, snapshot: _Snapshot, room: Path) -> int:
-    """Link every file that the snapshot names into `room`. Raises _Moved."""
-    absent = 0
+    """Link every file that the snapshot names into `room`. Raises _Moved if one is gone, once all others are linked: a
+    later snapshot then lacks only what came since."""
+    absent, moved = 0, ""
     for part in snapshot.parts:
         if party.in_store(part.path):
             continue
@@ -130,8 +131,11 @@ def _linked(party: Party, snapshot: _Snapshot, room: Path) -> int:
                 _link(file, room / file.relative_to(party.home.path))
         except FileNotFoundError:
             if part.needed:
-                raise _Moved(part.path) from None
-            absent += 1
+                moved = moved or part.path
+            else:
+                absent += 1
+    if moved:
+        raise _Moved(moved)
     private_files = key_files(party.home)["private"]
     for name in snapshot.keys:
         if name not in private_files:
