@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy.engine import Connection
 
 from label_dp.errors import InvalidInput, InvalidPrior, NotFound
 from label_dp.privacy import ZERO, Epsilon
 from label_dp.schemas.plan import Plan
+from label_dp.schemas.replies import PlanOut
 from labels_party.bootstrap import Services
 from labels_party.labels.batches import require_sealed
 from labels_party.ledger.populations import Population
@@ -32,7 +32,7 @@ class Question:
     spent: Epsilon
     asked: Plan
 
-    def answer(self) -> dict[str, Any]:
+    def answer(self) -> PlanOut:
         """Raises InvalidInput and its kinds."""
         return preview(
             self.population,
@@ -86,7 +86,7 @@ def question(services: Services, name: str, asked: Plan) -> Question:
     return Question(population, epsilons, rows, services.priors.latest(population), spent, asked)
 
 
-def planned(services: Services, name: str, asked: Plan) -> dict[str, Any]:
+def planned(services: Services, name: str, asked: Plan) -> PlanOut:
     """What each mechanism would give at each ε, under the newest published prior of the population or a uniform one;
     with `prior` "latest" that prior also takes the place of an estimated one, as it would in a release. With
     `clip_quantile` each ε also pays for clipping bounds, which are put where that prior would have them. Of a domain of

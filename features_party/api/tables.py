@@ -126,7 +126,7 @@ def _store(ctx: Services, caller: Principal, key: str | None, wanted: _TableRequ
 @router.get("/feature-tables", responses=LINK_DOCS)
 def list_tables(request: Request, response: Response, ctx: Ctx, _: Reader, page: PagedEitherWay) -> list[TableOut]:
     """Stored tables by the time they came."""
-    return cast("list[TableOut]", with_link(ctx.feature_tables.list(page), request, response))
+    return with_link(ctx.feature_tables.list(page), request, response)
 
 
 @router.get("/feature-tables/{table}")

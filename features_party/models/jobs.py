@@ -128,7 +128,7 @@ class Trainings:
         query = sa.select(t.c.losses).where(t.c.id == training_id)
         return self.database.read("training.losses", lambda c: c.execute(query).scalar()) or []
 
-    def list(self, page: Page, state: str | None = None) -> Listing:
+    def list(self, page: Page, state: str | None = None) -> Listing[dict[str, Any]]:
         """List trainings by the time of the request, optionally of one state only."""
         query = sa.select(*SHOWN) if state is None else sa.select(*SHOWN).where(t.c.state == state)
         return self.database.read("training.list", lambda c: select_page(c, query, t.c.created, t.c.id, page))

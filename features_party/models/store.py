@@ -82,7 +82,7 @@ class Models:
             raise NotFound(f"There is no model '{model_id}'.")
         return str(training_id)
 
-    def list(self, page: Page, training: str | None = None) -> Listing:
+    def list(self, page: Page, training: str | None = None) -> Listing[dict[str, Any]]:
         """List models by the time they were made, with the name of their training."""
         t = tables.models
         query = sa.select(t, tables.trainings.c.name).outerjoin_from(t, tables.trainings, TRAINED_BY)

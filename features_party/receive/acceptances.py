@@ -225,7 +225,7 @@ class Acceptances:
         """List all accepted documents, newest last."""
         return all_rows(lambda page: self.page(doctype, page))
 
-    def page(self, doctype: DocumentType, page: Page) -> Listing:
+    def page(self, doctype: DocumentType, page: Page) -> Listing[dict[str, Any]]:
         """List a page of accepted documents by time of acceptance; the id is named by the type's noun."""
         query = sa.select(*COLUMNS).where(t.c.sort == doctype.name)
         listing = self.database.read(

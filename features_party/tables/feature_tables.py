@@ -174,11 +174,12 @@ class FeatureTables:
         row.pop("path")
         return cast("TableOut", row)
 
-    def list(self, page: Page) -> Listing:
+    def list(self, page: Page) -> Listing[TableOut]:
         """List stored tables by time of creation."""
         t = tables.feature_tables
         query = sa.select(*(column for column in t.c if column.name != "path"))
-        return self.database.read("feature-table.list", lambda c: select_page(c, query, t.c.created, t.c.id, page))
+        listing = self.database.read("feature-table.list", lambda c: select_page(c, query, t.c.created, t.c.id, page))
+        return cast("Listing[TableOut]", listing)
 
     def delete(self, table_id: str) -> None:
         """Delete a table and an upload's file; a file of the data folder stays. Raises NotFound, and Conflict if a

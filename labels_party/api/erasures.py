@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, cast
 
 from fastapi import Query, Request, Response
-from pydantic import BaseModel, Field, StrictInt, StrictStr, model_validator
+from pydantic import Field, StrictInt, StrictStr, model_validator
 from sqlalchemy.engine import Connection
 
 from label_dp.http.calls import LARGE
@@ -13,6 +13,7 @@ from label_dp.http.json_bodies import JsonRouter
 from label_dp.http.links import LINK_DOCS, Paged, with_link
 from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
 from label_dp.schemas.base import Ask, whole
+from label_dp.schemas.replies import ErasureAsked, ErasureOut
 from label_dp.store.paging import Listing
 from labels_party.api.context import Auditor, Ctx, IdempotencyKey, Owner, idempotent, to_the_day
 
@@ -40,37 +41,6 @@ class ErasureIn(Ask):
         return self
 
 
-class ErasureAsked(BaseModel):
-    population: str
-    examples: int = Field(description="Asked for by id; of units, those that were found.")
-    units: int = 0
-    requested: str
-    unmatched: int = Field(description="Ids, or units, of which no batch of the population has an example.")
-    unmatched_ids: list[str] = Field(default=[], description="Some of them.")
-    unmatched_units: list[str] = Field(default=[], description="Some of them.")
-
-
-class Recall(BaseModel):
-    work: str
-    published: str
-
-
-class ErasureOut(BaseModel):
-    """`batch`, `effect` and what cannot be recalled follow from which batch the id is in, which is not secret; whether
-    the example had a label is never said."""
-
-    id: str
-    state: str
-    effect: str | None
-    batch: str | None
-    requested: str
-    requested_by: str
-    requested_by_name: str | None
-    applied: str | None
-    cannot_be_recalled: list[Recall]
-    audiences: list[str]
-
-
 @router.post("/{population}/erasures", status_code=202, responses=problem_responses(409, 413), dependencies=[LARGE])
 def ask(
     population: str, body: ErasureIn, request: Request, ctx: Ctx, caller: Owner, key: IdempotencyKey = None
@@ -83,7 +53,7 @@ def ask(
     else:
         _, answer = ctx.erasures.request(population, list(body.example_ids or []), caller.actor, call)
     ctx.worker.wake()
-    return ErasureAsked(**answer)
+    return cast("ErasureAsked", answer)
 
 
 @router.get("/{population}/erasures", responses=LINK_DOCS | problem_responses(409))
@@ -99,7 +69,7 @@ def erasures(
 ) -> list[ErasureOut]:
     """What was asked for and done, and which releases carry the label's randomized value and cannot be recalled."""
 
-    def look(connection: Connection) -> list[dict[str, Any]]:
+    def look(connection: Connection) -> list[ErasureOut]:
         found = ctx.populations.get(connection, population)
         ids: list[str | int] = [] if example_id is None else [example_id]
         after = page.cursor or ""
@@ -109,4 +79,4 @@ def erasures(
         return ctx.erasures.list(connection, found, ids=ids, after=after, limit=page.limit + 1, units=units)
 
     listing = Listing.of(ctx.database.read("erasure.list", look), page.limit, "id")
-    return [ErasureOut(**to_the_day(e, caller)) for e in with_link(listing, request, response)]
+    return [to_the_day(e, caller) for e in with_link(listing, request, response)]

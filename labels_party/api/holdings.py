@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 from fastapi import Depends, Query, Request, Response
 
@@ -33,7 +33,7 @@ def who_has_what(
     """Every release and answer, whatever its state: for whom, at which ε, who asked and approved, who acknowledged."""
     of = next((f for f in FAMILIES if f.noun == family), None)
     listing = ctx.database.read("given.list", lambda c: list_holdings(c, ctx.work, wanted, page, of))
-    return [cast("GivenOut", to_the_day(row, caller)) for row in with_link(listing, request, response)]
+    return [to_the_day(row, caller) for row in with_link(listing, request, response)]
 
 
 @router.get("/batches", tags=["batches"], responses=LINK_DOCS)
@@ -48,4 +48,4 @@ def list_all_batches(
     """Batches of all populations, by when they were opened: state, examples, ε spent and left, what left them."""
     listing = ctx.database.read("batch.list", lambda c: listed(c, ctx.batches, wanted, page))
     rows = with_link(listing, request, response)
-    return [cast("ListedBatch", to_the_day(for_role(row, caller.role), caller)) for row in rows]
+    return [to_the_day(for_role(row, caller.role), caller) for row in rows]

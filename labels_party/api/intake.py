@@ -17,7 +17,7 @@ from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
 from label_dp.schemas.filters import PopulationFilter
 from label_dp.schemas.population import Batch
 from label_dp.schemas.population import Population as PopulationAsked
-from label_dp.schemas.replies import BatchOut, PopulationOut
+from label_dp.schemas.replies import BatchOut, PopulationOut, SetAsideOut
 from label_dp.store.apikeys import Principal
 from label_dp.store.idempotency import Reply
 from labels_party.api.columns import IdColumns, LabelColumns
@@ -31,7 +31,7 @@ from labels_party.api.context import (
     idempotent,
     to_the_day,
 )
-from labels_party.api.models import Accepted, DecisionIn, ListingOut, SetAsideOut
+from labels_party.api.models import Accepted, DecisionIn, ListingOut
 from labels_party.api.upload_docs import upload_docs
 from labels_party.api.uploads import Upload, receive
 from labels_party.labels.batches import INSERT, UPSERT
@@ -264,7 +264,7 @@ def discard_batch(batch: str, request: Request, ctx: Ctx, caller: Owner, key: Id
 @router.get("/batches/{batch}/set-aside", tags=["batches"])
 def list_set_aside(batch: str, ctx: Ctx, _: Owner) -> list[SetAsideOut]:
     """Uploads of keys of role `ingest` with an id that an upload before had; those that wait for a decision first."""
-    return [SetAsideOut(**upload) for upload in ctx.set_aside.listed(batch)]
+    return ctx.set_aside.listed(batch)
 
 
 @router.post("/batches/{batch}/set-aside/{upload}", tags=["batches"], responses=problem_responses(409, 413))
@@ -273,7 +273,7 @@ def decide_set_aside(
 ) -> SetAsideOut:
     """Drop such an upload, or let it replace what was there, as `mode=upsert` does. Then the batch can be sealed."""
     call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode(), batch)
-    return SetAsideOut(**ctx.set_aside.decide(batch, upload, body.decision, caller.actor, call)[1])
+    return cast("SetAsideOut", ctx.set_aside.decide(batch, upload, body.decision, caller.actor, call)[1])
 
 
 @router.post("/batches/{batch}/seal", tags=["batches"], responses=problem_responses(409))

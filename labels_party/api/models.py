@@ -21,20 +21,6 @@ class DecisionIn(Ask):
     decision: Literal["drop", "replace"] = Field(description="replace: as if it came now, with mode=upsert.")
 
 
-class SetAsideOut(BaseModel):
-    id: str
-    batch: str
-    sent_by: str
-    sent_by_name: str | None = Field(None, description="Of the API key, if it has one.")
-    received: str
-    rows: int
-    decision: str | None = Field(description="drop, replace, or repeat: its sender sent the same before.")
-    decided: str | None
-    decided_by: str | None
-    decided_by_name: str | None = None
-    examples: list[str] = Field(default=[], description="While it waits, some of its ids that have a record.")
-
-
 class ListingOut(BaseModel):
     batch: str
     examples: int
@@ -95,60 +81,3 @@ class DeclineIn(Ask):
     model_config = whole({"reason": "the budget of this month is for the other model"})
 
     reason: str = Field(default="", max_length=500, description="One line for the audit store.")
-
-
-class Recommendation(BaseModel):
-    epsilon: str
-    epsilon_left: str | None = Field(description="Of the lifetime ε afterwards; null where it is not allowed.")
-    mechanism: str = Field(description="What auto would choose under the prior of this plan.")
-    options: dict[str, Any]
-    epsilon_split: dict[str, str]
-    why: str
-
-
-class PlanClip(BaseModel):
-    quantiles: list[str]
-    epsilon: str
-    domain: dict[str, Any] = Field(description="Where the prior of this plan would put the bounds; the real ones vary.")
-    rank_error: float = Field(
-        description="Labels by which a bound misses its quantile at most, 19 times in 20, beside those between two "
-        "candidates."
-    )
-    note: str | None = Field(description="Set where that is more than lie beyond the quantile.")
-
-
-class PlanRate(BaseModel):
-    rate: str
-    rows_without_noise: float = Field(description="Rows without noise that tell as much of the rate (Fisher).")
-    rarer_without_noise: float = Field(description="Of these, those that would have the rarer value.")
-    standard_error: float | None = Field(description="Of the overall rate, from the message alone; null: no bound.")
-    too_few: bool = Field(description="Fewer of the rarer value than the 30 or so that a model needs.")
-
-
-class PlanWorth(BaseModel):
-    epsilon: str
-    value: str = Field(description="The higher value, whose share a rate is.")
-    flip_probability: float
-    rates: list[PlanRate]
-    prior_epsilon: str = Field(description="What a prior costs; where none is bought, a hundredth of ε.")
-    prior_standard_error: float | None = Field(description="Of the overall rate, from that prior.")
-    warnings: list[str]
-
-
-class PlanTwoValues(BaseModel):
-    rates: str = Field(description="Where the rates come from: assumed by the owner, or examples.")
-    worth: list[PlanWorth]
-
-
-class PlanOut(BaseModel):
-    population: str
-    n: int
-    loss: str
-    prior: str
-    clip: PlanClip | None = Field(description="Null where no clipping bounds are bought.")
-    mechanisms: list[dict[str, Any]]
-    left_out: str | None = Field(description="Which mechanisms are not in the list because they take long, and why.")
-    unused: list[str] = Field(description="Of each mechanism that charges more for labels than its channel proves.")
-    recommendations: list[Recommendation]
-    two_values: PlanTwoValues | None = Field(description="What can be learnt; null for domains of other sizes.")
-    model_error_rule: str

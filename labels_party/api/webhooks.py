@@ -2,46 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from fastapi import Request, Response
-from pydantic import BaseModel, Field
 from sqlalchemy.engine import Connection
 
 from label_dp.actors import with_names
 from label_dp.http.json_bodies import JsonRouter
 from label_dp.http.links import Limit
 from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
+from label_dp.schemas.replies import DeliveryOut, NewWebhookOut, WebhookOut
 from label_dp.schemas.webhook import Webhook
 from label_dp.store.idempotency import Reply
 from labels_party.api.context import Auditor, Ctx, IdempotencyKey, Owner, idempotent, to_the_day
 
 router = JsonRouter(prefix="/v1/webhooks", tags=["webhooks"], responses=PROBLEM_RESPONSES)
-
-
-class WebhookOut(BaseModel):
-    id: str
-    population: str | None
-    url: str
-    events: list[str]
-    created: str
-    created_by: str
-    created_by_name: str | None = None
-
-
-class NewWebhookOut(WebhookOut):
-    secret: str = Field(description="whsec_…, for checking signatures; it is shown here only.")
-
-
-class DeliveryOut(BaseModel):
-    id: str
-    event: str
-    state: str
-    attempts: int
-    created: str
-    delivered: str | None
-    failure: str | None
-    body: dict[str, Any]
 
 
 @router.post("", status_code=201, responses=problem_responses(409, 413))
@@ -62,28 +37,28 @@ def create_webhook(
     response.status_code, answer = ctx.database.write("webhook.create", store)
     response.headers["Location"] = f"/v1/webhooks/{answer['id']}"
     # derived, not part of the remembered answer: no copy of a secret is stored
-    return NewWebhookOut(**answer, secret=ctx.webhooks.secret(answer["id"]))
+    return {**cast("WebhookOut", answer), "secret": ctx.webhooks.secret(answer["id"])}
 
 
 @router.get("")
 def list_webhooks(ctx: Ctx, caller: Auditor) -> list[WebhookOut]:
     """All webhooks, without their secrets."""
 
-    def look(connection: Any) -> list[dict[str, Any]]:
+    def look(connection: Any) -> list[WebhookOut]:
         names = ctx.apikeys.names(connection)
         return [with_names(w.as_json(), names) for w in ctx.webhooks.all(connection)]
 
-    return [WebhookOut(**to_the_day(w, caller)) for w in ctx.database.read("webhook.list", look)]
+    return [to_the_day(w, caller) for w in ctx.database.read("webhook.list", look)]
 
 
 @router.get("/{webhook}")
 def get_webhook(webhook: str, ctx: Ctx, caller: Auditor) -> WebhookOut:
     """A webhook: its URL and its events."""
 
-    def look(connection: Any) -> dict[str, Any]:
+    def look(connection: Any) -> WebhookOut:
         return with_names(ctx.webhooks.get(connection, webhook).as_json(), ctx.apikeys.names(connection))
 
-    return WebhookOut(**to_the_day(ctx.database.read("webhook.get", look), caller))
+    return to_the_day(ctx.database.read("webhook.get", look), caller)
 
 
 @router.delete("/{webhook}", status_code=204, responses=problem_responses(413))
@@ -95,17 +70,16 @@ def delete_webhook(webhook: str, ctx: Ctx, _: Owner) -> None:
 @router.get("/{webhook}/deliveries")
 def deliveries(webhook: str, ctx: Ctx, _: Owner, limit: Limit = 200) -> list[DeliveryOut]:
     """The newest notices: delivered, pending (with what went wrong last), or failed for good."""
-    found = ctx.database.read("webhook.deliveries", lambda c: ctx.webhooks.deliveries(c, webhook, limit))
-    return [DeliveryOut(**d) for d in found]
+    return ctx.database.read("webhook.deliveries", lambda c: ctx.webhooks.deliveries(c, webhook, limit))
 
 
 @router.post("/{webhook}/test", status_code=202, responses=problem_responses(413))
 def send_test(webhook: str, ctx: Ctx, _: Owner) -> DeliveryOut:
     """Queue a notice of the event webhook.test; its delivery tells what came of it."""
 
-    def queue(connection: Connection) -> dict[str, Any]:
+    def queue(connection: Connection) -> DeliveryOut:
         return ctx.webhooks.delivery(connection, ctx.webhooks.test(connection, webhook))
 
     queued = ctx.database.write("webhook.test", queue)
     ctx.sender.wake()
-    return DeliveryOut(**queued)
+    return queued

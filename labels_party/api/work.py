@@ -23,7 +23,7 @@ from label_dp.http.json_bodies import JsonRouter
 from label_dp.http.links import LINK_DOCS, Paged, with_link
 from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
 from label_dp.schemas.filters import Day, WorkState
-from label_dp.schemas.replies import ListedAnswer, ListedRelease, ListedWork
+from label_dp.schemas.replies import ListedAnswer, ListedRelease, ListedWork, ReceiptState, SigningKeysOut
 from label_dp.store.apikeys import Principal
 from label_dp.store.paging import Listing, Page
 from labels_party.api.context import (
@@ -79,14 +79,6 @@ class ReceiptOut(BaseModel):
     audience: str
     position: int = Field(description="In the receiver's list of receipts for us, from 1.")
     digest: str = Field(description="SHA-256 of the receipt, which the next one names.")
-
-
-class ReceiptState(BaseModel):
-    key_id: str
-    labels_key_id: str = Field(description="The key of ours that the list is for.")
-    last: int = Field(description="The highest position that we keep; 0 for none.")
-    digest: str | None
-    missing: list[int] = Field(description="Positions before it that we do not keep; at most 1,000 of them.")
 
 
 class ReceiptStates(BaseModel):
@@ -222,23 +214,17 @@ def releases_of_population(population: str, ctx: Ctx, caller: Auditor, state: St
     return [ReleaseOut(**shown(ctx.work, r, caller)) for r in ctx.database.read("release.list", look)]
 
 
-class SigningKeysOut(BaseModel):
-    key_id: str = Field(description="The key that signs now.")
-    public_key: str = Field(description="Its 32 bytes in base64.")
-    hand_overs: list[dict[str, Any]] = Field(description="Signed, from our first key to this one.")
-
-
 @router.get("/signing-keys", tags=["keys"])
 def signing_keys(ctx: Ctx, _: Viewer) -> SigningKeysOut:
     """Our signing key, and how whoever trusts an earlier one knows that it is ours."""
-    return SigningKeysOut(**ctx.own_keys.told())
+    return ctx.own_keys.told()
 
 
 @router.get("/receipts", tags=["receipts"])
 def receipts(ctx: Ctx, caller: Receiver) -> ReceiptStates:
     """How far the caller's list of receipts is kept here: what to send next, and whether both have the same one."""
     audience = str(caller.audience)
-    return ReceiptStates(audience=audience, keys=[ReceiptState(**s) for s in ctx.receipts.state(audience)])
+    return ReceiptStates(audience=audience, keys=ctx.receipts.state(audience))
 
 
 def _described(ctx: Services, connection: Connection, found: list[Work], state: str | None) -> list[dict[str, Any]]:
@@ -253,7 +239,7 @@ def _listed(
     since: date | None,
     population: str | None,
     page: Page,
-) -> Listing:
+) -> Listing[dict[str, Any]]:
     audience = caller.audience if caller.role == "features" else None
     if caller.role == "features" and audience is None:
         return Listing([], None)

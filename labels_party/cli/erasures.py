@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,9 @@ from label_dp.cli.output import confirm, echo, emit, say, table
 from label_dp.cli.panels import OFFICER
 from label_dp.cli.party_commands import Json, Yes
 from labels_party.cli.app import app, services
+
+if TYPE_CHECKING:
+    from label_dp.schemas.replies import ErasureOut
 
 PopulationName = Annotated[str, typer.Option(help="Name or id of the population.")]
 Units = Annotated[
@@ -78,7 +81,7 @@ def _recalled(
 
     found = party.populations.get(connection, population)
     of = party.unit_erasures.digests(found, asked) if units else []
-    told: list[dict[str, Any]] = []
+    told: list[ErasureOut] = []
     step = 500  # rows of one statement
     for start in range(0, len(of or asked), step):
         part = slice(start, start + step)
@@ -117,10 +120,10 @@ def erasures(
     """What was erased, and which releases cannot be recalled."""
     party = services(existing=True)
 
-    def look(connection: Any) -> list[dict[str, Any]]:
+    def look(connection: Any) -> list[ErasureOut]:
         found = party.populations.get(connection, population)
         units = party.unit_erasures.digests(found, unit) if unit else []
-        listed: list[dict[str, Any]] = party.erasures.list(
+        listed: list[ErasureOut] = party.erasures.list(
             connection, found, ids=list(example or []), after="", limit=limit, units=units
         )
         return listed

@@ -18,6 +18,7 @@ from labels_party.cli.app import app, services
 
 if TYPE_CHECKING:
     from label_dp.schemas.plan import Plan
+    from label_dp.schemas.replies import PlanTwoValues
 
 # what a mechanism is judged by, and what the table calls it
 OF_NUMBERS = {"expected_model_error": "expected model error"}
@@ -106,7 +107,7 @@ def plan(
         for unused in result["unused"]:
             say(unused)
         if result["two_values"]:
-            _show_worth(result)
+            _show_worth(result["n"], result["two_values"])
         for r in result["recommendations"]:
             say(f"ε = {r['epsilon']}: auto would take {r['why']}.")
             if r["epsilon_left"] is not None:
@@ -116,8 +117,8 @@ def plan(
     emit(result, as_json, human)
 
 
-def _show_worth(result: dict[str, Any]) -> None:
-    found = result["two_values"]["worth"]
+def _show_worth(n: int, result: PlanTwoValues) -> None:
+    found = result["worth"]
     rows = [
         [
             w["epsilon"],
@@ -131,7 +132,7 @@ def _show_worth(result: dict[str, Any]) -> None:
         for r in w["rates"]
     ]
     heads = ["ε", "flip probability", f"rate of {found[0]['value']}", "rows without noise", "of the rarer value"]
-    table(f"what {result['n']:,} rows are worth; rates: {result['two_values']['rates']}", [*heads, "± rate"], rows)
+    table(f"what {n:,} rows are worth; rates: {result['rates']}", [*heads, "± rate"], rows)
     for w in found:
         for warning in w["warnings"]:
             say(warning)

@@ -184,9 +184,10 @@ def waits(services: Services, work: Work, out: Path) -> JsonObject:
         f"nothing is charged yet: a second person runs  labels-party approve {work.id} --as NAME ; "
         f"then  labels-party {command} {work.id} --out {out}  writes the {command}"
     )
-    members = {"batch": work.batch, "population": population.name, "state": work.state, "epsilon": work.epsilon}
+    batch: JsonObject = {"batch": work.batch, "population": population.name, "state": work.state}
     names = services.database.read("work.names", services.apikeys.names)
-    return members | with_names({"requested_by": work.requested_by}, names) | {"next": next_step}
+    actor = with_names({"requested_by": work.requested_by}, names)
+    return {**batch, "epsilon": work.epsilon, **actor, "next": next_step}
 
 
 def finish(services: Services, work_id: str, family: Family, progress: Progress = lambda _what, _share: None) -> None:

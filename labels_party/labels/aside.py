@@ -17,7 +17,7 @@ import contextlib
 import datetime as dt
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import sqlalchemy as sa
@@ -25,6 +25,7 @@ from sqlalchemy.engine import Connection
 
 from label_dp.actors import with_names
 from label_dp.errors import Conflict, InvalidInput, NotFound
+from label_dp.schemas.replies import SetAsideOut
 from label_dp.store.apikeys import names_of
 from label_dp.store.database import Database
 from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply
@@ -126,7 +127,7 @@ class SetAside:
     def __init__(self, database: Database, batches: Batches, vault: LabelVault, secrets_: Secrets) -> None:
         self.database, self.batches, self.vault, self.secrets = database, batches, vault, secrets_
 
-    def listed(self, batch_id: str) -> list[dict[str, Any]]:
+    def listed(self, batch_id: str) -> list[SetAsideOut]:
         """List at most SHOWN_UPLOADS uploads, undecided ones first, with example ids that have a record. Raises
         NotFound."""
 
@@ -141,7 +142,8 @@ class SetAside:
 
         label, rows, runs, held_back, names = self.database.read("aside.list", look)
         examples = self._examples([row for row in rows if row.decision is None], label, runs, held_back)
-        return [with_names(_shown(row) | {"examples": examples.get(row.id, [])}, names) for row in rows]
+        uploads: list[SetAsideOut] = [{**_shown(row), "examples": examples.get(row.id, [])} for row in rows]
+        return [with_names(upload, names) for upload in uploads]
 
     def waiting(self) -> list[str]:
         """List batches with an upload that awaits a decision."""
@@ -211,6 +213,6 @@ class SetAside:
         return examples
 
 
-def _shown(row: Any) -> dict[str, Any]:
+def _shown(row: Any) -> SetAsideOut:
     names = ("id", "batch", "sent_by", "received", "rows", "decision", "decided", "decided_by")
-    return {name: getattr(row, name) for name in names}
+    return cast("SetAsideOut", {name: getattr(row, name) for name in names})

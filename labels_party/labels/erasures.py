@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -23,12 +23,13 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from label_dp.actors import with_names
+from label_dp.actors import name_of
 from label_dp.audit.events import ERASED as LABEL_ERASED
 from label_dp.audit.events import ERASURE_REQUESTED, Event, Subject
 from label_dp.audit.store import AuditStore
 from label_dp.errors import Conflict, InvalidInput, LabelDPError
 from label_dp.logs import event
+from label_dp.schemas.replies import ErasureOut, Recall
 from label_dp.store.apikeys import names_of
 from label_dp.store.database import Database
 from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply
@@ -317,7 +318,7 @@ class Erasures:
         after: str,
         limit: int,
         units: Sequence[str] = (),
-    ) -> list[dict[str, Any]]:
+    ) -> list[ErasureOut]:
         """List requests in order of id, or those of the examples `ids` or of `units` (digests): state and releases not
         recallable. Made of public facts: which batch has an id, never whether it had a label."""
         t = erasures
@@ -328,19 +329,26 @@ class Erasures:
             query = query.where(t.c.unit_digest.in_(units))
         names = names_of(connection, api_keys)
         rows = connection.execute(query).all()
-        return [with_names(self.told(connection, row, population), names) for row in rows]
+        return [self.told(connection, row, population, names) for row in rows]
 
     @staticmethod
-    def told(connection: Connection, row: sa.Row[Any], population: Population) -> dict[str, Any]:
+    def told(connection: Connection, row: sa.Row[Any], population: Population, names: Mapping[str, str]) -> ErasureOut:
         """Describe one request."""
-        description: dict[str, Any] = {
-            name: getattr(row, name) for name in ("id", "state", "effect", "requested", "batch")
-        }
-        description |= {"requested_by": row.requested_by, "applied": row.applied}
-        releases: list[dict[str, Any]] = []
+        releases: list[Recall] = []
         if row.batch is not None and row.applied is not None:
             published = [s for s in standing(connection, row.batch) if s.state == PUBLISHED and s.published]
             for release in sorted(published, key=lambda s: str(s.published)):
                 if str(release.published) <= row.applied:
                     releases.append({"work": release.id, "published": str(release.published)[:10]})
-        return description | {"cannot_be_recalled": releases, "audiences": [*population.audiences] if releases else []}
+        return {
+            "id": row.id,
+            "state": row.state,
+            "effect": row.effect,
+            "requested": row.requested,
+            "batch": row.batch,
+            "requested_by": row.requested_by,
+            "applied": row.applied,
+            "cannot_be_recalled": releases,
+            "audiences": [*population.audiences] if releases else [],
+            "requested_by_name": name_of(row.requested_by, names),
+        }

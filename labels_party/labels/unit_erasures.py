@@ -17,6 +17,7 @@ from sqlalchemy.engine import Connection
 from label_dp.actors import with_names
 from label_dp.audit.events import ERASURE_REQUESTED, Event
 from label_dp.errors import Conflict, InvalidInput
+from label_dp.schemas.replies import ErasureOut
 from label_dp.store.apikeys import names_of
 from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.labels.at_rest import digest_key
@@ -75,7 +76,7 @@ class UnitErasures:
                 continue
             query = sa.select(erasures).where(erasures.c.population == population.id, erasures.c.unit_digest == text)
             rows = connection.execute(query).all()
-            requests = [self.erasures.told(connection, one, population) for one in rows]
+            requests = [self.erasures.told(connection, one, population, names) for one in rows]
             reports.append(
                 with_names({"requested_by": row.requested_by}, names)
                 | {
@@ -185,7 +186,7 @@ class UnitErasures:
         return max((b.seal_order for b in batches if b.seal_order is not None), default=0)
 
 
-def recalled(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def recalled(requests: list[ErasureOut]) -> list[dict[str, Any]]:
     """List each release or answer that came before one of these erasures, once, with its audiences."""
-    works = {r["work"]: r | {"audiences": e["audiences"]} for e in requests for r in e["cannot_be_recalled"]}
+    works = {r["work"]: {**r, "audiences": e["audiences"]} for e in requests for r in e["cannot_be_recalled"]}
     return sorted(works.values(), key=lambda r: (r["published"], r["work"]))

@@ -24,7 +24,9 @@ from label_dp.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
 from label_dp.losses import Loss, get_loss
 from label_dp.numbers import BadSpelling, decimal_of, rounded_up
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
+from label_dp.schemas.json_types import JsonObject
 from label_dp.schemas.release import Release
+from label_dp.schemas.replies import PlanClip, PlanOut, PlanRate, PlanWorth, Recommendation
 from labels_party.ledger.populations import Population
 from labels_party.mechanisms.auto import AUTO, CANDIDATES, WHY_TWO, Choice, choose, needs_no_prior
 from labels_party.mechanisms.catalogue import MECHANISMS
@@ -56,7 +58,7 @@ def preview(
     prior: str | None = None,
     clipping: tuple[tuple[str, ...], Epsilon] = ((), ZERO),
     assumed: list[str] | None = None,
-) -> dict[str, Any]:
+) -> PlanOut:
     """Describe each mechanism at each ε and recommend the one that `auto` would choose under the prior `given` (None:
     uniform).
 
@@ -126,7 +128,7 @@ class _Question:
     def prior(self) -> FloatArray:
         return clip_prior(self._whole, self._ends)
 
-    def clip_json(self) -> dict[str, Any] | None:
+    def clip_json(self) -> PlanClip | None:
         if not self.clip_quantiles:
             return None
         bought = (self.clip_quantiles, self.clip_epsilon, self.n, self.population.domain)
@@ -163,7 +165,7 @@ class _Question:
             described = describe_channel(channel, self.prior, self.loss)
             row = {"mechanism": name, "options": dict(options), "epsilon": of_row.as_json()}
             row["epsilon_of_channel"] = str(channel.epsilon)
-            rows.append(row | described | _worth(channel, self.prior, self.n))
+            rows.append({**row, **described, **_worth(channel, self.prior, self.n)})
         return rows
 
     def request(self, epsilon: Epsilon, mechanism: str, options: Mapping[str, object]) -> ReleaseRequest:
@@ -233,7 +235,7 @@ def _advice(
     split: EpsilonSplit,
     rows: list[dict[str, Any]],
     spent: Epsilon,
-) -> dict[str, Any]:
+) -> Recommendation:
     rest = population.lifetime - spent
     allowed = epsilon <= rest
     best = choice.ranking[0].candidate
@@ -263,7 +265,7 @@ def _advice(
     }
 
 
-def _worth(channel: Channel, prior: FloatArray, n: int) -> dict[str, Any]:
+def _worth(channel: Channel, prior: FloatArray, n: int) -> dict[str, float]:
     """Return the worth of n labels through `channel`: a model's error for numbers, noiseless labels for classes."""
     if not channel.domain.nominal:
         return model_error(channel, prior, n)
@@ -271,7 +273,7 @@ def _worth(channel: Channel, prior: FloatArray, n: int) -> dict[str, Any]:
     return {"share_of_information": share, "labels_without_noise": n * share}
 
 
-def describe_channel(channel: Channel, prior: FloatArray, loss: str | Loss) -> dict[str, Any]:
+def describe_channel(channel: Channel, prior: FloatArray, loss: str | Loss) -> JsonObject:
     """Return expected figures of a channel under a private prior (invariant public-domain)."""
     return {
         "outputs": len(channel.outputs),
@@ -310,7 +312,7 @@ def rates_of(asked: list[str], k: int) -> tuple[str, ...]:
 
 def worth(
     channel: RRChannel, n: int, epsilon: Epsilon, split: EpsilonSplit, rates: tuple[str, ...], value: str
-) -> dict[str, Any]:
+) -> PlanWorth:
     """Describe a message of n rows through `channel` at each rate of `value`, the higher label."""
     gap, flip = (channel.A - channel.B) / N, channel.B / N
     rows = [_at(float(decimal_of(rate)), rate, gap, flip, n) for rate in rates]
@@ -327,7 +329,7 @@ def worth(
     }
 
 
-def _at(p: float, rate: str, gap: float, flip: float, n: int) -> dict[str, Any]:
+def _at(p: float, rate: str, gap: float, flip: float, n: int) -> PlanRate:
     r = flip + gap * p
     rows = n * gap * gap * p * (1.0 - p) / (r * (1.0 - r))
     rarer = rows * min(p, 1.0 - p)
@@ -340,7 +342,7 @@ def _at(p: float, rate: str, gap: float, flip: float, n: int) -> dict[str, Any]:
     }
 
 
-def _warning(epsilon: Epsilon, n: int, value: str, row: dict[str, Any]) -> str:
+def _warning(epsilon: Epsilon, n: int, value: str, row: PlanRate) -> str:
     share = format((decimal_of(row["rate"]) * 100).normalize(), "f")
     rows, rarer = _count(row["rows_without_noise"]), _count(row["rarer_without_noise"])
     return (

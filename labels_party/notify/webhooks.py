@@ -14,6 +14,7 @@ from sqlalchemy.engine import Connection
 
 from label_dp.errors import Conflict, InvalidInput, NotFound
 from label_dp.http.webhooks import PREFIX
+from label_dp.schemas.replies import DeliveryOut, WebhookOut
 from label_dp.schemas.webhook import EVENTS
 from labels_party.notify.addresses import AddressRules
 from labels_party.notify.outbox import TEST, Outbox
@@ -34,8 +35,15 @@ class RegisteredWebhook:
     created: str
     created_by: str
 
-    def as_json(self) -> dict[str, Any]:
-        return dict(self.__dict__)
+    def as_json(self) -> WebhookOut:
+        return {
+            "id": self.id,
+            "population": self.population,
+            "url": self.url,
+            "events": self.events,
+            "created": self.created,
+            "created_by": self.created_by,
+        }
 
 
 class Webhooks:
@@ -85,19 +93,25 @@ class Webhooks:
         """Queue a test notice; return its id. Raises NotFound."""
         return self.outbox.add(connection, self.get(connection, webhook).id, TEST, {"webhook": webhook})
 
-    def deliveries(self, connection: Connection, webhook: str, limit: int = 100) -> list[dict[str, Any]]:
+    def deliveries(self, connection: Connection, webhook: str, limit: int = 100) -> list[DeliveryOut]:
         """List the newest notices and their outcomes. Raises NotFound."""
         self.get(connection, webhook)
         t = deliveries
         query = sa.select(t).where(t.c.webhook == webhook).order_by(t.c.created.desc(), t.c.id).limit(limit)
         return [_shown(row) for row in connection.execute(query)]
 
-    def delivery(self, connection: Connection, notice: str) -> dict[str, Any]:
+    def delivery(self, connection: Connection, notice: str) -> DeliveryOut:
         return _shown(connection.execute(sa.select(deliveries).where(deliveries.c.id == notice)).one())
 
 
-def _shown(row: sa.Row[Any]) -> dict[str, Any]:
-    data = {
-        name: row._mapping[name] for name in ("id", "event", "state", "attempts", "created", "delivered", "failure")
+def _shown(row: sa.Row[Any]) -> DeliveryOut:
+    return {
+        "id": row.id,
+        "event": row.event,
+        "state": row.state,
+        "attempts": row.attempts,
+        "created": row.created,
+        "delivered": row.delivered,
+        "failure": row.failure,
+        "body": row.body,
     }
-    return data | {"body": row.body}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Query, Response
 from sqlalchemy.engine import Connection
@@ -10,6 +10,7 @@ from sqlalchemy.engine import Connection
 from label_dp.errors import NotFound
 from label_dp.pages.site import FORM, Visit, page_router
 from label_dp.schemas.filters import GivenFilter
+from label_dp.schemas.replies import GivenOut
 from label_dp.store.paging import Page
 from labels_party.pages.context import Auditor, days, services
 from labels_party.work.holdings import list_holdings
@@ -28,7 +29,7 @@ def approvals(visit: Auditor, cursor: Annotated[str | None, Query(max_length=200
         listing = list_holdings(connection, ctx.work, GivenFilter(state="accepted"), Page(ROWS, cursor))
         return {"rows": [_beside(connection, row, visit) for row in listing.rows], "cursor": listing.cursor}
 
-    def _beside(connection: Connection, row: dict[str, Any], visit: Visit) -> dict[str, object]:
+    def _beside(connection: Connection, row: GivenOut, visit: Visit) -> dict[str, object]:
         """Return the row with its full request, the ε that the batch has spent, and its earlier publications."""
         work = ctx.work.get(connection, row["id"])
         batch, population = ctx.work.about(connection, work)
@@ -37,7 +38,8 @@ def approvals(visit: Auditor, cursor: Annotated[str | None, Query(max_length=200
             connection, ctx.work, GivenFilter(batch=work.batch, state="published"), Page(5, newest=True)
         )
         after = account.spent + work.split.total
-        return days([row], visit)[0] | {
+        return {
+            **days([row], visit)[0],
             "asked": {
                 k: v for k, v in work.asked.items() if isinstance(v, str | int | float) and not isinstance(v, bool)
             },

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
 
 from label_dp.pages.site import Visit, visitor
 from labels_party.bootstrap import ROLES, Services
 from labels_party.work.seen import to_the_day
 
+R = TypeVar("R", bound=Mapping[str, Any])
 AUDITOR, RECEIVER, OWNER = ("owner", "auditor"), ("features",), ("owner",)
 Anybody = Annotated[Visit, visitor(*ROLES)]
 Auditor = Annotated[Visit, visitor(*AUDITOR)]
@@ -22,7 +24,7 @@ def services(visit: Visit) -> Services:
     return party
 
 
-def days(rows: list[dict[str, Any]], visit: Visit) -> list[dict[str, Any]]:
+def days(rows: list[R], visit: Visit) -> list[R]:
     """Return `rows` as REST shows them to the visitor's role."""
     return [to_the_day(row, visit.caller) for row in rows]
 

@@ -9,6 +9,7 @@ from sqlalchemy.engine import Connection
 
 from label_dp.errors import InvalidInput
 from label_dp.pages.site import FORM, page_router
+from label_dp.schemas.replies import ErasureOut
 from label_dp.store.paging import Listing
 from labels_party.pages.context import Auditor, Owner, days, services
 
@@ -27,7 +28,7 @@ def erasures(
 
     def look(connection: Connection) -> dict[str, object]:
         populations = ctx.populations.list(connection)
-        listing, people = Listing([], None), list[dict[str, Any]]()
+        listing, people = Listing[ErasureOut]([], None), list[dict[str, Any]]()
         if population:
             of = ctx.populations.get(connection, population)
             ids: list[str | int] = [example_id] if example_id else []

@@ -13,6 +13,7 @@ from typing import Any
 
 from label_dp.pages import pictures
 from label_dp.privacy import Epsilon
+from label_dp.schemas.replies import PlanOut
 from labels_party.message.preview import outline
 from labels_party.planning import Question
 
@@ -26,14 +27,14 @@ class Foresight:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: dict[Hashable, dict[str, Any] | Exception] = {}
+        self._kept: dict[Hashable, PlanOut | Exception] = {}
         self._least: dict[Hashable, float | None] = {}
         self._waiting: dict[Hashable, Question] = {}
         self._current: Hashable = None  # key of the question in work
         self._warm = self._closed = False
         self._thread: threading.Thread | None = None  # the worker
 
-    def look(self, question: Question) -> dict[str, Any] | None:
+    def look(self, question: Question) -> PlanOut | None:
         """Return the answer if it is known. Raises the exception of a failed computation once; `ask` then retries."""
         key = _key(question)
         with self._lock:
@@ -100,7 +101,7 @@ class Foresight:
                 key, question = self._waiting.popitem()  # the newest
                 self._current = key
             try:
-                answer: dict[str, Any] | Exception = question.answer()
+                answer: PlanOut | Exception = question.answer()
             except Exception as error:  # `look` raises it; this thread goes on with the next
                 answer = error
             with self._lock:

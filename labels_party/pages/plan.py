@@ -22,6 +22,7 @@ from label_dp.pages.site import page_router
 from label_dp.pages.sliders import Slider
 from label_dp.privacy import Epsilon
 from label_dp.schemas.plan import Plan
+from label_dp.schemas.replies import PlanOut
 from labels_party.bootstrap import Services
 from labels_party.message.preview import outline
 from labels_party.pages.context import Auditor, services
@@ -123,9 +124,8 @@ def _at(wanted: Question, epsilon: str) -> Question:
     return replace(wanted, epsilons=(Epsilon.parse(epsilon),), asked=asked)
 
 
-def described(of: Question) -> dict[str, Any]:
-    """Compute a plan for `plan_parts.html.jinja`: options by ε, and a curve. Raises as `Question.answer`."""
-    found = of.answer()
+def described(of: Question, found: PlanOut) -> dict[str, object]:
+    """Return `found`, the answer, for `plan_parts.html.jinja`: options by ε, and a curve."""
     chosen = _best(found)
     least: dict[Epsilon, float] = {}
     if chosen:
@@ -134,7 +134,7 @@ def described(of: Question) -> dict[str, Any]:
     return {"found": found, "options": _options(found), "picture": _curve(least, chosen, mark)}
 
 
-def _options(found: dict[str, Any]) -> list[dict[str, Any]]:
+def _options(found: PlanOut) -> list[dict[str, Any]]:
     options = []
     for advice in found["recommendations"]:
         mechanisms = [m for m in found["mechanisms"] if m["epsilon"]["total"] == advice["epsilon"]]
@@ -144,7 +144,7 @@ def _options(found: dict[str, Any]) -> list[dict[str, Any]]:
     return options
 
 
-def _best(found: dict[str, Any]) -> dict[Epsilon, float]:
+def _best(found: PlanOut) -> dict[Epsilon, float]:
     """Return the expected model error of the recommendation at each ε, if there is one."""
     pairs = [(Epsilon.parse(o["advice"]["epsilon"]), o["best"]) for o in _options(found)]
     return {epsilon: best[ERROR] for epsilon, best in pairs if best is not None and ERROR in best}

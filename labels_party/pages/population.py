@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import calendar
 import datetime as dt
-from typing import Annotated, Any
+from typing import Annotated
 
 import sqlalchemy as sa
 from fastapi import Query, Response
@@ -13,6 +13,7 @@ from sqlalchemy.engine import Connection
 from label_dp.errors import InvalidInput
 from label_dp.pages.site import page_router
 from label_dp.schemas.filters import BatchFilter, GivenFilter
+from label_dp.schemas.replies import GivenOut, ListedBatch
 from label_dp.store.paging import Page
 from labels_party.pages.context import Auditor, days, services
 from labels_party.storage.tables import batches
@@ -40,10 +41,10 @@ def population(name: str, visit: Auditor, month: Annotated[str, Query(max_length
         ids = [row["id"] for row in of_month.rows]
         work = list_holdings(connection, ctx.work, GivenFilter(), Page(MOST), among=ids) if ids else None
         rows = days([for_role(row, visit.role) for row in of_month.rows], visit)
-        work_by_batch: dict[str, list[dict[str, Any]]] = {}
-        for row in days(work.rows, visit) if work else []:
-            work_by_batch.setdefault(row["batch"], []).append(row)
-        by_day: dict[str, list[dict[str, Any]]] = {}
+        work_by_batch: dict[str, list[GivenOut]] = {}
+        for each in days(work.rows, visit) if work else []:
+            work_by_batch.setdefault(each["batch"], []).append(each)
+        by_day: dict[str, list[ListedBatch]] = {}
         for row in rows:
             by_day.setdefault(row["created"][:10], []).append(row)
         return {

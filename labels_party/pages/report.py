@@ -13,6 +13,7 @@ from label_dp.errors import NotFound
 from label_dp.pages.report import render, write, write_signed
 from label_dp.privacy import ZERO, Epsilon
 from label_dp.schemas.filters import GivenFilter
+from label_dp.schemas.replies import PlanOut
 from label_dp.store.output_files import writable
 from label_dp.store.paging import Page
 from labels_party.bootstrap import Services
@@ -68,15 +69,16 @@ def report(party: Services, audience: str, out: Path, *, force: bool = False) ->
     }
 
 
-def plan_report(of: Question, population: str, made: str, out: Path, *, force: bool = False) -> dict[str, Any]:
-    """Write a plan, `made` on a day, as a page; return the answer. Raises as `described`; InvalidInput for `out`."""
+def plan_report(of: Question, population: str, made: str, out: Path, *, force: bool = False) -> PlanOut:
+    """Write a plan, `made` on a day, as a page; return the answer. Raises as `Question.answer`; InvalidInput for
+    `out`."""
     writable(out, force)
-    parts = described(of)
+    answer = of.answer()
     by = "by the labels party. Expected errors are a model's for ranking, not a promise."
-    values = parts | {"population": population}
+    values = described(of, answer) | {"population": population}
     page = render("labels_party.pages", "plan_report", title="Plan", made=made, by=by, **values)
     write(out, page, force)
-    return dict(parts["found"])
+    return answer
 
 
 def _rows(connection: Connection, party: Services, audience: str) -> Any:

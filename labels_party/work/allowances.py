@@ -7,13 +7,12 @@ the population's lifetime ε. Allowed and used ε follow from audit events.
 
 from __future__ import annotations
 
-from typing import Any
-
 from sqlalchemy.engine import Connection
 
 from label_dp.audit.events import ALLOWANCE_SET
 from label_dp.errors import BudgetExceeded, InvalidEpsilon, SecondPersonNeeded
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
+from label_dp.schemas.replies import AllowanceOut
 from label_dp.store.database import Database
 from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.labels.batches import Batches, require_sealed
@@ -76,7 +75,7 @@ class Allowances:
                 lifetime=str(allowed),
             )
 
-    def describe(self, connection: Connection, batch_id: str, kind: str) -> dict[str, Any]:
+    def describe(self, connection: Connection, batch_id: str, kind: str) -> AllowanceOut:
         allowed, used = self.of(connection, batch_id, kind) or ZERO, self.used(connection, batch_id, kind)
         epsilon = allowed - used if used < allowed else ZERO
         return {

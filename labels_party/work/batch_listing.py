@@ -13,6 +13,7 @@ from label_dp.audit.events import CHARGED, RETURNED
 from label_dp.audit.store import net
 from label_dp.privacy import Epsilon, delta_string
 from label_dp.schemas.filters import BatchFilter
+from label_dp.schemas.replies import ListedBatch
 from label_dp.store.paging import Listing, Page, select_page
 from labels_party.labels.batch_uses import PUBLISHED
 from labels_party.labels.batches import Batches
@@ -27,7 +28,9 @@ COLUMNS = ("id", "state", "presence", "id_prefix", "created", "sealed", "purged"
 OWNERS = ("closed", "seal_at", "schedule_problem", "set_aside")
 
 
-def listed(connection: Connection, found: Batches, wanted: BatchFilter, page: Page | None = None) -> Listing:
+def listed(
+    connection: Connection, found: Batches, wanted: BatchFilter, page: Page | None = None
+) -> Listing[ListedBatch]:
     """List batches, oldest first: state, examples, ε spent and left, numbers of releases and answers, due date of the
     purge. For the owner; `for_role` reduces a row for other roles.
 
@@ -64,13 +67,13 @@ def for_role(told: R, role: str) -> R:
     return told if role == "owner" else cast("R", {**told, **{name: None for name in OWNERS if name in told}})
 
 
-def _told(row: dict[str, Any], spent: tuple[int, int], left: dict[str, Any]) -> dict[str, Any]:
+def _told(row: dict[str, Any], spent: tuple[int, int], left: dict[str, Any]) -> ListedBatch:
     lifetime, days = Epsilon(row.pop("lifetime_nano")), row.pop("retention_days")
     delta = row.pop("lifetime_delta_atto")
     first, due = left.get("first"), None
     if days is not None and first is not None and row["purged"] is None:
         due = (dt.date.fromisoformat(first[:DAY]) + dt.timedelta(days=days)).isoformat()
-    return row | {
+    members = row | {
         "releases": left.get(RELEASES.noun, 0),
         "answers": left.get(ANSWERS.noun, 0),
         "epsilon_spent": str(Epsilon(spent[0])),
@@ -79,6 +82,7 @@ def _told(row: dict[str, Any], spent: tuple[int, int], left: dict[str, Any]) -> 
         "delta_left": delta_string(max(0, delta - spent[1])),
         "purge_due": due,
     }
+    return cast("ListedBatch", members)
 
 
 def _spent(connection: Connection, ids: list[str]) -> dict[str, tuple[int, int]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import Any
+from typing import Any, cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -16,6 +16,7 @@ from sqlalchemy.engine import Connection
 from label_dp.actors import with_names
 from label_dp.errors import InvalidInput
 from label_dp.schemas.filters import GivenFilter
+from label_dp.schemas.replies import GivenOut
 from label_dp.store.apikeys import PREFIX, names_of
 from label_dp.store.paging import Listing, Page, select_page
 from labels_party.labels.batch_uses import FAILED
@@ -57,7 +58,7 @@ def list_holdings(
     page: Page | None = None,
     family: Family | None = None,
     among: Sequence[str] | None = None,
-) -> Listing:
+) -> Listing[GivenOut]:
     """List releases and answers in order of creation, with ε, requester, approver, day of publication, fetches and
     receipts.
 
@@ -97,10 +98,10 @@ def list_holdings(
     )
 
 
-def _told(row: dict[str, Any], works: Works, receipts_of: Of, fetched: Of) -> dict[str, Any]:
+def _told(row: dict[str, Any], works: Works, receipts_of: Of, fetched: Of) -> GivenOut:
     family = works.kinds[row["kind"]].family
     epsilon, digest = row.pop("epsilon"), row.pop("sha256")
-    return row | {
+    members = row | {
         "outcome": outcome(row["state"], row.pop("problem")),
         "family": family.noun,
         "epsilon": epsilon["total"],
@@ -110,6 +111,7 @@ def _told(row: dict[str, Any], works: Works, receipts_of: Of, fetched: Of) -> di
         "receipts": receipts_of.get(row["id"], []),
         "fetched": fetched.get(row["id"], []),
     }
+    return cast("GivenOut", members)
 
 
 def _receipts(connection: Connection, works: list[str], audience: str | None) -> Of:

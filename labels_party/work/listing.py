@@ -33,7 +33,9 @@ class PublicationFilter:
     limit: int = 100
 
 
-def published(connection: Connection, works: Works, family: Family, wanted: PublicationFilter) -> Listing:
+def published(
+    connection: Connection, works: Works, family: Family, wanted: PublicationFilter
+) -> Listing[dict[str, Any]]:
     """List at most `limit` published rows of a family for the caller, by day and id.
 
     Work that an audience asked for itself, and a predictor's answers, are for the asker only. Raises NotFound for an

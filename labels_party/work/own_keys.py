@@ -18,6 +18,7 @@ from label_dp.documents.hand_over import HandOver
 from label_dp.documents.receipt import public_key_text
 from label_dp.documents.signing import SigningKey, VerifyingKey, named_key, save_once
 from label_dp.errors import Unavailable
+from label_dp.schemas.replies import SigningKeysOut
 from label_dp.store.database import Database
 from label_dp.store.folders import fsync_folder, write_durably
 from labels_party.storage.files import Home
@@ -36,7 +37,7 @@ class OwnKeys:
     def hand_overs(self) -> list[HandOver]:
         return hand_overs(self._events())
 
-    def told(self) -> dict[str, Any]:
+    def told(self) -> SigningKeysOut:
         """Return the facts by which a receiver follows from its pinned key to the current one."""
         public = self.key.now().public
         envelopes = [dict(event.details)["hand_over"] for event in self._events()]

@@ -31,6 +31,7 @@ from label_dp.errors import (
     ReceiptConflict,
     SignatureInvalid,
 )
+from label_dp.schemas.replies import ReceiptState
 from labels_party.labels.batch_uses import PUBLISHED
 from labels_party.ledger.populations import Population
 from labels_party.storage.tables import receipts
@@ -99,10 +100,10 @@ class ReceiptBook:
             raise unknown
         return work, population
 
-    def state(self, audience: str) -> list[dict[str, Any]]:
+    def state(self, audience: str) -> list[ReceiptState]:
         """Return, per registered key of `audience`, the last position, its digest, and missing positions before it."""
 
-        def look(connection: Connection) -> list[dict[str, Any]]:
+        def look(connection: Connection) -> list[ReceiptState]:
             own = self._own(connection)
             keys = sorted(self._keys(connection, audience))
             return [self._state(connection, key_id, of) for key_id in keys for of in reversed(own)]
@@ -209,7 +210,7 @@ class ReceiptBook:
         return families(connection, self.audit).relatives(self.key.id)
 
     @staticmethod
-    def _state(connection: Connection, key_id: str, labels_key_id: str) -> dict[str, Any]:
+    def _state(connection: Connection, key_id: str, labels_key_id: str) -> ReceiptState:
         t = receipts
         same_list = (t.c.key_id == key_id) & (t.c.labels_key_id == labels_key_id)
         query = sa.select(t.c.position, t.c.digest).where(same_list).order_by(t.c.position.desc()).limit(1)
@@ -219,8 +220,8 @@ class ReceiptBook:
         if last is not None and count < last.position:
             have = set(connection.execute(sa.select(t.c.position).where(same_list)).scalars())
             missing = [p for p in range(1, last.position) if p not in have][:MOST_MISSING]
-        newest = {"last": 0, "digest": None} if last is None else {"last": last.position, "digest": last.digest}
-        return {"key_id": key_id, "labels_key_id": labels_key_id, "missing": missing} | newest
+        end, digest = (0, None) if last is None else (last.position, last.digest)
+        return {"key_id": key_id, "labels_key_id": labels_key_id, "last": end, "digest": digest, "missing": missing}
 
 
 def receipt_key(given: str) -> VerifyingKey:

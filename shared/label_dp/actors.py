@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from label_dp.errors import InvalidInput
+
+R = TypeVar("R", bound=Mapping[str, Any])  # a reply
 
 # code points that Unicode says to ignore in display, or whose glyph is blank, and a second space in a row: names that
 # differ by them look the same, but would be two
@@ -50,7 +52,7 @@ def called(actor: str, names: Mapping[str, str]) -> str:
     return actor if name is None else f"{name} ({actor})"
 
 
-def with_names(record: Mapping[str, Any], names: Mapping[str, str], *, only: Iterable[str] = HELD_IN) -> dict[str, Any]:
+def with_names(record: R, names: Mapping[str, str], *, only: Iterable[str] = HELD_IN) -> R:
     """Copy `record` with a `<member>_name` for each actor in it."""
     members = [member for member in only if member in record]
-    return dict(record) | {f"{member}_name": name_of(record[member], names) for member in members}
+    return cast("R", {**record, **{f"{member}_name": name_of(record[member], names) for member in members}})

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, cast
 
 from fastapi import Query, Request, Response
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 from sqlalchemy.engine import Connection
 
 from label_dp.companions.kinds.calibration import CALIBRATION
@@ -15,6 +15,7 @@ from label_dp.http.json_bodies import JsonRouter
 from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
 from label_dp.privacy import Epsilon
 from label_dp.schemas.calibration import Allowance, Calibration
+from label_dp.schemas.replies import AllowanceOut
 from label_dp.store.idempotency import Reply
 from labels_party.api.columns import ScoreColumns
 from labels_party.api.context import Ctx, IdempotencyKey, Lister, Owner, Viewer, idempotent
@@ -31,14 +32,6 @@ NOTE = (
     "Scores of examples of the batch, as numbers of any kind; larger ones get labels at least as large. Where a "
     "column of second scores is named, every example has two, `score` and `score_2`, and the map falls in neither."
 )
-
-
-class AllowanceOut(BaseModel):
-    batch: str
-    kind: str
-    epsilon: str
-    epsilon_used: str
-    epsilon_left: str
 
 
 class CalibrationQuery(Calibration):
@@ -58,7 +51,7 @@ def set_allowance(
     call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode(), batch)
     allowed = Epsilon.parse(body.epsilon, name="the allowance")
     _, answer = ctx.allowances.set(batch, CALIBRATION, allowed, caller.actor, call)
-    return AllowanceOut(**answer)
+    return cast("AllowanceOut", answer)
 
 
 @router.get("/batches/{batch}/calibration-allowance")
@@ -73,7 +66,7 @@ def get_allowance(batch: str, ctx: Ctx, caller: Viewer) -> AllowanceOut:
             raise NotFound(f"There is no batch '{batch}'.") from None
         if caller.role == "features" and not (allowed and caller.audience in population.audiences):
             raise NotFound(f"There is no batch '{batch}'.")
-        return AllowanceOut(**ctx.allowances.describe(connection, batch, CALIBRATION))
+        return ctx.allowances.describe(connection, batch, CALIBRATION)
 
     return ctx.database.read("allowance.get", look)
 

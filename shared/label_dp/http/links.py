@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from fastapi import Depends, Query, Request, Response
 
 from label_dp.schemas.numbers import PLAIN
-from label_dp.store.paging import MOST, Listing, Page
+from label_dp.store.paging import MOST, Listing, Page, R
 
 Limit = Annotated[int, Query(ge=1, le=MOST, description="Most entries of a page."), PLAIN]
 Cursor = Annotated[str | None, Query(max_length=200, description="From the Link header of the page before.")]
@@ -34,7 +34,7 @@ Paged = Annotated[Page, Depends(_oldest)]
 PagedEitherWay = Annotated[Page, Depends(_either)]
 
 
-def with_link(listing: Listing, request: Request, response: Response, begin: str = "cursor") -> list[dict[str, Any]]:
+def with_link(listing: Listing[R], request: Request, response: Response, begin: str = "cursor") -> list[R]:
     """Return the rows and set the `Link` to the next page, with `begin` as its cursor; it is relative, so that it holds
     behind a proxy's own path."""
     if listing.cursor is not None:

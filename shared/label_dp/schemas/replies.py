@@ -3,10 +3,15 @@ so nothing is converted. ε and δ are decimal strings."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,  # that of the standard library is read from Python 3.12 on
+)
 
 from pydantic import ConfigDict, Field, with_config
-from typing_extensions import TypedDict  # that of the standard library is read from Python 3.12 on
+from typing_extensions import TypedDict
 
 CLOSED = with_config(ConfigDict(extra="ignore"))  # also inside replies with more members
 
@@ -213,3 +218,171 @@ class TableOut(TypedDict):
     rows: int
     columns: list[ColumnOut]
     created: str
+
+
+class SetAsideOut(TypedDict):
+    id: str
+    batch: str
+    sent_by: str
+    sent_by_name: NotRequired[Annotated[str | None, Field(None, description="Of the API key, if it has one.")]]
+    received: str
+    rows: int
+    decision: Annotated[str | None, Field(description="drop, replace, or repeat: its sender sent the same before.")]
+    decided: str | None
+    decided_by: str | None
+    decided_by_name: NotRequired[Annotated[str | None, Field(None)]]
+    examples: NotRequired[
+        Annotated[list[str], Field([], description="While it waits, some of its ids that have a record.")]
+    ]
+
+
+class ErasureAsked(TypedDict):
+    population: str
+    examples: Annotated[int, Field(description="Asked for by id; of units, those that were found.")]
+    units: NotRequired[Annotated[int, Field(0)]]
+    requested: str
+    unmatched: Annotated[int, Field(description="Ids, or units, of which no batch of the population has an example.")]
+    unmatched_ids: NotRequired[Annotated[list[str], Field([], description="Some of them.")]]
+    unmatched_units: NotRequired[Annotated[list[str], Field([], description="Some of them.")]]
+
+
+class Recall(TypedDict):
+    work: str
+    published: str
+
+
+class ErasureOut(TypedDict):
+    """`batch`, `effect` and what cannot be recalled follow from which batch the id is in, which is not secret; whether
+    the example had a label is never said."""
+
+    id: str
+    state: str
+    effect: str | None
+    batch: str | None
+    requested: str
+    requested_by: str
+    requested_by_name: str | None
+    applied: str | None
+    cannot_be_recalled: list[Recall]
+    audiences: list[str]
+
+
+class WebhookOut(TypedDict):
+    id: str
+    population: str | None
+    url: str
+    events: list[str]
+    created: str
+    created_by: str
+    created_by_name: NotRequired[Annotated[str | None, Field(None)]]
+
+
+class NewWebhookOut(WebhookOut):
+    secret: Annotated[str, Field(description="whsec_…, for checking signatures; it is shown here only.")]
+
+
+class DeliveryOut(TypedDict):
+    id: str
+    event: str
+    state: str
+    attempts: int
+    created: str
+    delivered: str | None
+    failure: str | None
+    body: dict[str, Any]
+
+
+class ReceiptState(TypedDict):
+    key_id: str
+    labels_key_id: Annotated[str, Field(description="The key of ours that the list is for.")]
+    last: Annotated[int, Field(description="The highest position that we keep; 0 for none.")]
+    digest: str | None
+    missing: Annotated[list[int], Field(description="Positions before it that we do not keep; at most 1,000 of them.")]
+
+
+class SigningKeysOut(TypedDict):
+    key_id: Annotated[str, Field(description="The key that signs now.")]
+    public_key: Annotated[str, Field(description="Its 32 bytes in base64.")]
+    hand_overs: Annotated[list[dict[str, Any]], Field(description="Signed, from our first key to this one.")]
+
+
+class AllowanceOut(TypedDict):
+    batch: str
+    kind: str
+    epsilon: str
+    epsilon_used: str
+    epsilon_left: str
+
+
+class Recommendation(TypedDict):
+    epsilon: str
+    epsilon_left: Annotated[
+        str | None, Field(description="Of the lifetime ε afterwards; null where it is not allowed.")
+    ]
+    mechanism: Annotated[str, Field(description="What auto would choose under the prior of this plan.")]
+    options: dict[str, Any]
+    epsilon_split: dict[str, str]
+    why: str
+
+
+class PlanClip(TypedDict):
+    quantiles: list[str]
+    epsilon: str
+    domain: Annotated[
+        dict[str, Any], Field(description="Where the prior of this plan would put the bounds; the real ones vary.")
+    ]
+    rank_error: Annotated[
+        float,
+        Field(
+            description="Labels by which a bound misses its quantile at most, 19 times in 20, beside those between two "
+            "candidates."
+        ),
+    ]
+    note: Annotated[str | None, Field(description="Set where that is more than lie beyond the quantile.")]
+
+
+class PlanRate(TypedDict):
+    rate: str
+    rows_without_noise: Annotated[
+        float, Field(description="Rows without noise that tell as much of the rate (Fisher).")
+    ]
+    rarer_without_noise: Annotated[float, Field(description="Of these, those that would have the rarer value.")]
+    standard_error: Annotated[
+        float | None, Field(description="Of the overall rate, from the message alone; null: no bound.")
+    ]
+    too_few: Annotated[bool, Field(description="Fewer of the rarer value than the 30 or so that a model needs.")]
+
+
+class PlanWorth(TypedDict):
+    epsilon: str
+    value: Annotated[str, Field(description="The higher value, whose share a rate is.")]
+    flip_probability: float
+    rates: list[PlanRate]
+    prior_epsilon: Annotated[str, Field(description="What a prior costs; where none is bought, a hundredth of ε.")]
+    prior_standard_error: Annotated[float | None, Field(description="Of the overall rate, from that prior.")]
+    warnings: list[str]
+
+
+class PlanTwoValues(TypedDict):
+    rates: Annotated[str, Field(description="Where the rates come from: assumed by the owner, or examples.")]
+    worth: list[PlanWorth]
+
+
+class PlanOut(TypedDict):
+    population: str
+    n: int
+    loss: str
+    prior: str
+    clip: Annotated[PlanClip | None, Field(description="Null where no clipping bounds are bought.")]
+    mechanisms: list[dict[str, Any]]
+    left_out: Annotated[
+        str | None, Field(description="Which mechanisms are not in the list because they take long, and why.")
+    ]
+    unused: Annotated[
+        list[str], Field(description="Of each mechanism that charges more for labels than its channel proves.")
+    ]
+    recommendations: list[Recommendation]
+    two_values: Annotated[
+        PlanTwoValues | None, Field(description="What can be learnt; null for domains of other sizes.")
+    ]
+    model_error_rule: str

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -13,6 +13,7 @@ from label_dp.errors import InvalidInput
 
 MOST = 1000
 SEPARATOR = "~"  # occurs in no time and no id
+R = TypeVar("R", bound=Mapping[str, Any])
 
 
 @dataclass(frozen=True)
@@ -25,21 +26,23 @@ class Page:
 
 
 @dataclass(frozen=True)
-class Listing:
+class Listing(Generic[R]):
     """Rows as dictionaries; `cursor` continues behind the last row, None at the end."""
 
-    rows: list[dict[str, Any]]
+    rows: list[R]
     cursor: str | None
 
     @classmethod
-    def of(cls, candidates: list[dict[str, Any]], limit: int, name: str) -> Listing:
+    def of(cls, candidates: list[R], limit: int, name: str) -> Listing[R]:
         """Make the page of `candidates`, one more than `limit` if more follow; the cursor is the member `name` of the
         last row."""
         rows = candidates[:limit]
         return cls(rows, str(rows[-1][name]) if len(candidates) > limit else None)
 
 
-def select_page(connection: Connection, query: sa.Select[Any], time: Any, key: Any, page: Page) -> Listing:
+def select_page(
+    connection: Connection, query: sa.Select[Any], time: Any, key: Any, page: Page
+) -> Listing[dict[str, Any]]:
     """Select one page of `query`, ordered by the columns `time` and `key` (both among its results, `key` unique).
     Raises InvalidInput for a malformed cursor."""
     if page.cursor is not None:
@@ -55,10 +58,10 @@ def select_page(connection: Connection, query: sa.Select[Any], time: Any, key: A
     return Listing(rows, f"{rows[-1][time.name]}{SEPARATOR}{rows[-1][key.name]}" if more else None)
 
 
-def all_rows(page_of: Callable[[Page], Listing]) -> list[dict[str, Any]]:
+def all_rows(page_of: Callable[[Page], Listing[R]]) -> list[R]:
     """List every row, page after page."""
-    rows: list[dict[str, Any]] = []
-    listing = Listing([], None)
+    rows: list[R] = []
+    listing = Listing[R]([], None)
     while not rows or listing.cursor is not None:
         listing = page_of(Page(cursor=listing.cursor))
         rows += listing.rows
