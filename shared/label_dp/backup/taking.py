@@ -118,9 +118,8 @@ def _snapshot(party: Party, connection: Connection, folder: Path) -> _Snapshot:
 
 
 def _linked(party: Party, snapshot: _Snapshot, room: Path) -> int:
-    """Link every file that the snapshot names into `room`. Raises _Moved if one is gone, once all others are linked: a
-    later snapshot then lacks only what came since."""
-    absent, moved = 0, ""
+    """Link every file that the snapshot names into `room`. Raises _Moved if one is gone, once all others are linked."""
+    gone = []
     for part in snapshot.parts:
         if party.in_store(part.path):
             continue
@@ -130,17 +129,15 @@ def _linked(party: Party, snapshot: _Snapshot, room: Path) -> int:
             for file in files:
                 _link(file, room / file.relative_to(party.home.path))
         except FileNotFoundError:
-            if part.needed:
-                moved = moved or part.path
-            else:
-                absent += 1
-    if moved:
-        raise _Moved(moved)
+            gone.append(part)
+    for part in gone:
+        if part.needed:
+            raise _Moved(part.path)
     private_files = key_files(party.home)["private"]
     for name in snapshot.keys:
         if name not in private_files:
             raise _Moved(f"keys/{name}")
-    return absent
+    return len(gone)
 
 
 def _link(source: Path, target: Path) -> None:

@@ -1,7 +1,5 @@
 """Types of JSON documents and of their parts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
