@@ -104,7 +104,10 @@ def s3_server() -> Iterator[object_store.Server]:
 
 @pytest.fixture
 def bucket(s3_server: object_store.Server, monkeypatch: pytest.MonkeyPatch) -> object_store.Room:
-    """An empty room of an object store, with its credentials in the environment."""
+    """An empty room of an object store, with its credentials in the environment; whoever waits for it waits shortly."""
+    from label_dp.store.objects import bucket as requests
+
+    monkeypatch.setattr(requests, "LONGEST_PAUSE", 0.01)
     for name, value in object_store.CREDENTIALS.items():
         monkeypatch.setenv(name, value)
     return s3_server.room()

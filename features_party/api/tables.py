@@ -79,19 +79,19 @@ async def create(
     if kind not in (*TABLE_TYPES, FORM_TYPE, JSON_TYPE):
         raise unsupported(*TABLE_TYPES, FORM_TYPE, JSON_TYPE)
     async with workspace(ctx, ctx.home.feature_tables) as folder:
-        wanted = _TableRequest(id_column, name)
+        table_request = _TableRequest(id_column, name)
         if kind == JSON_TYPE:
-            wanted.path = await read_body(request, TablePath)
+            table_request.path = await read_body(request, TablePath)
         elif kind == FORM_TYPE:
             files, fields = await form_to_files(request, folder)
             if len(files) != 1:
                 raise InvalidFile("Send exactly one file in the form.")
-            wanted.name = name if name != "upload" else files[0][0]
-            wanted.id_column, wanted.source = id_column or fields.get("id_column"), files[0][1]
+            table_request.name = name if name != "upload" else files[0][0]
+            table_request.id_column, table_request.source = id_column or fields.get("id_column"), files[0][1]
         else:
-            wanted.source = folder / "body"
-            await body_to_file(request, wanted.source)
-        row = await READERS.run(partial(_store, ctx, caller, key, wanted))
+            table_request.source = folder / "body"
+            await body_to_file(request, table_request.source)
+        row = await READERS.run(partial(_store, ctx, caller, key, table_request))
     response.headers["Location"] = f"/v1/feature-tables/{row['id']}"
     return row
 
@@ -110,16 +110,16 @@ class _TableRequest:
         return fingerprint(self.id_column, self.name, self.source, path)
 
 
-def _store(ctx: Services, caller: Principal, key: str | None, wanted: _TableRequest) -> TableOut:
+def _store(ctx: Services, caller: Principal, key: str | None, table_request: _TableRequest) -> TableOut:
     def store(call: IdempotentCall) -> Reply:
-        if wanted.path is not None:
-            return 201, ctx.feature_tables.register(wanted.path.path, wanted.path.id_column, call)
-        source = wanted.source
+        if table_request.path is not None:
+            return 201, ctx.feature_tables.register(table_request.path.path, table_request.path.id_column, call)
+        source = table_request.source
         assert source is not None
-        column = checked_id_column(wanted.id_column)
-        return 201, ctx.feature_tables.upload(lambda target: source.rename(target), column, wanted.name, call)
+        column = checked_id_column(table_request.id_column)
+        return 201, ctx.feature_tables.upload(lambda target: source.rename(target), column, table_request.name, call)
 
-    call = idempotent(ctx, caller, key, "POST /v1/feature-tables", wanted.fingerprint)
+    call = idempotent(ctx, caller, key, "POST /v1/feature-tables", table_request.fingerprint)
     return cast("TableOut", claimed(call, store)[1])
 
 

@@ -81,10 +81,10 @@ class CalibrationRun:
     delivery: Delivery | None = None
 
     def as_json(self) -> JsonObject:
-        told: JsonObject = {} if self.found is None else self.found.summary() | {"fresh": self.found.fresh}
+        members: JsonObject = {} if self.found is None else self.found.summary() | {"fresh": self.found.fresh}
         if self.delivery is not None:
-            told["receipts"] = self.delivery.as_json()
-        return {"answer": self.name, "state": self.state, "scores": self.scores, **told}
+            members["receipts"] = self.delivery.as_json()
+        return {"answer": self.name, "state": self.state, "scores": self.scores, **members}
 
 
 def ask_and_pull(services: Services, service: LabelsService, job: AskJob, progress: Progress) -> CalibrationRun:

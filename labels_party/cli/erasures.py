@@ -81,14 +81,14 @@ def _recalled(
 
     found = party.populations.get(connection, population)
     of = party.unit_erasures.digests(found, asked) if units else []
-    told: list[ErasureOut] = []
+    erasures: list[ErasureOut] = []
     step = 500  # rows of one statement
     for start in range(0, len(of or asked), step):
         part = slice(start, start + step)
         ids, digests = ([], of[part]) if units else (asked[part], [])
         limit = 1 << 30
-        told += party.erasures.list(connection, found, ids=ids, units=digests, after="", limit=limit)
-    return recalled(told)
+        erasures += party.erasures.list(connection, found, ids=ids, units=digests, after="", limit=limit)
+    return recalled(erasures)
 
 
 def _show_erased(data: dict[str, Any], what: str, units: list[str] | None) -> None:
@@ -123,10 +123,10 @@ def erasures(
     def look(connection: Any) -> list[ErasureOut]:
         found = party.populations.get(connection, population)
         units = party.unit_erasures.digests(found, unit) if unit else []
-        listed: list[ErasureOut] = party.erasures.list(
+        erasures: list[ErasureOut] = party.erasures.list(
             connection, found, ids=list(example or []), after="", limit=limit, units=units
         )
-        return listed
+        return erasures
 
     found = party.database.read("erasure.list", look)
 

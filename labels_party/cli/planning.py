@@ -118,7 +118,7 @@ def plan(
 
 
 def _show_worth(n: int, result: PlanTwoValues) -> None:
-    found = result["worth"]
+    rows_at = result["worth"]
     rows = [
         [
             w["epsilon"],
@@ -128,12 +128,12 @@ def _show_worth(n: int, result: PlanTwoValues) -> None:
             number(r["rarer_without_noise"]),
             "any" if r["standard_error"] is None else number(r["standard_error"]),
         ]
-        for w in found
+        for w in rows_at
         for r in w["rates"]
     ]
-    heads = ["ε", "flip probability", f"rate of {found[0]['value']}", "rows without noise", "of the rarer value"]
+    heads = ["ε", "flip probability", f"rate of {rows_at[0]['value']}", "rows without noise", "of the rarer value"]
     table(f"what {n:,} rows are worth; rates: {result['rates']}", [*heads, "± rate"], rows)
-    for w in found:
+    for w in rows_at:
         for warning in w["warnings"]:
             say(warning)
         cost, error = w["prior_epsilon"], w["prior_standard_error"]

@@ -108,13 +108,13 @@ def _shown(ctx: Services, foresight: Foresight, population: str, epsilon: str, n
         for each in reversed(others):
             foresight.ask(each)
     answers = [answer for answer in (result, *map(foresight.look, others)) if answer is not None]
-    chosen = dict(pair for answer in answers for pair in _best(answer).items())
-    asked = current.epsilons[0]
+    best = dict(pair for answer in answers for pair in _best(answer).items())
+    epsilon_now = current.epsilons[0]
     least = foresight.least(current, _grid([epsilon, *AROUND]))
-    shown = {} if result is None else {"found": result, "options": _options(result)}
-    return shown | {
-        "picture": _curve(least, chosen, asked.nano / 1e9),
-        "most": least[asked] ** 0.5 if asked in least else None,
+    members = {} if result is None else {"found": result, "options": _options(result)}
+    return members | {
+        "picture": _curve(least, best, epsilon_now.nano / 1e9),
+        "most": least[epsilon_now] ** 0.5 if epsilon_now in least else None,
         "waits": result is None or any(map(foresight.awaited, others)),
     }
 

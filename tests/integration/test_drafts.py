@@ -12,7 +12,6 @@ import pytest
 
 from label_dp.audit import events
 from label_dp.errors import LabelDPError, Unavailable
-from label_dp.store.objects import bucket as requests
 from label_dp.store.objects.bucket import Bucket
 from labels_party.work import store_shelf
 from tests.integration.test_release_pipeline import Crash
@@ -24,7 +23,6 @@ MESSAGE = "message.parquet"
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "LONGEST_PAUSE", 0.01)
     monkeypatch.setattr(store_shelf, "LONGEST_PAUSE", 0.01)
 
 

@@ -6,30 +6,20 @@ import hashlib
 import io
 import shutil
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import httpx
 import numpy as np
 import pyarrow as pa
 import pytest
-from obstore.exceptions import GenericError, PermissionDeniedError
 
-from features_party.receive.labels_service import LabelsService
-from features_party.receive.pull import pull
 from label_dp.audit import events
 from label_dp.documents.bundle import verify
-from label_dp.errors import DigestMismatch, InvalidSettings, LabelDPError, Refusal, Unavailable
-from label_dp.store.objects import bucket as requests
+from label_dp.errors import Unavailable
 from label_dp.store.objects.address import Address, bucket_of
 from label_dp.store.objects.bucket import CHUNK
-from labels_party.message.engine import LocalEngine
-from labels_party.work import store_shelf
 from tests.integration.test_release_pipeline import POINTS, Crash, CrashAt
 from tests.support.labels import LabelsParty, label_table
 from tests.support.object_store import Room, age
-from tests.support.serving import serving
 
 pytestmark = pytest.mark.extended
 
@@ -38,11 +28,6 @@ SENT = ["objects.send:begin", "objects.send:end"]
 
 def quiet(_what: str, _share: float) -> None:
     """Nobody watches."""
-
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "LONGEST_PAUSE", 0.01)
 
 
 def share_keys(home: Path, other: Path) -> None:
@@ -210,167 +195,6 @@ def test_leftovers_of_attempts_are_swept_and_nothing_else(bucket: Room, tmp_path
         assert set(bucket.keys("work")) == kept | {f"work/{drawing}/attempt-1/message.parquet"}
 
 
-def changed(bucket: Room, key: str) -> bytes:
-    data = bytearray(bucket.read(key))
-    data[len(data) // 2] ^= 1
-    bucket.put(key, bytes(data))
-    return bytes(data)
-
-
-def test_what_somebody_changed_in_the_store_is_not_used(bucket: Room, tmp_path: Path) -> None:
-    with LabelsParty(tmp_path / "home", objects=bucket.url, worker=False) as party:
-        s, batch = party.services, party.sealed_batch(label_table(40))
-        release = party.charge(batch)
-        (key,) = [key for key in bucket.keys("labels") if "/sealed-" in key and key.endswith(".parquet")]
-        whole = bucket.read(key)
-        changed(bucket, key)
-        with pytest.raises(Unavailable, match="not what was put there"):
-            s.pipeline.run(release)
-        assert party.state(release).state == "drawing", "charged, and drawn when the store is mended"
-        other = next(k for k in bucket.keys("labels") if k.endswith(".parquet") and k != key)
-        bucket.put(key, bucket.read(other))
-        with pytest.raises(Unavailable, match="not what was put there"):
-            s.pipeline.run(release)
-        bucket.put(key, whole)
-        assert s.pipeline.run(release)
-
-
-@pytest.mark.parametrize("headers", [{}, {"Range": "bytes=0-9"}])
-def test_a_changed_message_is_not_served_in_part_or_whole(
-    headers: dict[str, str], bucket: Room, tmp_path: Path
-) -> None:
-    with LabelsParty(tmp_path / "home", objects=bucket.url) as party:
-        release = party.release(party.sealed_batch(label_table(40)))
-        (key,) = [key for key in bucket.keys("work") if key.endswith("message.parquet")]
-        whole = bucket.read(key)
-        changed(bucket, key)
-        reader, url = party.client("features"), f"/v1/releases/{release}/message"
-        refused = reader.get(url, headers=headers)
-        assert (refused.status_code, refused.json()["code"]) == (503, "unavailable")
-        bucket.delete(key)
-        assert reader.get(url, headers=headers).status_code == 503
-        bucket.put(key, whole)
-        assert reader.get(url, headers=headers).content == (whole[:10] if headers else whole)
-
-
-def test_a_store_that_refuses_what_was_drawn_keeps_the_charge(
-    bucket: Room, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with LabelsParty(tmp_path / "home", objects=bucket.url, worker=False) as party:
-        s, batch = party.services, party.sealed_batch(label_table(40))
-        release = party.charge(batch)
-
-        class Full:
-            def __getattr__(self, name: str) -> Any:
-                return getattr(system, name)
-
-            def put(self, path: str, *_: Any, **__: Any) -> Any:
-                raise GenericError(f"Error performing PUT {path} - Server returned non-2xx status code: 507 x")
-
-        room = s.work.shelf.bucket  # type: ignore[attr-defined]  # of a store
-        system, room.store = room.store, Full()
-        with pytest.raises(LabelDPError, match="refused"):
-            s.pipeline.run(release)
-        assert (party.state(release).state, party.spent(batch)) == ("failed", "1")
-        assert bucket.keys("work") == []
-
-
-def test_a_store_that_cannot_be_reached_is_tried_later_at_no_charge(
-    bucket: Room, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with LabelsParty(tmp_path / "home", objects=bucket.url, worker=False) as party:
-        s, batch = party.services, party.sealed_batch(label_table(40))
-        release = party.charge(batch)
-        drawn = 0
-
-        class Counted(LocalEngine):
-            def draw(self, job: Any) -> Any:
-                nonlocal drawn
-                drawn += 1
-                return super().draw(job)
-
-        s.message.engine = Counted()
-
-        def down(*_: object) -> None:
-            raise requests.StoreFailed("The object store cannot be used.")
-
-        with monkeypatch.context() as patched:
-            patched.setattr(requests.Bucket, "send", down)
-            with pytest.raises(Unavailable):
-                s.pipeline.run(release)
-        assert drawn == 0, "a store that takes nothing is noticed before labels are read"
-        assert s.pipeline.run(release)
-        assert party.spent(batch) == "1"
-
-
-@pytest.mark.parametrize(("reason", "status"), [(PermissionDeniedError, 403), (GenericError, 503)])
-def test_what_was_drawn_is_sent_again_and_never_drawn_again(
-    reason: type[Exception], status: int, bucket: Room, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The store sees what it gets and chooses what to answer, so a failure must not buy another draw."""
-    monkeypatch.setattr(store_shelf, "LONGEST_PAUSE", 0.01)
-    with LabelsParty(tmp_path / "home", objects=bucket.url, worker=False) as party:
-        s, batch = party.services, party.sealed_batch(label_table(40))
-
-        class Failing:
-            def __init__(self, failures: float) -> None:
-                self.left, self.sent = failures, list[bytes]()
-
-            def __getattr__(self, name: str) -> Any:
-                return getattr(system, name)
-
-            def put(self, path: str, file: Any, **options: Any) -> Any:
-                self.left -= 1
-                if self.left < 0:
-                    return system.put(path, file, **options)
-                (draft,) = (tmp_path / "home").rglob("message.parquet")
-                self.sent.append(draft.read_bytes())
-                raise reason(f"Error performing PUT {path} - Server returned non-2xx status code: {status} x")
-
-        room = s.work.shelf.bucket  # type: ignore[attr-defined]  # of a store
-        system, release = room.store, party.charge(batch)
-        room.store = failing = Failing(2.5 * requests.TRIES)
-        assert s.pipeline.run(release)
-        assert len(failing.sent) == 2.5 * requests.TRIES // 1
-        (key,) = [key for key in bucket.keys("work") if key.endswith("message.parquet")]
-        assert set(failing.sent) == {bucket.read(key)}
-        monkeypatch.setattr(store_shelf, "PATIENCE_SECONDS", 0.2)
-        room.store, lost = Failing(float("inf")), party.charge(batch, additional_release=True)
-        with pytest.raises(LabelDPError, match="refused"):
-            s.pipeline.run(lost)
-        room.store = system
-        assert (party.state(lost).state, party.spent(batch)) == ("failed", "2")
-        assert not s.pipeline.run(lost)
-
-
-def test_what_vanished_before_it_was_read_back_is_not_drawn_again(
-    bucket: Room, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with LabelsParty(tmp_path / "home", objects=bucket.url, worker=False) as party:
-        release = party.charge(party.sealed_batch(label_table(40)))
-        send = requests.Bucket.send
-
-        def lost(self: requests.Bucket, key: str, file: Any) -> None:
-            send(self, key, file)
-            if key.endswith("message.parquet"):
-                self.delete(key)
-
-        monkeypatch.setattr(requests.Bucket, "send", lost)
-        with pytest.raises(LabelDPError, match="refused"):
-            party.services.pipeline.run(release)
-        assert party.state(release).state == "failed"
-
-
-def test_a_copy_that_a_crash_cut_short_is_fetched_anew(bucket: Room, tmp_path: Path) -> None:
-    with LabelsParty(tmp_path / "home", objects=bucket.url) as party:
-        release = party.release(party.sealed_batch(label_table(40)))
-        reader, url = party.client("features"), f"/v1/releases/{release}/message"
-        whole = reader.get(url).content
-        (copy,) = (tmp_path / "home").rglob(f"{store_shelf.SERVED}*message.parquet")
-        copy.write_bytes(whole[:7])
-        assert reader.get(url).content == whole
-
-
 def test_an_older_database_is_refused_by_a_new_home(bucket: Room, tmp_path: Path) -> None:
     old = tmp_path / "old"
     with LabelsParty(tmp_path / "home", objects=bucket.url, worker=False) as party:
@@ -386,108 +210,6 @@ def test_an_older_database_is_refused_by_a_new_home(bucket: Room, tmp_path: Path
         LabelsParty(tmp_path / "fresh", database_url=f"sqlite:///{old}", objects=bucket.url)
 
 
-def test_another_store_than_the_databases_is_refused(bucket: Room, tmp_path: Path) -> None:
-    with LabelsParty(tmp_path / "home", objects=bucket.url) as party:
-        party.sealed_batch(label_table(40))
-    for objects in ("", bucket.url.replace(bucket.prefix, "elsewhere")):
-        with pytest.raises(Unavailable, match="LABELS_PARTY_OBJECTS"):
-            LabelsParty(tmp_path / "home", objects=objects)
-
-
-@pytest.mark.parametrize(
-    ("address", "said"),
-    [
-        ("file:///tmp/x", "must be s3://BUCKET/PREFIX"),
-        ("s3://", "must be s3://BUCKET/PREFIX"),
-        ("s3://b/p?color=red", "must be s3://BUCKET/PREFIX"),
-        ("s3://b/p?region", "must be s3://BUCKET/PREFIX"),
-        ("s3://b/p?endpoint_override=ftp%3A%2F%2Fx", "scheme"),
-        ("s3://key:password@b/p", "no credentials"),
-    ],
-)
-def test_an_address_that_is_none_is_refused_without_a_word_of_it(address: str, said: str, tmp_path: Path) -> None:
-    with pytest.raises(InvalidSettings, match=said) as refused:
-        LabelsParty(tmp_path / "home", objects=address)
-    assert "password" not in str(refused.value)
-
-
-def test_spark_is_refused_before_anything_is_charged(bucket: Room, tmp_path: Path) -> None:
-    with pytest.raises(InvalidSettings, match="spark"):
-        LabelsParty(tmp_path / "home", objects=bucket.url, engine="spark")
-
-
-def test_a_bucket_that_is_not_there_is_named_by_its_setting(bucket: Room, tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match="LABELS_PARTY_OBJECTS"):
-        LabelsParty(tmp_path / "home", objects=bucket.url.replace("labels-and-messages", "no-such-bucket"))
-
-
-@pytest.fixture
-def signing(bucket: Room, tmp_path: Path) -> Iterator[tuple[LabelsParty, str, str]]:
-    """A labels party that hands out signed URLs, its address, and a release."""
-    given: dict[str, Any] = {"objects": bucket.url, "objects_signed_urls": True, "worker": False}
-    with LabelsParty(tmp_path / "signing", **given) as party:
-        release = party.release(party.sealed_batch(label_table(300)))
-        with serving(party.client().app) as url:
-            yield party, url, release
-
-
-def test_a_message_is_pulled_from_the_store_itself_without_the_key(
-    signing: tuple[LabelsParty, str, str], bucket: Room, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    party, url, release = signing
-    key = party.services.apikeys.create("features", "features-party")[1]
-    asked: list[httpx.Request] = []
-    send = httpx.Client.send
-
-    def seen(self: httpx.Client, request: httpx.Request, **options: Any) -> httpx.Response:
-        asked.append(request)
-        return send(self, request, **options)
-
-    monkeypatch.setattr(httpx.Client, "send", seen)
-    store = f"http://{bucket.address}"
-    with LabelsService(url, key, files=(store,)) as service:
-        pulled = pull(
-            service, release, lambda _: party.services.key.public, "features-party", tmp_path / "m.parquet", quiet
-        )
-    assert verify(pulled.path, party.services.key.public, "features-party").manifest.n == 300
-    there = [request for request in asked if str(request.url).startswith(store)]
-    assert there
-    assert not any("authorization" in request.headers or key in str(request.url) for request in there)
-    assert all("authorization" in request.headers for request in asked if request not in there)
-
-
-@pytest.mark.parametrize("stores", [(), ("https://elsewhere.example",)])
-def test_a_store_that_nobody_allowed_is_not_called(
-    stores: tuple[str, ...], signing: tuple[LabelsParty, str, str], bucket: Room, tmp_path: Path
-) -> None:
-    party, url, release = signing
-    key = party.services.apikeys.create("features", "features-party")[1]
-    with LabelsService(url, key, files=stores, closed=True) as service, pytest.raises(Refusal, match="FILE_URLS"):
-        pull(service, release, lambda _: party.services.key.public, "features-party", tmp_path / "m.parquet", quiet)
-
-
-def test_a_changed_object_behind_a_signed_url_is_refused(
-    signing: tuple[LabelsParty, str, str], bucket: Room, tmp_path: Path
-) -> None:
-    party, url, release = signing
-    (key,) = [key for key in bucket.keys("work") if key.endswith("message.parquet")]
-    changed(bucket, key)
-    mine = party.services.apikeys.create("features", "features-party")[1]
-    with LabelsService(url, mine, files=(f"http://{bucket.address}",)) as service, pytest.raises(DigestMismatch):
-        pull(service, release, lambda _: party.services.key.public, "features-party", tmp_path / "m.parquet", quiet)
-
-
-def test_a_signed_url_is_for_those_who_may_read_the_message(signing: tuple[LabelsParty, str, str]) -> None:
-    party, _, release = signing
-    reader, other = party.client("features"), party.client("features", "somebody-else")
-    sent = reader.get(f"/v1/releases/{release}/message", follow_redirects=False)
-    assert (sent.status_code, sent.headers["cache-control"], sent.content) == (307, "no-store", b"")
-    assert "X-Amz-Expires=600" in sent.headers["location"]
-    assert reader.get(f"/v1/releases/{release}/manifest", follow_redirects=False).status_code == 200
-    assert reader.head(f"/v1/releases/{release}/message", follow_redirects=False).status_code == 307
-    assert other.get(f"/v1/releases/{release}/message", follow_redirects=False).status_code == 404
-
-
 def test_a_large_object_comes_back_whole(bucket: Room) -> None:
     room = bucket_of(Address.parse(bucket.url, "SETTING"), "SETTING").below("large")
     data = np.random.default_rng(1).bytes(2 * CHUNK + 5)
@@ -496,8 +218,3 @@ def test_a_large_object_comes_back_whole(bucket: Room) -> None:
     room.fetch("a/b", copy)
     assert copy.getvalue() == data
     assert ([stored.key for stored in room.listed("")], room.folders()) == (["a/b"], ["a"])
-
-
-def test_signed_urls_need_a_store(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSettings, match="LABELS_PARTY_OBJECTS"):
-        LabelsParty(tmp_path / "home", objects_signed_urls=True)

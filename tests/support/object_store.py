@@ -46,6 +46,13 @@ class Room:
         with self.system.open_output_stream(f"{BUCKET}/{self.prefix}/{key}") as out:
             out.write(data)
 
+    def damage(self, key: str) -> bytes:
+        """Flip a bit in the middle of an object; return what lies there now."""
+        data = bytearray(self.read(key))
+        data[len(data) // 2] ^= 1
+        self.put(key, bytes(data))
+        return bytes(data)
+
     def delete(self, key: str) -> None:
         self.system.delete_file(f"{BUCKET}/{self.prefix}/{key}")
 

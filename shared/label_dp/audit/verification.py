@@ -73,29 +73,29 @@ def compare_with(
 
     envelope = read_bytes(path)
     # an export from before a hand-over is signed with an earlier key of ours
-    before = {found.old.id: found.old for found in hand_overs(own)} if party == "labels" else {}
+    before = {hand_over.old.id: hand_over.old for hand_over in hand_overs(own)} if party == "labels" else {}
     our_key = (before | {own_key.id: own_key}).get(named_key(envelope))
     ours, key = our_key is not None, our_key or choose(envelope)
     export = read_export(envelope, key)
     check_rules(export.events)
     ReceiptChain.of(export.events, key)
     if ours:
-        found = compare_own(own, export)
+        result = compare_own(own, export)
     else:
         here = ComparedStore(own, own_key, "this party's store")
         there = ComparedStore(export.events, key, f"the export of the {OTHER[party]} party", export.made or "")
-        found = compare_parties(here, there) if party == "labels" else compare_parties(there, here)
+        result = compare_parties(here, there) if party == "labels" else compare_parties(there, here)
         comparison = heads(export, key.id)
-        found.findings[:0], found.notes[len(found.notes) :] = comparison.findings, comparison.notes
+        result.findings[:0], result.notes[len(result.notes) :] = comparison.findings, comparison.notes
     return {
         "against": str(path),
         "of": "this party" if ours else f"the {OTHER[party]} party",
         "made": export.made or None,
         "events": len(own),
         "head": own[-1].digest if own else "",
-        "agrees": not found.findings,
-        "findings": found.findings,
-        "notes": found.notes,
+        "agrees": not result.findings,
+        "findings": result.findings,
+        "notes": result.notes,
     }
 
 

@@ -97,6 +97,8 @@ def _taken(party: Party, database: Database, room: Path) -> tuple[_Snapshot, int
         try:
             return snapshot, _linked(party, snapshot, room / "home")
         except _Moved as moved:
+            if moved.path == missing:  # a newer snapshot names it too, so nobody replaced it
+                break
             missing = moved.path
     raise Unavailable(
         f"The database names '{missing}', which is not in '{party.home.path}': the home is not whole, or it changes "

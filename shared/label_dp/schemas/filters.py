@@ -56,4 +56,4 @@ class BatchFilter(Filter):
 class PopulationFilter(Filter):
     """Populations."""
 
-    audience: str | None = Field(default=None, max_length=200, description="Only those with this one.")
+    audience: str | None = Field(default=None, max_length=200, description="Only populations of this audience.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from configparser import ConfigParser, Error
 from dataclasses import dataclass
@@ -107,7 +108,11 @@ def store_of(address: Address, setting: str) -> S3Store | GCSStore | AzureStore:
         if endpoint:
             config["endpoint"] = endpoint
         config["disable_bulk_delete"] = True  # not every maker has it
-        provider = None if "AWS_ACCESS_KEY_ID" in os.environ or _of_file() is None else _still_of_file
+        provider = None
+        if "AWS_ACCESS_KEY_ID" not in os.environ:
+            with contextlib.suppress(LookupError):
+                _of_file()
+                provider = _of_file
         return S3Store(
             address.bucket, config=config, client_options=client, retry_config=retry, credential_provider=provider
         )
@@ -117,8 +122,8 @@ def store_of(address: Address, setting: str) -> S3Store | GCSStore | AzureStore:
         ) from None
 
 
-def _of_file() -> S3Credential | None:
-    """Read the keys of AWS's file of credentials, which obstore does not; None if there are none."""
+def _of_file() -> S3Credential:
+    """Read the keys of AWS's file of credentials, which obstore does not. Raises LookupError if there are none."""
     profile = os.environ.get("AWS_PROFILE", "default")
     file = ConfigParser(interpolation=None)
     try:
@@ -131,11 +136,4 @@ def _of_file() -> S3Credential | None:
             "expires_at": datetime.now(UTC) + READ_AGAIN,
         }
     except (OSError, KeyError, Error, RuntimeError, UnicodeDecodeError):  # RuntimeError: this user has no home
-        return None
-
-
-def _still_of_file() -> S3Credential:
-    keys = _of_file()
-    if keys is None:
-        raise LookupError("the file of credentials has no keys")
-    return keys
+        raise LookupError("the file of credentials has no keys") from None

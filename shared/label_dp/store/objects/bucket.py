@@ -88,12 +88,12 @@ class Bucket:
     def listed(self, prefix: str) -> list[Stored]:
         """As `Objects.listed`."""
         start = len(self.path("x")) - 1
-        storeds: list[Stored] = []
+        objects: list[Stored] = []
         for attempt in _tries():
             with attempt, _translated("list"):
                 metas = [meta for page in self.store.list(self.path(prefix)) for meta in page]
-                storeds = [Stored(meta["path"][start:], meta["last_modified"].timestamp()) for meta in metas]
-        return sorted(storeds, key=lambda stored: stored.key)
+                objects = [Stored(meta["path"][start:], meta["last_modified"].timestamp()) for meta in metas]
+        return sorted(objects, key=lambda stored: stored.key)
 
     def folders(self) -> list[str]:
         """List the names of its folders, in order."""
