@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 QUIETLY := --quiet --disable-pip-version-check --no-compile
 # $(call install,PYTHON,WHAT): by uv, several times as quick as pip; by pip where the machine names an index of its own,
 # which only pip reads, or where uv fails
+comma := ,
 install = { ! $(1) -m pip config list 2>/dev/null | grep -qE '\.(index-url|no-index)=' \
   && $(1) -m pip install $(QUIETLY) 'uv>=0.9' 2>/dev/null && UV_SYSTEM_CERTS=1 $(1) -m uv pip install --quiet --python $(1) $(2) 2>/dev/null; } \
   || $(1) -m pip install $(QUIETLY) $(2)
@@ -144,7 +145,7 @@ $(VENV)/.mlflow: $(VENV)/.dev
 
 $(VENV)/.measures: $(VENV)/.dev
 	@echo "installing what measures the tests (once)"
-	@$(call install,$(BIN)/python,--editable '.[dev,measures]')
+	@$(call install,$(BIN)/python,--editable '.[dev$(comma)measures]')
 	@touch $@
 
 # The pictures of pages in the guides, made anew; it needs Chromium.
