@@ -133,8 +133,8 @@ $(VENV)/.tools: | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/.torch: $(VENV)/.dev
-	@echo "installing PyTorch (once)"
-	@$(BIN)/python -m pip install $(QUIETLY) --editable '.[dev,torch]'
+	@echo "installing PyTorch (once)$(if $(TORCH),: $(TORCH))"
+	@$(BIN)/python -m pip install $(QUIETLY) $(TORCH) --editable '.[dev,torch]'
 	@touch $@
 
 $(VENV)/.mlflow: $(VENV)/.dev

@@ -34,6 +34,9 @@ from labels_party.labels.batch_keys import BatchKeys
 from labels_party.labels.batch_uses import WORKING
 from labels_party.labels.batches import RUNS, SEALED, Batches, timestamp
 from labels_party.labels.erasures import Erasures
+from labels_party.labels.events.intake import EventIntake
+from labels_party.labels.events.labels import EventLabels
+from labels_party.labels.events.windows import EventWindows
 from labels_party.labels.intake import Intake
 from labels_party.labels.key_service import FileKeys, KeyService
 from labels_party.labels.seal import Sealer
@@ -109,6 +112,7 @@ class Services:
     batches: Batches
     vault: LabelVault
     intake: Intake
+    events: EventIntake
     set_aside: SetAside
     sealer: Sealer
     ledger: Ledger
@@ -233,13 +237,16 @@ def bootstrap(
     sort = LabelSort(vault, home.spill, settings.memory_limit_mb)
     workplace, lease = Workplace(home.workers), settings.lease_seconds
     leases = Leases(database, workplace, lease)
-    sealer = Sealer(database, batches, vault, secrets, ledger, sort, leases.turn)
+    windows = EventWindows(database, batches, keys, vault)
+    event_labels = EventLabels(database, windows, vault, secrets, home.spill)
+    sealer = Sealer(database, batches, vault, secrets, ledger, sort, event_labels, leases.turn)
     cluster, engine = _engine(settings)
     message = MessageKind(priors, engine, key, settings.rows_per_file)
     work.kinds.register(message)
     pipeline = Pipeline(work, vault, secrets, workplace, lease)
     pipeline.sweep()
-    sweep = Sweep(database, vault, home.path / ".swept", (home.sweep, pipeline.sweep, pipeline.sweep_attempts))
+    daily = (home.sweep, pipeline.sweep, pipeline.sweep_attempts, windows.retire)
+    sweep = Sweep(database, vault, home.path / ".swept", daily)
     sweep.run_daily()
     apikeys = ApiKeys(database, api_keys, ROLES, "lp", clock)
     decisions = Decisions(work, apikeys.stands)
@@ -263,6 +270,7 @@ def bootstrap(
         batches=batches,
         vault=vault,
         intake=Intake(database, batches, vault, secrets, home.spill),
+        events=EventIntake(database, populations, windows, vault, secrets),
         set_aside=SetAside(database, batches, vault, secrets),
         sealer=sealer,
         ledger=ledger,

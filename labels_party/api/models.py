@@ -15,6 +15,10 @@ class Accepted(BaseModel):
     accepted: int
 
 
+class EventsOut(BaseModel):
+    accepted: int = Field(description="Events of the body, whatever becomes of them.")
+
+
 class DecisionIn(Ask):
     model_config = whole({"decision": "drop"})
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from label_dp.class_names import MAX_NAME
+from label_dp.schemas.events import LONGEST_NAME
+from label_dp.schemas.json_types import JsonObject
 from labels_party.labels.formats.formats import ARROW, CSV, JSON, NDJSON, PARQUET
-from labels_party.labels.parsing import ID, LABEL, SCORE, SCORE_2, UNIT
+from labels_party.labels.parsing import ID, LABEL, LATEST, SCORE, SCORE_2, UNIT
 
 _ID: dict[str, Any] = {
     "description": "The id that both parties know the example by: text of 1 to 512 bytes in UTF-8, or a whole number.",
@@ -97,3 +99,47 @@ def _line(row: dict[str, Any]) -> str:
     import json
 
     return json.dumps(row, separators=(",", ":"))
+
+
+def event_docs() -> JsonObject:
+    """`openapi_extra` of the route that takes events; other members may be there, and are not read."""
+    event: dict[str, Any] = {
+        "type": "object",
+        "title": "Core event object",
+        "properties": {
+            "data_set_id": {"type": "string", "maxLength": LONGEST_NAME},
+            "id": {"type": ["string", "integer", "null"], "description": "Records with the same id are one event."},
+            "timestamp": {"type": "integer", "minimum": 0, "maximum": LATEST, "description": "Unix seconds."},
+            "event_type": {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME},
+            "custom_event": {"type": ["string", "null"], "description": "Required if event_type is custom."},
+            "value": {"type": ["number", "null"], "description": "Kept to six decimals."},
+            "currency_code": {"type": ["string", "null"], "description": "Required if value is set: ISO 4217."},
+            "user_data": {
+                "type": ["object", "null"],
+                "properties": {
+                    "click_id": {"type": ["string", "integer", "null"]},
+                    "impression_id": {"type": ["string", "integer", "null"]},
+                    "mmt_only": {"type": ["boolean", "null"]},
+                },
+            },
+        },
+        "required": ["data_set_id", "timestamp", "event_type"],
+        "additionalProperties": True,
+    }
+    one: JsonObject = {
+        "data_set_id": "shop-orders",
+        "id": "order-1",
+        "timestamp": 1_746_558_464,
+        "event_type": "purchase",
+        "value": 22.0,
+        "currency_code": "EUR",
+        "user_data": {"click_id": "click-1"},
+    }
+    content: JsonObject = {
+        JSON.types[0]: {"schema": {"oneOf": [event, {"type": "array", "items": event}]}, "example": one},
+        NDJSON.types[0]: {
+            "schema": {"type": "string", "description": "One event per line."},
+            "example": _line(one) + "\n",
+        },
+    }
+    return {"requestBody": {"required": True, "content": content}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio.from_thread
@@ -13,7 +14,7 @@ from anyio.lowlevel import current_token
 from fastapi import Request
 
 from label_dp.columnar.budget import FREE, DecodeBudget, needs
-from label_dp.errors import InvalidFile
+from label_dp.errors import InvalidFile, UnsupportedMediaType
 from label_dp.http.bodies import is_small
 from label_dp.http.gathered import Gathered
 from label_dp.http.threads import Threads
@@ -21,7 +22,10 @@ from label_dp.store.apikeys import Principal
 from label_dp.store.idempotency import Claim, IdempotentCall, Reply
 from labels_party.bootstrap import Services
 from labels_party.labels.chunks import Chunks
+from labels_party.labels.events.bodies import event_rows
+from labels_party.labels.events.intake import EventIntake, EventUpload
 from labels_party.labels.formats import Format, format_of
+from labels_party.labels.formats.formats import JSON, NDJSON
 from labels_party.labels.formats.source import WORKING, text_need
 from labels_party.labels.intake import Intake
 from labels_party.labels.small_uploads import Small
@@ -33,6 +37,7 @@ SOON = 0.25  # seconds for a body to have come; one that takes longer claims its
 _At = tuple[Intake, DecodeBudget, str, bool]
 # an owner's apart: what it is refused depends on labels, and takes time
 _together = Gathered[Small, Reply](lambda at, uploads: _add(at, uploads), lambda small: small.size)
+_events_together = Gathered[EventUpload, Reply](lambda at, uploads: _add_events(at, uploads), lambda one: one.size)
 # of uploads on their way, and of those that came whole, which wait for nobody outside
 _coming, _come = Threads("uploads", 32), Threads("bodies that came whole", 32)
 
@@ -170,31 +175,63 @@ async def receive(
 
     Raises what `work` raises.
     """
-    kind = format_of(request.headers.get("content-type"))
-    # what the MAC stands for: the caller, the method where it is not the usual one, and what decides on the effect
-    method = "" if request.method in ("POST", "PUT") else request.method + " "
-    path = request.scope["path"] + (f"?{query.decode('latin-1')}" if (query := request.scope["query_string"]) else "")
-    asked = f"{caller.key_id} {kind.types[0]} {method}{path}"
+    kind, identity = _identity(request, caller)
     call = IdempotentCall(ctx.idempotency, caller.key_id, key, "", batch)
     async with _body(request) as body:
-        # a small one that takes its time holds no thread meanwhile
-        await body.gather(None if is_small(request.headers.get("content-length")) else SOON, least=AT_ONCE)
         if inserts and body.ended and kind.text:
-            small = _small(ctx, kind, body.held(), call, asked, columns, caller)
+            small = _small(ctx, kind, body.held(), call, identity, columns, caller)
             at = ctx.intake, request.app.state.decoding, batch, small.owner
             _, answer = await _together.do(at, small, _come.limiter(ctx.settings.uploads_at_once))
             return answer
-        declared = request.headers.get("content-length")
-        length = body.size if body.ended else None if declared is None else int(declared)
-        upload = Upload(ctx, body, kind, call, asked, columns, length, noted=inserts and caller.role != "owner")
-        call.body_mac = upload.mac
+        foreign = inserts and caller.role != "owner"
+        upload = Upload(ctx, body, kind, call, identity, columns, _length(request, body), noted=foreign)
+        return await _run(upload, lambda: work(upload))
 
-        def run() -> Reply:
-            with upload.claim:
-                return work(upload)
 
-        threads = (_come if body.ended else _coming).limiter(ctx.settings.uploads_at_once)
-        _, answer = await anyio.to_thread.run_sync(run, limiter=threads)
+async def receive_events(request: Request, ctx: Services, caller: Principal, key: str | None) -> Mapping[str, Any]:
+    """Take in the events of the request's body; those of small bodies that wait together. Raises as `EventIntake.add`,
+    and UnsupportedMediaType."""
+    kind, identity = _identity(request, caller)
+    if kind not in (JSON, NDJSON):
+        raise UnsupportedMediaType(f"Send events as {JSON.types[0]}, or one a line as {NDJSON.types[0]}.")
+    call = IdempotentCall(ctx.idempotency, caller.key_id, key, "")
+    async with _body(request) as body:
+        if body.ended:
+            text = body.held()
+            call.body_mac = partial(_mac_of, ctx, identity, text)
+            small = EventUpload(lambda: event_rows(Whole(text), lines=kind is NDJSON), call, len(text))
+            at = ctx.events, request.app.state.decoding
+            _, answer = await _events_together.do(at, small, _come.limiter(ctx.settings.uploads_at_once))
+            return answer
+        upload = Upload(ctx, body, kind, call, identity, {}, _length(request, body), noted=False)
+        large = EventUpload(lambda: event_rows(upload, lines=kind is NDJSON), call)
+        return await _run(upload, lambda: ctx.events.add(large))
+
+
+def _identity(request: Request, caller: Principal) -> tuple[Format, str]:
+    """The format of the body, and what its MAC stands for: the caller, the method where it is not the usual one, and
+    what decides on the effect."""
+    kind = format_of(request.headers.get("content-type"))
+    method = "" if request.method in ("POST", "PUT") else request.method + " "
+    path = request.scope["path"] + (f"?{query.decode('latin-1')}" if (query := request.scope["query_string"]) else "")
+    return kind, f"{caller.key_id} {kind.types[0]} {method}{path}"
+
+
+def _length(request: Request, body: Body) -> int | None:
+    declared = request.headers.get("content-length")
+    return body.size if body.ended else None if declared is None else int(declared)
+
+
+async def _run(upload: Upload, work: Callable[[], Reply]) -> Mapping[str, Any]:
+    """Run `work`, which reads the upload, in a thread; its answer."""
+    upload.call.body_mac = upload.mac
+
+    def run() -> Reply:
+        with upload.claim:
+            return work()
+
+    threads = (_come if upload.body.ended else _coming).limiter(upload.ctx.settings.uploads_at_once)
+    _, answer = await anyio.to_thread.run_sync(run, limiter=threads)
     return answer
 
 
@@ -214,22 +251,33 @@ def _small(
     columns: Mapping[str, str],
     caller: Principal,
 ) -> Small:
-    def mac() -> str:
-        found = ctx.idempotency.begun(path)
-        found.update(text)
-        return found.hexdigest()
-
     def chunks(fields: tuple[str, ...], classes: bool, usual: Mapping[str, str] | None = None) -> Chunks:
         return kind.chunks(Whole(text), fields, ctx.home.spill, classes=classes, columns=columns, usual=usual)
 
-    call.body_mac = mac
+    call.body_mac = partial(_mac_of, ctx, path, text)
     return Small(chunks, call, caller.role == "owner", len(text))
+
+
+def _mac_of(ctx: Services, identity: str, text: bytes) -> str:
+    mac = ctx.idempotency.begun(identity)
+    mac.update(text)
+    return mac.hexdigest()
+
+
+def _add_events(at: tuple[EventIntake, DecodeBudget], uploads: Sequence[EventUpload]) -> list[Reply | Exception]:
+    intake, budget = at
+    with budget.share():
+        needs(text_need(sum(upload.size for upload in uploads)))
+        return intake.add_small(uploads)
 
 
 @asynccontextmanager
 async def _body(request: Request) -> AsyncIterator[Body]:
+    """The body of a request, of which as much has come as is waited for before a thread is taken."""
     body = Body(request)
     try:
+        # a small one that takes its time holds no thread meanwhile
+        await body.gather(None if is_small(request.headers.get("content-length")) else SOON, least=AT_ONCE)
         yield body
     finally:
         body.close()

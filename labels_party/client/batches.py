@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
 from label_dp.cli.output import progress as bar
@@ -10,7 +11,7 @@ from label_dp.client import labels_paths as at
 from label_dp.client.asking import asks, members
 from label_dp.client.conversation import Conversation, Json, Request, ask, delete, entries, get, path, post
 from label_dp.client.declared import call
-from label_dp.client.tables import as_arrow, renamed
+from label_dp.client.tables import as_arrow, as_lines, renamed
 from label_dp.columnar.frames import as_table, chunked, length
 from label_dp.errors import RemoteProblem
 from label_dp.schemas.filters import PopulationFilter
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from label_dp.columnar.frames import Frame, Frames
 
+EVENTS_AT_ONCE = 5_000  # of a request: a few MiB
 Told = Callable[[int, int | None], None]  # rows sent, and rows in total if known
 
 
@@ -91,13 +93,19 @@ class BatchCalls:
 
     @call
     def put_examples(
-        self, batch: str, examples: Frame, *, id_column: str = "example_id", unit_column: str | None = None
+        self,
+        batch: str,
+        examples: Frame,
+        *,
+        id_column: str = "example_id",
+        unit_column: str | None = None,
+        time_column: str | None = None,
     ) -> Conversation[Json]:
         """Declare all of the batch's ids at once, before any label. `unit_column`: for keys that may read batches, by
-        default the one that the population declares."""
+        default the one that the population declares. `time_column`: Unix seconds, where events count from them."""
         table = as_table(examples)
         unit = unit_column or (yield from _declared_unit(batch, table, {id_column}))
-        table = renamed(table, {"example_id": id_column, "unit": unit})
+        table = renamed(table, {"example_id": id_column, "unit": unit, "time": time_column})
         return (yield from ask(as_arrow("PUT", path(at.EXAMPLES, batch), table)))
 
     @call
@@ -133,6 +141,25 @@ class BatchCalls:
                 if callable(progress):
                     progress(count, total)
         return count
+
+    @call
+    def send_events(self, events: Iterable[Json], *, progress: bool | Told = False) -> Conversation[int]:
+        """Send core event objects of the Event & Conversion API in chunks, each stored as a whole or not at all; return
+        how many were accepted. `progress` as in `add_labels`."""
+        count, rows = 0, iter(events)
+        with bar("sending events", quiet=progress is not True) as report:
+            while chunk := list(islice(rows, min(self.chunk_rows, EVENTS_AT_ONCE))):
+                answer = yield from ask(as_lines("POST", path(at.EVENTS), chunk))
+                count += int(answer["accepted"])
+                report(f"{count:,} events", 0.0)
+                if callable(progress):
+                    progress(count, None)
+        return count
+
+    @call
+    def event_counts(self, batch: str) -> Conversation[Json]:
+        """Return what became of the events of a sealed batch, by rule; for its owner, since it is made of labels."""
+        return get(at.EVENT_COUNTS, batch)
 
     @call
     def delete_labels(self, batch: str, examples: Frame, *, id_column: str = "example_id") -> Conversation[Json]:

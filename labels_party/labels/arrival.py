@@ -91,7 +91,8 @@ class ArrivalObjects:
 
         for part in rows:
             if part.positions is None:
-                columns = [part.ids] if part.units is None else [part.ids, part.units]
+                times = None if part.times is None else pa.array(part.times)
+                columns = [column for column in (part.ids, part.units, times) if column is not None]
                 yield pa.record_batch(columns, schema=self.submission.schema)
             elif self.submission.mode == DELETE:
                 yield self._deletions(part)

@@ -44,6 +44,10 @@ def look(
 
     def read(connection: Connection) -> tuple[Batch, Population, list[Segment], list[Segment], list[Segment]]:
         batch, population = batches.get(connection, batch_id)
+        if population.events is not None:
+            raise Conflict(
+                "Labels of this population come from events; send them to /v1/events, or their ids to /examples."
+            )
         # before anything that depends on whether a seal succeeded
         require_sendable(batch, batches.clock(), owner=owner)
         segments = batches.segments(connection, batch_id, RUNS, EXAMPLES) if batch.presence == ID_LIST else []

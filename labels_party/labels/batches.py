@@ -18,7 +18,7 @@ from label_dp.schemas.replies import BatchOut
 from labels_party.labels.batch_keys import BatchKeys
 from labels_party.labels.batch_uses import RETIRED
 from labels_party.ledger.populations import Population, Populations
-from labels_party.storage.tables import batches, idempotency, predictors, segments, set_aside
+from labels_party.storage.tables import batches, event_windows, idempotency, predictors, segments, set_aside
 
 ID_LIST, PUBLIC = "id-list", "public"
 PURGED = "purged"
@@ -26,6 +26,7 @@ STATES = ("open", "sealed", PURGED)
 EXAMPLES, LABELS, SEALED, RUNS, UNITS = "examples", "labels", "sealed", "runs", "units"
 MEMBERS = "members"  # which examples belong to which unit (`members.py`)
 FEATURES, PREDICTOR = "features", "predictor"  # the owner's own table, and states of predictors
+EVENTS = "events"  # of a window; of a sealed batch, what became of them
 HISTORY = "history"  # a run of the digests of several sealed batches
 ERASED = "erased"  # replaced objects, noted until they are deleted
 DAY, LONGEST_PREFIX = "{day}", 200  # in a prefix of ids: the UTC day on which the batch is opened; in characters
@@ -61,6 +62,7 @@ class Batch:
     id_prefix: str | None = None
     merged_into: str | None = None  # see `history.py`
     set_aside: int = 0  # uploads that wait for the owner's decision
+    events_since: int | None = None  # window of events before its opening, where labels come from events
 
     def beyond(self, population: Population) -> str:
         """Describe examples beyond the unit bound in a sentence; empty if none."""
@@ -129,8 +131,17 @@ class Batches:
     ) -> Batch:
         """Store a new open batch."""
         batch = self.draft(population, presence, id_prefix)
+        if population.events is not None:
+            batch = replace(batch, events_since=self.end_window(connection, population.events.data_set_id))
         self.insert(connection, batch)
         return batch
+
+    @staticmethod
+    def end_window(connection: Connection, data_set: str) -> int:
+        """End the current window of a data set's events; return the number of the last window of all."""
+        t = event_windows
+        connection.execute(sa.update(t).where(t.c.data_set == data_set, ~t.c.over).values(over=True))
+        return int(connection.execute(sa.select(sa.func.max(t.c.number))).scalar() or 0)
 
     def draft(self, population: Population, presence: str, id_prefix: str | None = None) -> Batch:
         """Build a new open batch without storing it. Raises InvalidInput. `presence`: `id-list` (the ids come as a
@@ -138,6 +149,11 @@ class Batches:
         if presence not in (ID_LIST, PUBLIC):
             raise InvalidInput(
                 "presence is 'id-list' (send the example ids first) or 'public' (which ids appear is public)."
+            )
+        if population.events is not None and presence != ID_LIST:
+            raise InvalidInput(
+                "Labels of this population come from events, so its batches need a list of example ids: which examples "
+                "there are must not come from events. Leave presence out."
             )
         created = timestamp(self.clock())
         if id_prefix is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from labels_party.labels.parsing import ID, UNIT
+from labels_party.labels.parsing import ID, TIME, UNIT
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 POSITION = "position"
 
 
-def example_schema(unit: bool = False) -> pa.Schema:
-    """Return the schema of stored examples: id and, in a population with units, its unit."""
+def example_schema(unit: bool = False, time: bool = False) -> pa.Schema:
+    """Return the schema of stored examples: id, its unit in a population with units, and its time (Unix seconds) where
+    events count from it."""
     import pyarrow as pa
 
-    names = [ID, UNIT] if unit else [ID]
-    return pa.schema([pa.field(name, pa.string(), nullable=False) for name in names])
+    types = {ID: pa.string()} | ({UNIT: pa.string()} if unit else {}) | ({TIME: pa.int64()} if time else {})
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in types.items()])
 
 
 def label_schema(unit: bool = False) -> pa.Schema:

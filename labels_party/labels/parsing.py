@@ -16,12 +16,14 @@ from label_dp.numbers import MEASURED_TEXT
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ID, LABEL, UNIT, SCORE, SCORE_2 = "example_id", "label", "unit", "score", "score_2"
-NUMERIC = (LABEL, SCORE, SCORE_2)  # fields that hold numbers
+ID, LABEL, UNIT, TIME, SCORE, SCORE_2 = "example_id", "label", "unit", "time", "score", "score_2"
+NUMERIC = (LABEL, TIME, SCORE, SCORE_2)  # fields that hold numbers
 FINITE = "must be a finite number"
 NUMBER = "must be a number"
 EMPTY = "has no label: leave the row out; an example without a label is one that only the list of ids names"
 CLASS = "must be one of the names of the label domain, as text"
+LATEST = 253_402_300_799  # the last second of the year 9999: a time in milliseconds lies behind it
+SECONDS = "must be whole seconds since 1970"
 NO_NUMBER = "?"
 NO_NAME = ""
 STRANGE = "does not begin with the id prefix of its batch"
@@ -131,6 +133,15 @@ def _from_text(column: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.boo
         return np.asarray(pc.cast(text, pa.float64())), bad
     except pa.ArrowInvalid:  # it does not read a plus
         return np.array([float(t) for t in text.to_pylist()], np.float64), bad
+
+
+def whole_seconds(column: Any) -> npt.NDArray[np.int64]:
+    """Read Unix seconds int64[n] of a column of times. Raises InvalidRows, InvalidTable."""
+    seconds = floats_of(column, TIME)
+    rows = np.flatnonzero((seconds != np.floor(seconds)) | (seconds < 0) | (seconds > LATEST))
+    if rows.size:
+        raise InvalidRows([RowProblem(int(i), TIME, SECONDS) for i in rows[: InvalidRows.shown]], len(rows))
+    return seconds.astype(np.int64)
 
 
 def classes_of(column: Any, domain: Domain, field: str = LABEL) -> npt.NDArray[np.int64]:

@@ -109,7 +109,7 @@ class Recorder:
             (earlier[0].key, self.vault.run(earlier[1].key)),
             (stored.key, arrival.digests.run),
             digest_key(self.secrets, batch.label),
-            units=submission.units,
+            more=submission.units or submission.times,
         )
         run_key = _run_key(stored.key)
         self.vault.put_run(run_key, *arrival.digests.run)
@@ -156,23 +156,24 @@ def _run_key(key: str) -> str:
 WORD = 1 << 64
 
 
-def same_examples(vault: LabelVault, one: tuple[str, Run], other: tuple[str, Run], key: bytes, *, units: bool) -> bool:
-    """Compare two lists, each (object key, run): the same ids, each with the same unit?"""
+def same_examples(vault: LabelVault, one: tuple[str, Run], other: tuple[str, Run], key: bytes, *, more: bool) -> bool:
+    """Compare two lists, each (object key, run): the same ids, each with the same unit and time, if there is `more`?"""
     if not same_run(one[1], other[1]):
         return False
-    return not units or _fingerprint(vault, one[0], key) == _fingerprint(vault, other[0], key)
+    return not more or _fingerprint(vault, one[0], key) == _fingerprint(vault, other[0], key)
 
 
 def _fingerprint(vault: LabelVault, stored: str, key: bytes) -> tuple[int, int]:
-    """Sum the keyed digests of (id, unit), independent of the order of rows."""
+    """Sum the keyed digests of whole rows, independent of their order."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     sums = [0, 0]
     for batch in vault.scan(stored):
-        ids, units = (batch.column(i).cast(pa.large_string()) for i in (0, 1))
-        lengths = pc.binary_length(ids).cast(pa.large_string())  # so that no other pair reads the same
-        pairs = pc.binary_join_element_wise(lengths, ids, units, pa.scalar(" ", pa.large_string()))
-        for i, half in enumerate(siphash128(pairs, key)):
+        cells = [column.cast(pa.large_string()) for column in batch.columns]
+        # with their lengths, so that no other row reads the same
+        texts = [text for cell in cells for text in (pc.binary_length(cell).cast(pa.large_string()), cell)]
+        joined = pc.binary_join_element_wise(*texts, pa.scalar(" ", pa.large_string()))
+        for i, half in enumerate(siphash128(joined, key)):
             sums[i] = (sums[i] + int(half.sum())) % WORD  # numpy adds modulo 2⁶⁴
     return sums[0], sums[1]

@@ -7,6 +7,7 @@ in a population with units, one tally. Its rows and their order do not depend on
 from __future__ import annotations
 
 import itertools
+import json
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,7 @@ from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.labels.aside import UploadsSetAside, digests_of, forget_counted
 from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import (
+    EVENTS,
     EXAMPLES,
     ID_LIST,
     LABELS,
@@ -46,6 +48,7 @@ from labels_party.labels.columns import POSITION, label_rows, label_schema, posi
 from labels_party.labels.compaction import Compaction
 from labels_party.labels.disjoint import Disjoint, DisjointCheck, SameExamples
 from labels_party.labels.erased import blanked, blanked_units, count_blanked
+from labels_party.labels.events.labels import EventLabels
 from labels_party.labels.history import History, HistoryTiers
 from labels_party.labels.lost_batches import carry_lost
 from labels_party.labels.runs import Run, beyond, merge, page_out, run_parts
@@ -80,6 +83,7 @@ class Prepared:
     tallied: list[Segment]
     erased: int  # erasures of the population that the rows took into account
     members_key: str = ""
+    events_key: str = ""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -87,7 +91,7 @@ class Prepared:
         return (
             *(key for key, _ in self.objects),
             self.run_key,
-            *(key for key in (self.units_key, self.members_key) if key),
+            *(key for key in (self.units_key, self.members_key, self.events_key) if key),
         )
 
 
@@ -107,11 +111,13 @@ class Sealer:
         secrets_: Secrets,
         ledger: Ledger,
         sort: LabelSort,
+        events: EventLabels,
         turn: Callable[[str], AbstractContextManager[None]],
     ) -> None:
         """Prepare; `turn(name)` waits until no other process works on `name`."""
         self.database, self.batches, self.vault, self.secrets = database, batches, vault, secrets_
         self.ledger, self.audit, self.turn = ledger, ledger.audit, turn
+        self.events = events
         self.sort, self.units = sort, Units(batches, vault, secrets_, sort)
         history = History(batches)
         self.disjoint, self.tiers = Disjoint(database, history, vault), partial(HistoryTiers, history)
@@ -157,6 +163,8 @@ class Sealer:
                 f"Batch '{batch_id}' has no list of example ids; send it, or open a batch whose presence is public."
             )
         examples = StoredExamples(segments[EXAMPLES] if batch.presence == ID_LIST else [], segments[LABELS])
+        if population.events is not None:
+            examples = self.events.of(batch, population.events, population.domain, examples)
         sealed = self.prepare(batch, population, examples, self._digests(batch, runs, held_back))
         self.database.fault("seal.prepared")
         return self.record("seal.store", sealed, actor, call, guard)
@@ -192,6 +200,7 @@ class Sealer:
             f"{batch.id}/sealed-{name}.run",
             f"{batch.id}/units-{name}",
             f"{batch.id}/members-{name}",
+            f"{batch.id}/{EVENTS}-{name}",
         )
         size = _Size()
         try:
@@ -205,6 +214,8 @@ class Sealer:
             units = 0 if tally is None else self.units.store(keys[2], tally)
             if tally is not None:
                 self.units.store_members(keys[3], batch, population, examples)
+            if examples.event_counts is not None:
+                self.vault.put_bytes(keys[4], json.dumps(examples.event_counts).encode())
         except BaseException:
             delete(self.vault, keys)
             raise
@@ -223,6 +234,7 @@ class Sealer:
             tallied,
             len(erased[0]) + persons,
             keys[3] if tally is not None else "",
+            keys[4] if examples.event_counts is not None else "",
         )
 
     def adopted(
@@ -267,6 +279,8 @@ class Sealer:
 
         reply = commit(self.database, self.vault, name, call, effect, sealed.keys)
         self.compaction.run(self.tiers(sealed.batch), sealed.checked.runs)
+        if sealed.population.events is not None:
+            self.events.windows.retire()
         return reply
 
     def _record(self, connection: Connection, sealed: Prepared, actor: str) -> None:
@@ -294,6 +308,10 @@ class Sealer:
         if sealed.tally is not None:
             self.batches.add_segment(connection, batch.id, UNITS, sealed.units_key, sealed.units)
             self.batches.add_segment(connection, batch.id, MEMBERS, sealed.members_key, sealed.rows)
+        if sealed.events_key:
+            self.batches.add_segment(connection, batch.id, EVENTS, sealed.events_key, 1)
+        if population.events is not None:
+            self.batches.end_window(connection, population.events.data_set_id)
         subject = Subject(population.id, population.name, population.label, batch.id)
         details: dict[str, Any] = {"n": sealed.rows, "presence": batch.presence}
         if batch.id_prefix is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,10 +50,13 @@ class IncompleteLabels(MissingLabels):
 
 @dataclass(frozen=True)
 class StoredExamples:
-    """Content of a batch before its seal; `listed`: segments of declared ids, none if presence is public."""
+    """Content of a batch before its seal; `listed`: segments of declared ids, none if presence is public. `events`:
+    positions uint32[n] of the listed examples or NONE, in the order of the list, where labels come from events."""
 
     listed: list[Segment]
     labels: list[Segment]
+    events: npt.NDArray[np.uint32] | None = None
+    event_counts: Mapping[str, int] | None = None  # what became of the events, for the owner alone
 
     @property
     def may_repeat(self) -> bool:
@@ -106,9 +109,13 @@ class LabelSort:
     def of(self, examples: StoredExamples) -> Iterator[IdSort]:
         """Sort stored records; listed ids come first, without a label."""
         with self.begin() as id_sort:
+            start = 0
             for segment in [] if examples.complete else examples.listed:
                 for batch in self.vault.scan(segment.key):
-                    id_sort.add(batch.column(0), np.full(batch.num_rows, NONE))
+                    stop = start + batch.num_rows
+                    none = np.full(batch.num_rows, NONE)
+                    id_sort.add(batch.column(0), none if examples.events is None else examples.events[start:stop])
+                    start = stop
             for segment in examples.labels:
                 for batch in self.vault.scan(segment.key, segment.start, segment.rows):
                     gone = segment.mode == DELETE

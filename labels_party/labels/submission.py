@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from labels_party.labels.batches import DELETE, EXAMPLES, LABELS, PUBLIC, Batch
 from labels_party.labels.columns import example_schema, label_schema
-from labels_party.labels.parsing import ID, LABEL, UNIT
+from labels_party.labels.parsing import ID, LABEL, TIME, UNIT
 from labels_party.ledger.populations import Population
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Submission:
     def columns(self) -> tuple[str, ...]:
         """Names of the columns to read."""
         plain = self.fields[: 1 if self.mode in (None, DELETE) else 2]
-        return (*plain, self.unit_field) if self.units else plain
+        return (*plain, *((self.unit_field,) if self.units else ()), *((TIME,) if self.times else ()))
 
     @property
     def id_field(self) -> str:
@@ -57,6 +57,12 @@ class Submission:
         return has_units(self.population) and (self.mode is None or self.batch.presence == PUBLIC)
 
     @property
+    def times(self) -> bool:
+        """True if a list of examples comes with their times, from which events count for some days."""
+        events = self.population.events
+        return self.mode is None and events is not None and events.window_days is not None
+
+    @property
     def usual(self) -> tuple[dict[str, str], ...]:
         """Default column names of a table if the sender names none: the population's unit column."""
         column = self.population.unit.unit_column
@@ -65,7 +71,9 @@ class Submission:
     @property
     def schema(self) -> pa.Schema:
         """Schema of the stored rows."""
-        return example_schema(self.units) if self.mode is None else label_schema(self.units)
+        if self.mode is None:
+            return example_schema(self.units, self.times)
+        return label_schema(self.units)
 
 
 def has_units(population: Population) -> bool:

@@ -12,7 +12,16 @@ import numpy.typing as npt
 from label_dp.errors import InvalidRows
 from labels_party.labels.batches import DELETE, UPSERT
 from labels_party.labels.chunks import Chunk, Findings
-from labels_party.labels.parsing import UNIT, absent, canonical_column, positions_of, prefixed, readable
+from labels_party.labels.parsing import (
+    TIME,
+    UNIT,
+    absent,
+    canonical_column,
+    positions_of,
+    prefixed,
+    readable,
+    whole_seconds,
+)
 from labels_party.labels.submission import Submission
 
 if TYPE_CHECKING:
@@ -24,12 +33,13 @@ DELETED = -1  # in place of a label's position
 @dataclass(frozen=True)
 class Rows:
     """Rows of an upload from its row `start` on. `positions`: int64[n] of labels, or DELETED; None in a list of
-    examples."""
+    examples. `times`: of examples, int64[n] Unix seconds, where events count from them."""
 
     start: int
     ids: pa.Array
     units: pa.Array | None
     positions: npt.NDArray[np.int64] | None
+    times: npt.NDArray[np.int64] | None = None
 
     def only(self, mask: npt.NDArray[np.bool_]) -> Rows:
         """Select the marked rows; `start` is meaningless in the result."""
@@ -67,7 +77,8 @@ def _rows(chunk: Chunk, start: int, submission: Submission) -> Rows:
     ids = prefixed(ids, submission.batch.id_prefix, submission.id_field)
     units = canonical_column(table[submission.unit_field], submission.unit_field, UNIT) if submission.units else None
     if submission.mode is None:
-        return Rows(start, ids, units, None)
+        times = whole_seconds(table[TIME]) if submission.times else None
+        return Rows(start, ids, units, None, times)
     if submission.mode == DELETE:
         return Rows(start, ids, units, np.full(len(ids), DELETED))
     return Rows(start, ids, units, _positions(table[submission.label_field], submission))

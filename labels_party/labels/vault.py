@@ -11,9 +11,10 @@ import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 
 from label_dp.ahead import ahead
 from label_dp.errors import Unavailable
@@ -83,14 +84,27 @@ class LabelVault:
 
     def put_bytes(self, key: str, data: bytes) -> None:
         """Store bytes, encrypted as rows are. Raises Unavailable."""
-        batch_key = self.batch_key(key)
-        with self._written(key, []) as file, ciphered(file, batch_key, key) as inside:
-            inside.write(data)
+        self.put_records(key, [np.frombuffer(data, np.uint8)])
 
     def get_bytes(self, key: str) -> bytes:
         """Read bytes. Raises FileNotFoundError, Unavailable."""
         with self._reading(key) as source:
             return source.read()
+
+    def put_records(self, key: str, parts: Iterable[npt.NDArray[Any]]) -> int:
+        """Store rows of one fixed width, encrypted; return their number. Raises Unavailable."""
+        rows, batch_key = 0, self.batch_key(key)
+        with self._written(key, []) as file, ciphered(file, batch_key, key) as inside:
+            for part in parts:
+                inside.write(np.ascontiguousarray(part).view(np.uint8).data)
+                rows += len(part)
+        return rows
+
+    def records(self, key: str, kind: np.dtype[Any]) -> Iterator[npt.NDArray[Any]]:
+        """Yield the rows of `put_records` some at a time. Raises FileNotFoundError, Unavailable."""
+        with self._reading(key) as source:
+            while part := source.read(ROW_GROUP * kind.itemsize):
+                yield np.frombuffer(part, kind)
 
     def put_run(self, key: str, low: U64, high: U64) -> None:
         """Store a sorted run of 128-bit digests in the clear; moves the file if the run is mapped from one. Raises

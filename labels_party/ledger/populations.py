@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, cast
 
 import sqlalchemy as sa
@@ -17,10 +18,12 @@ from label_dp.domain import Domain
 from label_dp.errors import Conflict, InvalidInput, NotFound
 from label_dp.numbers import BadSpelling, decimal_of
 from label_dp.privacy import ATTO, PER_EXAMPLE, Epsilon, PrivacyUnit, delta_string, parse_delta
+from label_dp.schemas.events import EventRule
 from label_dp.schemas.filters import PopulationFilter
 from label_dp.schemas.json_types import JsonObject
 from label_dp.schemas.population import Population as PopulationAsked
 from label_dp.schemas.replies import PopulationOut
+from labels_party.ledger.event_rules import check_rule, data_sets
 from labels_party.storage.tables import populations
 
 DEFAULT_AUDIENCE = "features-party"
@@ -61,6 +64,12 @@ class Population:
     @property
     def out_of_domain(self) -> str:
         return str(self.plain["out_of_domain"])
+
+    @cached_property
+    def events(self) -> EventRule | None:
+        """Return the rule by which events become labels, if they do."""
+        rule = self.plain["events"]
+        return None if rule is None else EventRule.model_validate(rule)
 
     @property
     def four_eyes(self) -> bool:
@@ -142,6 +151,7 @@ def declare(asked: PopulationAsked, domain: Domain | None = None) -> Population:
         raise InvalidInput("A unit column and the most examples per unit are given together or not at all.")
     if any(not 1 <= p <= 100 for p in alerts) or len(set(alerts)) != len(alerts):
         raise InvalidInput("Alert thresholds are different whole percentages from 1 to 100 of the lifetime ε.")
+    check_rule(asked.events, domain, asked.missing_label, asked.out_of_domain)
     domain.values  # noqa: B018 - refuses domains whose values collide as floats before anything is stored
     return Population(
         id="pop_" + secrets.token_hex(12),
@@ -152,8 +162,7 @@ def declare(asked: PopulationAsked, domain: Domain | None = None) -> Population:
         audiences=tuple(sorted(audiences)),
         lifetime=lifetime,
         unit=PrivacyUnit(asked.unit_column, asked.max_examples_per_unit),
-        plain={name: getattr(asked, name) for name in plain_members()}
-        | {"out_of_domain": _rule(asked.out_of_domain, domain)},
+        plain=asked.model_dump(include=set(plain_members())) | {"out_of_domain": _rule(asked.out_of_domain, domain)},
         alert_percent=tuple(sorted(alerts)),
         lifetime_delta=lifetime_delta,
     )
@@ -198,6 +207,7 @@ class Populations:
             raise Conflict(
                 f"A population named '{population.name}' exists already; choose another name or use that one."
             )
+        data_sets(p.events for p in [*self.list(connection), population] if p.events is not None)
         event = Event(
             POPULATION_CREATED,
             population.subject,
@@ -208,7 +218,7 @@ class Populations:
         )
         created = self.audit.append(connection, event).moment
         self.insert(connection, population, created)
-        return Population(**{**population.__dict__, "created": created})
+        return replace(population, created=created)
 
     @staticmethod
     def insert(connection: Connection, population: Population, created: str) -> None:

@@ -53,6 +53,8 @@ populations = sa.Table(
     sa.Column("alert_percent", sa.JSON),
     # atto-δ per example; 0: only pure ε-DP mechanisms may be charged
     sa.Column("lifetime_delta_atto", sa.BigInteger, nullable=False, server_default="0"),
+    # the rule by which conversion events become its labels
+    sa.Column("events", sa.JSON(none_as_null=True)),
 )
 
 batches = sa.Table(
@@ -89,14 +91,27 @@ batches = sa.Table(
     sa.Column("merged_into", sa.String(40)),
     # uploads that wait for the owner's decision
     sa.Column("set_aside", sa.Integer, nullable=False, server_default="0"),
+    # where labels come from events: the last window of them before its opening
+    sa.Column("events_since", sa.Integer),
     sa.UniqueConstraint("label", "seal_order"),
 )
 
-# the key under which the objects of a batch lie, itself wrapped; its row goes when the labels do
+# the events of a data set between two openings or seals of its batches, which have a key of their own (`labels/events`)
+event_windows = sa.Table(
+    "event_windows",
+    metadata,
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("id", sa.String(40), nullable=False, unique=True),
+    sa.Column("data_set", sa.String(200), nullable=False, index=True),
+    sa.Column("over", sa.Boolean, nullable=False),
+    sqlite_autoincrement=True,  # a number never comes again: batches remember it
+)
+
+# the key under which the objects of a batch or window lie, itself wrapped; its row goes when they do
 batch_keys = sa.Table(
     "batch_keys",
     metadata,
-    sa.Column("batch", sa.ForeignKey("batches.id"), primary_key=True),
+    sa.Column("batch", sa.String(40), primary_key=True),
     sa.Column("wrapped_by", sa.Integer, nullable=False),
     sa.Column("wrapped", sa.LargeBinary, nullable=False),
 )
@@ -104,7 +119,7 @@ batch_keys = sa.Table(
 segments = sa.Table(
     "segments",
     metadata,
-    sa.Column("batch", sa.ForeignKey("batches.id"), primary_key=True),
+    sa.Column("batch", sa.String(40), primary_key=True),  # or a window of events
     sa.Column("kind", sa.String(10), primary_key=True),  # examples, labels, sealed, runs (sorted id digests), history
     sa.Column("number", sa.Integer, primary_key=True),
     sa.Column("key", sa.String(300), nullable=False),

@@ -23,6 +23,7 @@ from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply, forget_old
 from labels_party.labels.batch_uses import ACCEPTED, WORKING, standing
 from labels_party.labels.batches import (
     ERASED,
+    EVENTS,
     EXAMPLES,
     FEATURES,
     LABELS,
@@ -41,7 +42,7 @@ from labels_party.work.leases import Leases
 log = logging.getLogger("label_dp.retention")
 # objects under the batch's key, or that reveal whether an id has a label
 OF_LABELS = sa.or_(
-    segments.c.kind.in_((EXAMPLES, LABELS, SEALED, ERASED, PREDICTOR, FEATURES)),
+    segments.c.kind.in_((EXAMPLES, LABELS, EVENTS, SEALED, ERASED, PREDICTOR, FEATURES)),
     sa.and_(segments.c.kind == RUNS, segments.c.of == LABELS),
 )
 

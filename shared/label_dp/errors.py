@@ -144,6 +144,12 @@ class InvalidRows(InvalidInput):
         return {"rejected": self.total, "rows": [p.as_json() for p in self.problems]}
 
 
+class InvalidEvents(InvalidRows):
+    """Events of an upload that break a rule; nothing of the upload was stored."""
+
+    title = "Events rejected"
+
+
 # --- refusals: exit code 1 ---------------------------------------------------------------------------------
 
 

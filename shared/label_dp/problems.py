@@ -15,6 +15,7 @@ STATUS: dict[type[e.LabelDPError], int] = {
     e.PreconditionFailed: 412,
     e.RangeNotSatisfiable: 416,
     e.InvalidInput: 422,
+    e.InvalidEvents: 400,  # the Event & Conversion API knows no 422
     e.InvalidSettings: 503,  # of the environment that the service runs in, not of what its caller sent
     e.BudgetExceeded: 403,
     e.SecondPersonNeeded: 403,

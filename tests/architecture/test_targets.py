@@ -26,7 +26,7 @@ TARGETS = {
 }
 PIPELINE = """
 make test
-make -j2 --output-sync lint .venv/.mlflow # each keeps one core busy
+make -j2 --output-sync lint .venv/.mlflow .venv/.torch # each keeps one core busy
 make check
 """
 STARTS: list[Callable[[], object]] = [

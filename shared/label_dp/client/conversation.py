@@ -16,7 +16,8 @@ from label_dp import errors
 T = TypeVar("T")
 J = TypeVar("J", dict[str, Any], list[Any])
 Json: TypeAlias = dict[str, Any]
-JSON, PARQUET, ARROW = "application/json", "application/vnd.apache.parquet", "application/vnd.apache.arrow.stream"
+JSON, NDJSON = "application/json", "application/x-ndjson"
+PARQUET, ARROW = "application/vnd.apache.parquet", "application/vnd.apache.arrow.stream"
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from label_dp import errors
-from label_dp.client.conversation import ARROW, PARQUET, Json, Request
+from label_dp.client.conversation import ARROW, NDJSON, PARQUET, Json, Request
 from label_dp.columnar.frames import arrow_stream, as_table
 
 if TYPE_CHECKING:
@@ -43,6 +44,12 @@ def as_parquet(method: str, where: str, frame: Frame, **params: Any) -> Request:
     sink = io.BytesIO()
     pq.write_table(as_table(frame), sink, compression="zstd")
     return Request(method, where, content=sink.getvalue(), content_type=PARQUET, params=params)
+
+
+def as_lines(method: str, where: str, rows: Iterable[Json]) -> Request:
+    """Build a request that sends objects as JSON, one a line."""
+    text = "".join(json.dumps(row, separators=(",", ":"), allow_nan=False) + "\n" for row in rows)
+    return Request(method, where, content=text.encode(), content_type=NDJSON)
 
 
 def as_rows(frame: Any) -> list[Json]:

@@ -15,6 +15,7 @@ IdempotencyKey = Annotated[
 ]
 Responses = dict[int | str, dict[str, Any]]
 _REFUSALS = {
+    400: ("invalid-events", "Events rejected"),
     401: ("unauthenticated", "No valid API key"),
     403: ("budget-exceeded", "Privacy budget exceeded"),
     404: ("not-found", "Not found, or not yours"),

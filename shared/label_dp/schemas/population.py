@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StrictFloat, StrictInt
 
 from label_dp.schemas.base import EXPERT, NO_OPTION, SINGULAR, Ask, Word, whole
+from label_dp.schemas.events import EventRule
 from label_dp.schemas.numbers import Decimalish
 from label_dp.schemas.release import Release
 
@@ -78,6 +79,10 @@ class Population(Ask):
         default=None,
         description="What becomes of labels outside the domain: clip by default, and refuse, the only rule, where it "
         "has names.",
+    )
+    events: Annotated[EventRule | None, Word(NO_OPTION, "a command reads it from the file that --rule names")] = Field(
+        default=None,
+        description="Rule by which conversion events become labels; they then come by POST /v1/events.",
     )
     four_eyes: Annotated[bool, EXPERT] = Field(
         default=False, description="A second person must approve each release before it is charged."

@@ -38,6 +38,7 @@ EXPECTED = {
     "internal": (500, 1),
     "invalid-domain": (422, 2),
     "invalid-epsilon": (422, 2),
+    "invalid-events": (400, 2),
     "invalid-file": (422, 2),
     "invalid-input": (422, 2),
     "invalid-loss": (422, 2),
@@ -78,8 +79,8 @@ EXPECTED = {
 def made(kind: type[LabelDPError]) -> LabelDPError:
     if kind is BudgetExceeded:
         return BudgetExceeded("Over.", asked="1", spent="1", lifetime="1")
-    if kind is InvalidRows:
-        return InvalidRows([RowProblem(0, "label", "must be a number")])
+    if issubclass(kind, InvalidRows):
+        return kind([RowProblem(0, "label", "must be a number")])
     return kind("Something was wrong.")
 
 

@@ -16,6 +16,7 @@ from label_dp.companions.kinds.rectangle import Rectangle
 from label_dp.domain import Domain
 from label_dp.schemas.base import NO_OPTION, Ask, QueryAsk, option_of, word_of
 from label_dp.schemas.calibration import Allowance, Calibration
+from label_dp.schemas.events import EventRule
 from label_dp.schemas.filters import BatchFilter, GivenFilter, PopulationFilter
 from label_dp.schemas.plan import Plan
 from label_dp.schemas.population import Batch, Population, Schedule
@@ -48,7 +49,7 @@ DOORS: dict[type[Ask], tuple[str, str]] = {
     BatchFilter: ("batches", "GET /v1/batches"),
     PopulationFilter: ("population list", "GET /v1/populations"),
 }
-ELSEWHERE = (Learning, Training, GivenFilter)  # of the features party; a filter that two commands share
+ELSEWHERE = (Learning, Training, GivenFilter, EventRule)  # of the features party; shared filter; part of Population
 # members that a document names otherwise, and why
 IN_DOCUMENTS: dict[type[Ask], dict[str, str]] = {
     Rectangle: {"bits": "`levels`, which a reader computes with, are 2^bits - 1"},

@@ -1,0 +1,1 @@
+"""Conversion events in: read, kept as keyed digests until the seal, folded to one label an example."""

@@ -1,0 +1,161 @@
+"""Intake of conversion events. Nothing of it looks at ids or labels that came before (invariant no-oracle)."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy.engine import Connection
+
+from label_dp.errors import LabelDPError, Unavailable
+from label_dp.store.database import Database
+from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply, earlier_of, remember
+from labels_party.labels.at_rest import EventKeys, event_keys
+from labels_party.labels.batches import EVENTS, StaleBatch
+from labels_party.labels.changes import commit, delete, until_current
+from labels_party.labels.events.bodies import EventRows, stored_events
+from labels_party.labels.events.records import Events
+from labels_party.labels.events.windows import EventWindows, Window
+from labels_party.labels.vault import LabelVault
+from labels_party.ledger.event_rules import DataSet, data_sets
+from labels_party.ledger.populations import Populations
+from labels_party.storage.secrets import Secrets
+
+RETRIES = 50
+OBJECT_ROWS = 1 << 20  # events that wait in memory before an object of a large upload is written
+BUSY = "Too many events at once, or a part of them is lost; try again."
+
+
+@dataclass(frozen=True)
+class EventUpload:
+    """Upload of events; a call of `rows` reads them, once if they do not lie in memory."""
+
+    rows: Callable[[], Iterable[EventRows]]
+    call: IdempotentCall
+    size: int = 0  # bytes of the body
+
+
+@dataclass
+class _Objects:
+    """Objects written for uploads that are not part of a window yet."""
+
+    windows: dict[str, Window] = field(default_factory=dict)  # by data set
+    rows: list[tuple[str, str, int]] = field(default_factory=list)  # data set, key and rows of each object
+
+    @property
+    def keys(self) -> list[str]:
+        return [key for _, key, _ in self.rows]
+
+
+class EventIntake:
+    """Intake of uploads of events: all events of one or none."""
+
+    def __init__(
+        self, database: Database, populations: Populations, windows: EventWindows, vault: LabelVault, secrets_: Secrets
+    ) -> None:
+        self.database, self.populations, self.windows = database, populations, windows
+        self.vault, self.secrets = vault, secrets_
+        self._keys: dict[str, EventKeys] = {}
+
+    def add(self, upload: EventUpload) -> Reply:
+        """Store an upload of any size, read once. Raises InvalidRows, InvalidFile, TooLarge, Unavailable."""
+        earlier = self.database.read("events.seen", upload.call.earlier) if upload.call.key is not None else None
+        if earlier is not None:
+            return earlier
+        sets, objects, count = self._sets(), _Objects(), 0
+        waiting: dict[str, list[Events]] = {}
+        try:
+            for rows in upload.rows():
+                count += len(rows.events)
+                for name, events in stored_events(rows, sets, self._keys).items():
+                    waiting.setdefault(name, []).append(events)
+                if sum(len(part) for parts in waiting.values() for part in parts) >= OBJECT_ROWS:
+                    self._write(objects, waiting)
+            upload.call.settle()
+            self._write(objects, waiting)
+            self.database.fault("events.received")
+        except BaseException:
+            delete(self.vault, objects.keys)
+            raise
+        try:
+            return self._record(objects, (200, {"accepted": count}), upload.call)
+        except StaleBatch:
+            raise Unavailable(BUSY) from None
+
+    def add_small(self, uploads: Sequence[EventUpload]) -> list[Reply | Exception]:
+        """Run `add` for each, with one object for each data set and one transaction for all without faults; return a
+        reply or error each."""
+        earlier = self.database.read("events.seen", lambda c: earlier_of(c, [upload.call for upload in uploads]))
+        answers: list[Reply | Exception | None] = [*earlier]
+        keys = [(upload.call.caller, upload.call.key) for upload in uploads]
+        sets, fit, waiting = self._sets(), list[tuple[int, Reply]](), dict[str, list[Events]]()
+        for i, upload in enumerate(uploads):
+            if answers[i] is not None or (keys[i][1] is not None and keys.index(keys[i]) < i):
+                continue
+            try:
+                parts = [(len(rows.events), stored_events(rows, sets, self._keys)) for rows in upload.rows()]
+                upload.call.settle()
+            except Exception as error:  # the caller's own
+                answers[i] = error
+                continue
+            fit.append((i, (200, {"accepted": sum(count for count, _ in parts)})))
+            for _, of_sets in parts:
+                for name, events in of_sets.items():
+                    waiting.setdefault(name, []).append(events)
+        try:
+            until_current(lambda: self._store(waiting, [(uploads[i].call, reply) for i, reply in fit]), RETRIES, BUSY)
+        except LabelDPError as error:
+            for i, _ in fit:
+                answers[i] = error
+        else:
+            for i, reply in fit:
+                answers[i] = reply
+        return [self.add(uploads[i]) if answer is None else answer for i, answer in enumerate(answers)]
+
+    # --- parts --------------------------------------------------------------------------------------------------
+
+    def _sets(self) -> dict[str, DataSet]:
+        populations = self.database.read("events.look", self.populations.list)
+        sets = data_sets(p.events for p in populations if p.events is not None)
+        self._keys |= {name: event_keys(self.secrets, name) for name in sets.keys() - self._keys.keys()}
+        return sets
+
+    def _store(self, waiting: Mapping[str, list[Events]], replies: list[tuple[IdempotentCall, Reply]]) -> Reply:
+        objects = _Objects()
+        try:
+            self._write(objects, {**waiting})
+            self.database.fault("events.received")
+        except BaseException:
+            delete(self.vault, objects.keys)
+            raise
+        return self._record(objects, (200, {}), replies=replies)
+
+    def _record(
+        self,
+        objects: _Objects,
+        reply: Reply,
+        call: IdempotentCall = NO_KEY,
+        replies: Sequence[tuple[IdempotentCall, Reply]] = (),
+    ) -> Reply:
+        """Make the objects part of their windows and store the replies, in one transaction. Raises StaleBatch."""
+
+        def effect(connection: Connection) -> tuple[Reply, list[str]]:
+            if any(earlier_of(connection, [one for one, _ in replies])):
+                raise StaleBatch("One of these calls was answered meanwhile.")
+            for name, key, rows in objects.rows:
+                self.windows.add(connection, objects.windows[name], key, rows)
+            remember(connection, replies)
+            return reply, []
+
+        return commit(self.database, self.vault, "events.store", call, effect, objects.keys)
+
+    def _write(self, objects: _Objects, waiting: dict[str, list[Events]]) -> None:
+        """Write what waits, an object for each data set, and forget it. Raises Unavailable, FileNotFoundError."""
+        for name, parts in waiting.items():
+            window = objects.windows.get(name) or objects.windows.setdefault(name, self.windows.current(name))
+            key = f"{window.id}/{EVENTS}-{secrets.token_hex(8)}"
+            if rows := sum(len(part) for part in parts):
+                objects.rows.append((name, key, rows))
+                self.vault.put_records(key, parts)
+        waiting.clear()

@@ -1,0 +1,76 @@
+"""Labels of a batch from its events, at the seal."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from sqlalchemy.engine import Connection
+
+from label_dp.domain import Domain
+from label_dp.errors import Conflict, Unavailable
+from label_dp.schemas.events import EventRule
+from label_dp.store.database import Database
+from labels_party.labels.at_rest import event_keys
+from labels_party.labels.batches import EVENTS, Batch, Segment, require_sealed
+from labels_party.labels.events.fold import EventFold, Examples
+from labels_party.labels.events.records import EVENT
+from labels_party.labels.events.windows import EventWindows
+from labels_party.labels.parsing import ID, TIME
+from labels_party.labels.sorting import StoredExamples
+from labels_party.labels.vault import LabelVault
+from labels_party.storage.secrets import Secrets
+
+
+class EventLabels:
+    """Fold of the stored events of a batch. Temporary files lie encrypted below `spill`."""
+
+    def __init__(
+        self, database: Database, windows: EventWindows, vault: LabelVault, secrets_: Secrets, spill: Path
+    ) -> None:
+        self.database, self.windows, self.vault = database, windows, vault
+        self.secrets, self.spill = secrets_, spill
+
+    def of(self, batch: Batch, rule: EventRule, domain: Domain, examples: StoredExamples) -> StoredExamples:
+        """Return the examples with the labels that the events of the batch give, read in their order of arrival.
+        Raises Unavailable, FileNotFoundError if a part of them is erased meanwhile."""
+        name, since = rule.data_set_id, batch.events_since or 0
+        segments = self.database.read("seal.events", lambda c: self.windows.segments(c, name, since))
+        n = sum(segment.rows for segment in examples.listed)
+        rows = max(n, sum(segment.rows for segment in segments))
+        self.spill.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with closing(EventFold(rule, event_keys(self.secrets, name), rows, self.spill)) as fold:
+            try:
+                for segment in segments:
+                    for records in self.vault.records(segment.key, EVENT):
+                        fold.add(records)
+                positions = fold.positions(self._listed(examples), n, domain)
+            except FileNotFoundError:
+                raise
+            except OSError as error:
+                raise Unavailable(f"The events cannot be folded ({error.strerror}); check the disk.") from None
+        return replace(examples, events=positions, event_counts=fold.counts.as_json())
+
+    def counts(self, batch_id: str) -> dict[str, int]:
+        """Return what became of the events of a sealed batch, by rule; made of raw labels, for the owner alone. Raises
+        NotFound, Conflict."""
+
+        def look(connection: Connection) -> list[Segment]:
+            batch, population = self.windows.batches.get(connection, batch_id)
+            if population.events is None:
+                raise Conflict("Labels of this population do not come from events.")
+            require_sealed(batch)
+            return self.windows.batches.segments(connection, batch_id, EVENTS)
+
+        (segment,) = self.database.read("events.counts", look)
+        counts: dict[str, int] = json.loads(self.vault.get_bytes(segment.key))
+        return counts
+
+    def _listed(self, examples: StoredExamples) -> Examples:
+        for segment in examples.listed:
+            for part in self.vault.scan(segment.key, segment.start, segment.rows):
+                times = np.asarray(part.column(TIME)) if TIME in part.schema.names else None
+                yield part.column(ID), times
