@@ -41,7 +41,7 @@ async def add_events(request: Request, ctx: Ctx, caller: Ingest, key: Idempotenc
     return EventsOut(**await receive_events(request, ctx, caller, key))
 
 
-@router.get("/batches/{batch}/events", tags=["batches"])
+@router.get("/batches/{batch}/events", tags=["batches"], responses=problem_responses(409))
 def get_event_counts(batch: str, ctx: Ctx, _: Owner) -> dict[str, int]:
     """What became of the events of a sealed batch, by rule; made of raw labels, so for its owner alone."""
     return ctx.sealer.events.counts(batch)

@@ -43,9 +43,10 @@ CALLS = [
 LABELS = """
     add_labels allow_calibrations answer answer_document answers approve audit_export batch batches budget calibrate
     calibration_allowance cancel create_population create_predictor create_webhook decide decline delete_labels
-    delete_webhook discard ensure_population erase linear_model manifest median open_batch plan plan_linear_model
-    plan_rectangle population populations predict predictor predictors purge put_examples put_features rectangle release
-    release_state releases reschedule retire_predictor seal set_aside statement wait wait_answer wait_predictor webhooks
+    delete_webhook discard ensure_population erase event_counts linear_model manifest median open_batch plan
+    plan_linear_model plan_rectangle population populations predict predictor predictors purge put_examples put_features
+    rectangle release release_state releases reschedule retire_predictor seal send_events set_aside statement wait
+    wait_answer wait_predictor webhooks
 """
 FEATURES = """
     answer answer_document answers ask_calibration audit_events audit_export calibrate cancel card_text compare
