@@ -18,6 +18,7 @@ SECTIONS = {
     "command": "Command line",
     "start": "Start",
     "intake": "Labels intake",
+    "events": "Conversion events",
     "join": "Join",
     "pull": "Pull",
     "privatize": "Privatize",
@@ -31,7 +32,10 @@ def _asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--only", help=f"some of {','.join(SECTIONS)}")
     parser.add_argument(
-        "--rows", type=int, metavar="N", help="the most rows of the parts growth and privatize, instead of 10,000,000"
+        "--rows",
+        type=int,
+        metavar="N",
+        help="the most rows of the parts growth, privatize and events, instead of 10,000,000",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the lines to a file as well")
     parser.add_argument("--keep", action="store_true", help=f"keep them in {KEPT.relative_to(Path.cwd())}")
@@ -61,7 +65,7 @@ def main() -> int:
     found: dict[str, list[Line]] = {}
     for name in asked.only:
         print(SECTIONS[name], flush=True)
-        sizes = [asked.rows] if asked.rows and name in ("growth", "privatize") else []
+        sizes = [asked.rows] if asked.rows and name in ("growth", "privatize", "events") else []
         found[name] = importlib.import_module(f"tests.benchmarks.bench_{name}").lines(*sizes)
         print("\n".join(line.text() for line in found[name]) + "\n", flush=True)
     for path in [*([KEPT] if asked.keep else []), *([asked.json] if asked.json else [])]:

@@ -126,14 +126,20 @@ def at_once(server: Server, path: str, bodies: list[bytes]) -> None:
         thread.join()
 
 
-async def one_by_one(server: Server, path: str, keyed: bool) -> list[float]:
+def one_label(number: int) -> bytes:
+    return json.dumps({"records": [{"example_id": f"{number}", "label": number % 401}]}).encode()
+
+
+async def one_by_one(
+    server: Server, path: str, *, keyed: bool, body_of: Callable[[int], bytes] = one_label
+) -> list[float]:
     """SINGLES uploads of one label over CONNECTIONS connections that are kept alive; seconds until each answer."""
     numbers, took = iter(range(SINGLES)), list[float]()
 
     async def client() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         for number in numbers:
-            body = json.dumps({"records": [{"example_id": f"{number}", "label": number % 401}]}).encode()
+            body = body_of(number)
             key = f"Idempotency-Key: {path}-{number}\r\n" if keyed else ""
             head = f"POST {path} HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {server.key}\r\n{key}"
             start = time.perf_counter()
@@ -155,7 +161,7 @@ def singles(server: Server) -> list[Line]:
     for keyed in (False, True):
         name = "single labels with a key each" if keyed else "single labels"
         before, start = server.cpu(), time.perf_counter()
-        took = asyncio.run(one_by_one(server, server.open(), keyed))
+        took = asyncio.run(one_by_one(server, server.open(), keyed=keyed))
         wall, cpu = time.perf_counter() - start, server.cpu() - before
         note = (
             f"{CONNECTIONS} connections, median {1e3 * took[SINGLES // 2]:.0f} ms, {SINGLES / cpu:,.0f} a second of CPU"

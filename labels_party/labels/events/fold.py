@@ -92,7 +92,7 @@ class DigestParts:
         part = (rows[self._digest] >> np.uint64(64 - self.bits)).astype(np.uint16)
         order = np.argsort(part, kind="stable")
         ends = np.cumsum(np.bincount(part, minlength=len(self._spools)))
-        rows = rows[order]
+        rows = rows.take(order)  # ten times as quick as an index of rows
         for spool, start, stop in zip(self._spools, [0, *ends[:-1].tolist()], ends.tolist(), strict=True):
             if stop > start:
                 spool.add(_bytes(rows[start:stop]))
@@ -186,7 +186,7 @@ class EventFold:
         """Leave the events out that do not stay, and count them under `reason`."""
         gone = len(stay) - int(np.count_nonzero(stay))
         setattr(self.counts, reason, getattr(self.counts, reason) + gone)
-        return (events, signs) if not gone else (events[stay], signs[stay])
+        return (events, signs) if not gone else (events.take(np.flatnonzero(stay)), signs[stay])
 
     # --- events of one example to its label -----------------------------------------------------------------------
 
@@ -203,9 +203,10 @@ class EventFold:
 
     def _folded(self, effects: Rows, rows: Rows) -> tuple[Floats, Marks]:
         """Return the labels of a part's examples, and which have any."""
-        run, order = sort_run(rows["low"], rows["high"])
-        place = locate(run, (effects["low"], effects["high"]))
-        hits = (run[0][place] == effects["low"]) & (run[1][place] == effects["high"])
+        run, order = sort_run(*(np.ascontiguousarray(rows[half]) for half in ("low", "high")))
+        examples, by_example = sort_run(*(np.ascontiguousarray(effects[half]) for half in ("low", "high")))
+        effects, place = effects.take(by_example), locate(run, examples)  # in order, each search begins where one ended
+        hits = (run[0][place] == examples[0]) & (run[1][place] == examples[1])
         effects, place = self._left(effects, place, hits, "not_listed")
         window = self.rule.window_seconds
         if window is not None:
@@ -226,7 +227,7 @@ def merged(records: Events) -> Events:
     starts = np.flatnonzero(~repeated(run))
     if len(starts) == len(records):
         return records
-    ordered = records[order]
+    ordered = records.take(order)
     ends = np.append(starts[1:], len(ordered)) - 1
     events: Events = ordered[ends]
     for flag, fields in ((HAS_EXAMPLE, ("example_low", "example_high")), (HAS_VALUE, ("amount", "currency"))):

@@ -154,7 +154,7 @@ class EventIntake:
         """Write what waits, an object for each data set, and forget it. Raises Unavailable, FileNotFoundError."""
         for name, parts in waiting.items():
             window = objects.windows.get(name) or objects.windows.setdefault(name, self.windows.current(name))
-            key = f"{window.id}/{EVENTS}-{secrets.token_hex(8)}"
+            key = f"{window.id}/{EVENTS}-{secrets.token_hex(8)}.rows"
             if rows := sum(len(part) for part in parts):
                 objects.rows.append((name, key, rows))
                 self.vault.put_records(key, parts)
