@@ -152,7 +152,9 @@ def _stored(events: list[dict[str, Any]], data_set: DataSet, keys: EventKeys, ch
     stored = np.zeros(len(events), EVENT)
     stored["time"] = _times([event.get("timestamp") for event in events], checks)
     types = _types(events, checks)
-    stored["type"] = siphash128(_texts(types), keys.type)[0]
+    names = sorted(set(types))
+    digests = dict(zip(names, siphash128(_texts(names), keys.type)[0].tolist(), strict=True))
+    stored["type"] = np.array([digests[name] for name in types], np.uint64)
     _set_values(stored, events, types, data_set, checks)
     low, high = _event_digests([event.get("id") for event in events], keys.event, checks)
     stored["event_low"], stored["event_high"] = low, high

@@ -203,8 +203,8 @@ class EventFold:
 
     def _folded(self, effects: Rows, rows: Rows) -> tuple[Floats, Marks]:
         """Return the labels of a part's examples, and which have any."""
-        run, order = sort_run(*(np.ascontiguousarray(rows[half]) for half in ("low", "high")))
-        examples, by_example = sort_run(*(np.ascontiguousarray(effects[half]) for half in ("low", "high")))
+        run, order = sort_run(*_halves(rows))
+        examples, by_example = sort_run(*_halves(effects))
         effects, place = effects.take(by_example), locate(run, examples)  # in order, each search begins where one ended
         hits = (run[0][place] == examples[0]) & (run[1][place] == examples[1])
         effects, place = self._left(effects, place, hits, "not_listed")
@@ -217,6 +217,10 @@ class EventFold:
         marks[order[place]] = True
         labels[order] = TAKES[self.rule.take](place, effects, len(rows))
         return labels, marks
+
+
+def _halves(rows: Rows) -> tuple[U64, U64]:
+    return np.ascontiguousarray(rows["low"]), np.ascontiguousarray(rows["high"])
 
 
 def merged(records: Events) -> Events:
