@@ -78,19 +78,17 @@ class Pipeline(Attempts):
         if self.works.shelf.drafts is not None:
             self.works.shelf.drafts.forget(lease.work)
 
-    def sweep(self) -> int:
-        """Remove inputs that a killed process left: those of ended work, and those over a day old that no work names.
-        Returns how many."""
+    def sweep(self) -> None:
+        """Remove inputs that a killed process left: those of ended work, and those over a day old that no work names."""
         there = self.works.shelf.all_inputs()
         if not there:
-            return 0
+            return
         query = sa.select(table.c.inputs, table.c.state).where(table.c.inputs != "")
         states = {row.inputs: row.state for row in self.database.read("work.inputs", lambda c: c.execute(query).all())}
         before, ended = time.time() - LEFTOVER_SECONDS, (PUBLISHED, *ENDED)
-        gone = [n for n, at in there.items() if states.get(n) in ended or (at < before and n not in states)]
-        for name in gone:
-            self.works.forget_inputs(name)
-        return len(gone)
+        for name, at in there.items():
+            if states.get(name) in ended or (at < before and name not in states):
+                self.works.forget_inputs(name)
 
     def sweep_attempts(self) -> int:
         """Remove files that attempts sent over a day ago and that no row names; return how many."""

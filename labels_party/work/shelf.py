@@ -104,7 +104,7 @@ class FolderShelf(Shelf):
         shutil.rmtree(folder, ignore_errors=True)
         if begun:
             with contextlib.suppress(OSError):
-                folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+                folder.mkdir(parents=True, mode=0o700)
 
     def drop_others(self, work_id: str, attempt: int) -> None:
         own = self.folder / place(work_id, attempt)

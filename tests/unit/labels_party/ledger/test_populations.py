@@ -41,3 +41,14 @@ def test_ids_are_of_96_bits_and_differ() -> None:
 
 def test_without_a_lifetime_delta_only_pure_epsilon_is_charged() -> None:
     assert population("p", "sale", NUMBERS, "4").lifetime_delta == 0
+
+
+def test_what_rules_exclude_for_ever_is_said_of_those_rules_alone() -> None:
+    erasure, person, delta = population("p", "sale", NUMBERS, "4").ruled_out()
+    assert "ever be erased" in erasure
+    assert "one person" in person
+    assert "lifetime δ is 0" in delta
+    assert population("p", "sale", NUMBERS, "4", missing_label=0).ruled_out() == [person, delta]
+    unit = {"unit_column": "user", "max_examples_per_unit": 2}
+    assert population("p", "sale", NUMBERS, "4", **unit).ruled_out() == [erasure, delta]
+    assert population("p", "sale", NUMBERS, "4", lifetime_delta="1e-6").ruled_out() == [erasure, person]
