@@ -79,7 +79,7 @@ class Pipeline(Attempts):
             self.works.shelf.drafts.forget(lease.work)
 
     def sweep(self) -> None:
-        """Remove inputs that a killed process left: those of ended work, and those over a day old that no work names."""
+        """Remove inputs that a killed process left: those of ended work, and those over a day old without any work."""
         there = self.works.shelf.all_inputs()
         if not there:
             return

@@ -45,10 +45,15 @@ class Reach:
     tests: dict[str, dict[int, list[str]]]
     seconds: dict[str, float]
 
-    def of(self, mutation: Mutation, budget: float) -> list[str]:
-        """The quickest tests of its line, as many as fit into `budget` seconds; of its file, where no test runs it."""
+    def running(self, mutation: Mutation) -> set[str]:
+        """The tests that run one of its lines."""
         lines = self.tests.get(mutation.file, {})
-        found = lines.get(mutation.line) or sorted({test for tests in lines.values() for test in tests})
+        return {test for line in mutation.lines for test in lines.get(line, ())}
+
+    def of(self, mutation: Mutation, budget: float) -> list[str]:
+        """The quickest tests that run it, as many as fit into `budget` seconds; of its file, where no test does."""
+        lines = self.tests.get(mutation.file, {})
+        found = sorted(self.running(mutation) or {test for tests in lines.values() for test in tests})
         ranked = sorted(found, key=lambda test: self.seconds.get(test, 0.0))
         total = list(itertools.accumulate(self.seconds.get(test, 0.0) for test in ranked))
         return [test for test, until in zip(ranked, total, strict=True) if until <= budget or until == total[0]]
@@ -166,7 +171,7 @@ def main() -> None:
                 copies.put(copy)
 
         def reached(mutation: Mutation) -> bool:
-            return mutation.line in known.tests.get(mutation.file, {})
+            return bool(known.running(mutation))
 
         mutations = chosen(checkout, count, told.seed, *[reached][:quick])
         with ThreadPoolExecutor(told.jobs) as pool:

@@ -31,9 +31,12 @@ Position = tuple[int, int]
 
 @dataclass(frozen=True)
 class Mutation:
+    """Change at a line; tests that run one of `lines` may notice it."""
+
     room: str
     file: str
     line: int
+    lines: range
     operator: str
     occurrence: int
 
@@ -44,9 +47,11 @@ class Mutation:
 
     def told(self, source: str) -> str:
         """Where it is, what stood there, and what stands there now."""
-        now = self.text(source).splitlines()
-        place = next(i for i, (a, b) in enumerate(zip(source.splitlines(), now, strict=False)) if a != b)
-        return f"{self.file}:{place + 1}: {source.splitlines()[place].strip()}  →  {now[place].strip()}"
+        before, now = source.splitlines(), self.text(source).splitlines()
+        if len(now) < len(before):
+            return f"{self.file}:{self.line}: {before[self.line - 1].strip()}  →  nothing"
+        place = next(i for i, (a, b) in enumerate(zip(before, now, strict=True)) if a != b)
+        return f"{self.file}:{place + 1}: {before[place].strip()}  →  {now[place].strip()}"
 
 
 def files_of(root: Path, room: str) -> list[Path]:
@@ -65,8 +70,9 @@ def chosen(root: Path, count: int, seed: int, fits: Callable[[Mutation], bool] =
         places: dict[tuple[str, Position, str], list[Mutation]] = {}
         for path in files_of(root, room):
             source, name = path.read_text(encoding="utf-8"), path.relative_to(root).as_posix()
+            lines_of = _scopes(source)
             for start, family, operator, occurrence in _possible(source):
-                change = Mutation(room, name, start[0], operator, occurrence)
+                change = Mutation(room, name, start[0], lines_of[start[0]], operator, occurrence)
                 if fits(change):
                     places.setdefault((name, start, family), []).append(change)
         share = count // len(ROOMS) + (number < count % len(ROOMS))
@@ -75,9 +81,23 @@ def chosen(root: Path, count: int, seed: int, fits: Callable[[Mutation], bool] =
     return found
 
 
+def _scopes(source: str) -> dict[int, range]:
+    """Of each line the lines that run with it: itself within a function. A decorator or a signature runs on import,
+    whichever test comes first, so it is known by its function's body, and what is in no function by the whole file."""
+    whole = range(1, len(source.splitlines()) + 1)
+    scopes = dict.fromkeys(whole, whole)
+    for node in ast.walk(ast.parse(source)):  # an outer function before those within it
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first, body = min([node, *node.decorator_list], key=lambda part: part.lineno).lineno, node.body[0].lineno
+            end = (node.end_lineno or body) + 1
+            scopes |= {line: range(body, end) for line in range(first, body)}
+            scopes |= {line: range(line, line + 1) for line in range(body, end)}
+    return scopes
+
+
 def _possible(source: str) -> Iterator[tuple[Position, str, str, int]]:
-    """(where, kind of change, operator, its occurrence) of every change but those of annotations, which nobody runs."""
-    nodes, silent = list(trees.ast_nodes(trees.get_ast(source))), list(_annotations(source))
+    """(where, kind of change, operator, its occurrence) of every change but those that change nothing that runs."""
+    nodes, silent = list(trees.ast_nodes(trees.get_ast(source))), list(_silent(source))
     for operator in operator_names():
         family = operator.split("/")[1].split("_")[0]
         if family in LEFT_OUT:
@@ -89,8 +109,12 @@ def _possible(source: str) -> Iterator[tuple[Position, str, str, int]]:
                 yield start, family, operator, occurrence
 
 
-def _annotations(source: str) -> Iterator[tuple[Position, Position]]:
+def _silent(source: str) -> Iterator[tuple[Position, Position]]:
+    """Annotations, tests of TYPE_CHECKING and `@abstractmethod`: mypy reads them, and no call of the product does."""
     for node in ast.walk(ast.parse(source)):
         for told in (getattr(node, "annotation", None), getattr(node, "returns", None)):
             if isinstance(told, ast.expr):
                 yield (told.lineno, told.col_offset), (told.end_lineno or 0, told.end_col_offset or 0)
+        for told in (getattr(node, "test", None), *getattr(node, "decorator_list", ())):
+            if isinstance(told, ast.Name) and told.id in ("TYPE_CHECKING", "abstractmethod"):
+                yield (told.lineno, 0), (told.lineno + 1, 0)
