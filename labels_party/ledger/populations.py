@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -307,6 +308,12 @@ class Populations:
         rows = connection.execute(sa.select(populations).order_by(populations.c.created, populations.c.id))
         audience = None if population_filter is None else population_filter.audience
         return [p for p in map(_from_row, rows) if audience is None or audience in p.audiences]
+
+    @staticmethod
+    def event_rules(connection: Connection) -> builtins.list[JsonObject]:
+        """List the rules by which events become labels, as they were declared."""
+        query = sa.select(populations.c.events).where(populations.c.events.is_not(None)).order_by(populations.c.id)
+        return [*connection.execute(query).scalars()]
 
 
 def _from_row(row: sa.Row[Any]) -> Population:

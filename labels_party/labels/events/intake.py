@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from sqlalchemy.engine import Connection
 
 from label_dp.errors import LabelDPError, Unavailable
+from label_dp.schemas.events import EventRule
+from label_dp.schemas.json_types import JsonObject
 from label_dp.store.database import Database
 from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply, earlier_of, remember
 from labels_party.labels.at_rest import EventKeys, event_keys
@@ -56,6 +58,8 @@ class EventIntake:
     ) -> None:
         self.database, self.populations, self.windows = database, populations, windows
         self.vault, self.secrets = vault, secrets_
+        self._rules: list[JsonObject] = []
+        self._known: dict[str, DataSet] = {}
         self._keys: dict[str, EventKeys] = {}
 
     def add(self, upload: EventUpload) -> Reply:
@@ -116,10 +120,12 @@ class EventIntake:
     # --- parts --------------------------------------------------------------------------------------------------
 
     def _sets(self) -> dict[str, DataSet]:
-        populations = self.database.read("events.look", self.populations.list)
-        sets = data_sets(p.events for p in populations if p.events is not None)
-        self._keys |= {name: event_keys(self.secrets, name) for name in sets.keys() - self._keys.keys()}
-        return sets
+        rules = self.database.read("events.look", self.populations.event_rules)
+        if rules != self._rules:
+            sets = data_sets(map(EventRule.model_validate, rules))
+            self._keys |= {name: event_keys(self.secrets, name) for name in sets.keys() - self._keys.keys()}
+            self._rules, self._known = rules, sets
+        return self._known
 
     def _store(self, waiting: Mapping[str, list[Events]], replies: list[tuple[IdempotentCall, Reply]]) -> Reply:
         objects = _Objects()

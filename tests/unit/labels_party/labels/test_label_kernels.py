@@ -28,9 +28,9 @@ def both(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[], Any
     """What a call gives on the numpy path, and on the compiled one."""
 
     def run(call: Callable[[], Any]) -> tuple[Any, Any]:
-        monkeypatch.setattr(kernels, "worth", lambda _rows: False)
+        monkeypatch.setattr(kernels, "worth", lambda *_rows: False)
         plain = call()
-        monkeypatch.setattr(kernels, "worth", lambda _rows: True)
+        monkeypatch.setattr(kernels, "worth", lambda *_rows: True)
         return plain, call()
 
     yield run
