@@ -12,6 +12,7 @@ from label_dp.schemas.plan import Plan
 from label_dp.schemas.replies import PlanOut
 from labels_party.bootstrap import Services
 from labels_party.labels.batches import require_sealed
+from labels_party.ledger.people import PeopleAccount
 from labels_party.ledger.populations import Population
 from labels_party.message.clipping import parse_clipping
 from labels_party.message.plan import GivenPrior
@@ -31,6 +32,7 @@ class Question:
     given: GivenPrior | None
     spent: Epsilon
     asked: Plan
+    people: PeopleAccount | None = None
 
     def answer(self) -> PlanOut:
         """Raises InvalidInput and its kinds."""
@@ -44,6 +46,7 @@ class Question:
             prior=self.asked.prior,
             clipping=parse_clipping(self.asked.clip_quantile, self.asked.clip_epsilon),
             assumed=self.asked.assume_rate,
+            people=self.people,
         )
 
 
@@ -69,7 +72,7 @@ def question(services: Services, name: str, asked: Plan) -> Question:
     """Raises InvalidInput and its kinds, NotFound."""
     epsilons = _epsilons(asked)
 
-    def look(connection: Connection) -> tuple[Population, int, Epsilon]:
+    def look(connection: Connection) -> tuple[Population, int, Epsilon, PeopleAccount | None]:
         population = services.populations.get(connection, name)
         rows, spent = asked.n, ZERO
         if asked.batch is not None:
@@ -80,10 +83,10 @@ def question(services: Services, name: str, asked: Plan) -> Question:
             rows, spent = batch.n, services.ledger.spent(connection, batch.id)
         if rows is None or rows < 1:
             raise InvalidInput("A plan needs the number of examples: give n (1 or more), or a sealed batch.")
-        return population, rows, spent
+        return population, rows, spent, services.ledger.people.account(connection, population, asked.batch)
 
-    population, rows, spent = services.database.read("plan.look", look)
-    return Question(population, epsilons, rows, services.priors.latest(population), spent, asked)
+    population, rows, spent, people = services.database.read("plan.look", look)
+    return Question(population, epsilons, rows, services.priors.latest(population), spent, asked, people)
 
 
 def planned(services: Services, name: str, asked: Plan) -> PlanOut:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from .exact import ATTO, DECIMAL, NANO, decimal, units
+from .people import PeopleCap
 from .received import ReceivedRules
 from .refusal import RuleError
 
@@ -29,6 +30,7 @@ NAMES = {
     17: "same-declaration",
     18: "stated",
     20: "handed-over",
+    21: "people",
 }
 ACCEPTED = ("message-accepted", "answer-accepted")
 PRICED = ("release-charged", "charge-returned", *ACCEPTED)
@@ -77,6 +79,7 @@ class Rules:
         self.used: dict[tuple[str, str], int] = {}
         self.to_erase: set[str] = set()
         self.received = ReceivedRules()
+        self.people = PeopleCap(self.spent)
 
     def add(self, number: int, event: Any) -> None:
         kind = event["kind"]
@@ -123,6 +126,13 @@ class Rules:
             why = self.received.hand_over(details)
             if why is not None:
                 broken(20, number, why)
+        elif kind == "people-declared":
+            self._people(number, self.people.declare(details, amount))
+
+    @staticmethod
+    def _people(number: int, why: str | None) -> None:
+        if why is not None:
+            broken(21, number, why)
 
     def _declare(self, number: int, event: Any) -> None:
         subject, details = event["subject"], event["details"]
@@ -136,6 +146,7 @@ class Rules:
             broken(3, number, "a population is declared twice")
         told = {"name": name, "label": label, "unit": event["unit"], "audiences": event["audiences"]}
         self.populations[subject["population"]] = told | {"life": life, "delta": life_delta, "four eyes": four_eyes}
+        self._people(number, self.people.join(subject["population"], details.get("people"), event["unit"]))
 
     def _as_declared(self, number: int, event: Any) -> None:
         subject, kind = event["subject"], event["kind"]
@@ -157,6 +168,8 @@ class Rules:
                 broken(5, number, "a batch is sealed twice")
             new = {"population": subject["population"], "purged": False, "unfinished": set(), "published": set()}
             self.batches[subject["batch"]] = new
+            ids = event["details"].get("people_ids")
+            self._people(number, self.people.seal(subject["population"], subject["batch"], ids))
             return
         if batch is None or batch["population"] != subject["population"]:
             broken(5, number, "its batch was not sealed, or in another population")
@@ -237,6 +250,7 @@ class Rules:
         if details.get("by_audience") is not None:
             self._by_audience(number, event)
         self.spent[place] = now
+        self._people(number, self.people.charge(*place))
         self.works[subject["work"]] = {"state": "open", "batch": subject["batch"], "charge": event}
         self.batches[subject["batch"]]["unfinished"].add(subject["work"])
 
@@ -259,6 +273,7 @@ class Rules:
         place = event["subject"]["population"], event["subject"]["batch"]
         nano, atto = self.spent[place]
         self.spent[place] = nano - event["epsilon_nano"]["total"], atto - units(event["delta"], ATTO, "δ")
+        self.people.give_back(place[0])
         work["state"] = "over"
 
     def _published(self, number: int, event: Any, work: Any) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from label_dp.schemas.replies import ErasureOut
 
 PopulationName = Annotated[str, typer.Option(help="Name or id of the population.")]
+OneOrAll = Annotated[str | None, typer.Option("--population", help="Name or id of the population; or else --people.")]
+Body = Annotated[str | None, typer.Option("--people", help="In every population of this body of people.")]
 Units = Annotated[
     list[str] | None,
     typer.Option("--unit", help="A person, as the unit column spells it: all its examples, everywhere; repeatable."),
@@ -26,7 +28,8 @@ MOST_SHOWN = 20  # ids in a line for people
 
 @app.command(rich_help_panel=OFFICER)
 def erase(
-    population: PopulationName,
+    population: OneOrAll = None,
+    people: Body = None,
     example: Annotated[list[str] | None, typer.Option("--id", help="Id of an example; repeatable.")] = None,
     ids: Annotated[
         Path | None, typer.Option(help="File of ids: one a line, or Parquet or CSV with --id-column.")
@@ -47,30 +50,41 @@ def erase(
     wanted: list[Any] = [*(example or []), *(_read(ids, id_column) if ids is not None else [])]
     if bool(wanted) == bool(unit):
         raise InvalidInput("Name the examples (--id ID, repeatable, or --ids FILE), or the persons (--unit UNIT).")
+    if (population is None) == (people is None):
+        raise InvalidInput("Name a --population, or with --people a body whose populations are all meant.")
     party = services(existing=True)
+    names: list[str] = party.unit_erasures.populations(party.ledger.people, people) if people else [str(population)]
     asks = party.unit_erasures if unit else party.erasures
-    asked: list[str] = unit or wanted
-    whose = f"{len(asked):,} {'person' if unit else 'example'}{'' if len(asked) == 1 else 's'}"
-    confirm(f"The labels of {whose} of {population} are erased.", yes)
-    answers = [
-        asks.request(population, asked[start : start + MOST_IDS], COMMAND_LINE)[1]
-        for start in range(0, len(asked), MOST_IDS)
+    wishes: list[str] = unit or wanted
+    whose = f"{len(wishes):,} {'person' if unit else 'example'}{'' if len(wishes) == 1 else 's'}"
+    confirm(f"The labels of {whose} of {people or population} are erased.", yes)
+    requests = [
+        [asks.request(name, wishes[at : at + MOST_IDS], COMMAND_LINE)[1] for at in range(0, len(wishes), MOST_IDS)]
+        for name in names
     ]
     waiting = party.erasures.finish()
     what = "units" if unit else "ids"
 
-    def told(connection: Any) -> list[dict[str, Any]]:
-        return _recalled(party, connection, population, asked, unit)
+    recalls = party.database.read("erasure.told", lambda c: [_recalled(party, c, n, wishes, unit) for n in names])
+    outcomes: list[dict[str, Any]] = [
+        {
+            "population": name,
+            "examples": sum(a["examples"] for a in answers) if unit else len(set(wanted)),
+            "waiting": waiting,
+            "unmatched": sum(a["unmatched"] for a in answers),
+            f"unmatched_{what}": [one for a in answers for one in a[f"unmatched_{what}"]],
+            "cannot_be_recalled": recalled,
+        }
+        for name, answers, recalled in zip(names, requests, recalls, strict=True)
+    ]
 
-    data: dict[str, Any] = {
-        "population": population,
-        "examples": sum(a["examples"] for a in answers) if unit else len(set(wanted)),
-        "waiting": waiting,
-        "unmatched": sum(a["unmatched"] for a in answers),
-        f"unmatched_{what}": [name for a in answers for name in a[f"unmatched_{what}"]],
-        "cannot_be_recalled": party.database.read("erasure.told", told),
-    }
-    emit(data, as_json, lambda: _show_erased(data, what, unit))
+    def human() -> None:
+        for outcome in outcomes:
+            if people:
+                echo(f"Population {outcome['population']}:")
+            _show_erased(outcome, what, unit)
+
+    emit(outcomes if people else outcomes[0], as_json, human)
 
 
 def _recalled(

@@ -112,6 +112,9 @@ def plan(
             say(f"ε = {r['epsilon']}: auto would take {r['why']}.")
             if r["epsilon_left"] is not None:
                 say(f"  Of the lifetime ε {r['epsilon_left']} would be left.")
+        if result["people"]:
+            p = result["people"]
+            say(f"Over all label columns one {p['person']} of {p['people']} has ε {p['epsilon_left']} left.")
         say(f"{'Judged by the' if classes else 'Model error:'} {result['model_error_rule']}.")
 
     emit(result, as_json, human)
@@ -172,6 +175,12 @@ def budget(
                 spent, lifetime = r["epsilon_per_unit_at_most"], r["epsilon_per_unit_lifetime"]
                 together = f"{r['name']}: all labels of one {unit['column']} together have spent ε {spent} at most"
                 say(f"{together}, of {lifetime} ({unit['max_examples']:,} examples each).")
+            if r["people"]:
+                p = r["people"]
+                say(
+                    f"{r['name']}: one {p['person']} of {p['people']} has ε {p['epsilon_left']} left for a new batch, "
+                    f"of {p['epsilon_lifetime']} over all label columns (labels-party people show {p['people']})."
+                )
             table(f"{title} per example", heads, rows)
 
     emit(reports, as_json, human)

@@ -6,6 +6,7 @@ reveal its id and cannot be compared with another party's.
 
 from __future__ import annotations
 
+import hmac
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,6 +57,25 @@ def _siphash_words(words: U64, key: bytes) -> tuple[U64, U64]:
     for _ in range(4):
         v0, v1, v2, v3 = _round(v0, v1, v2, v3)
     return low, v0 ^ v1 ^ v2 ^ v3
+
+
+class ListMac:
+    """MAC of ids in order, however they are cut into arrays: of their bytes, and of their lengths. Both are keyed."""
+
+    def __init__(self, texts: hmac.HMAC, lengths: hmac.HMAC) -> None:
+        self.texts, self.lengths = texts, lengths
+
+    def add(self, ids: pa.Array) -> None:
+        """Take a `pa.string()` without nulls."""
+        if not len(ids):
+            return
+        _, offsets, texts = ids.buffers()
+        ends = np.frombuffer(offsets, np.int32)[ids.offset : ids.offset + len(ids) + 1]
+        self.texts.update(memoryview(texts)[ends[0] : ends[-1]])
+        self.lengths.update(np.diff(ends).astype("<u4").tobytes())
+
+    def hexdigest(self) -> str:
+        return self.texts.hexdigest()[:32] + self.lengths.hexdigest()[:32]
 
 
 class _Kernels:

@@ -22,6 +22,7 @@ from sqlalchemy.engine import Connection
 
 from label_dp.ahead import ahead
 from label_dp.audit.events import BATCH_SEALED, Event, Subject
+from label_dp.audit.people_rules import MAY_REPEAT
 from label_dp.errors import Conflict
 from label_dp.store.database import Database
 from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply
@@ -46,11 +47,12 @@ from labels_party.labels.by_id.sort import IdSort
 from labels_party.labels.changes import commit, delete, until_current
 from labels_party.labels.columns import POSITION, label_rows, label_schema, positions_of
 from labels_party.labels.compaction import Compaction
+from labels_party.labels.digests import ListMac
 from labels_party.labels.disjoint import Disjoint, DisjointCheck, SameExamples
 from labels_party.labels.erased import blanked, blanked_units, count_blanked
 from labels_party.labels.events.labels import EventLabels
 from labels_party.labels.history import History, HistoryTiers
-from labels_party.labels.lost_batches import carry_lost
+from labels_party.labels.lost_batches import carry_lost, lost_batches
 from labels_party.labels.runs import Run, beyond, merge, page_out, run_parts
 from labels_party.labels.sorting import SHOWN_IDS, Excess, IncompleteLabels, LabelSort, StoredExamples, resolved
 from labels_party.labels.units import TooManyExamples, Units, UnitTally
@@ -84,6 +86,7 @@ class Prepared:
     erased: int  # erasures of the population that the rows took into account
     members_key: str = ""
     events_key: str = ""
+    people_ids: str = ""  # a MAC of the ids that batches of other label columns of its people would have too
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -209,6 +212,7 @@ class Sealer:
                 id_sort = passing or stack.enter_context(self.sort.of(examples))
                 resting = resolved(id_sort, len(run[0]), population.missing_index, excess)
                 stored = itertools.starmap(label_rows, resting)
+                size.mac = self._people_mac(population)
                 rows = self.vault.put(keys[0], size.of(stored), label_schema())
                 ids_mac = digests.result()
             units = 0 if tally is None else self.units.store(keys[2], tally)
@@ -235,7 +239,14 @@ class Sealer:
             len(erased[0]) + persons,
             keys[3] if tally is not None else "",
             keys[4] if examples.event_counts is not None else "",
+            "" if size.mac is None else size.mac.hexdigest(),
         )
+
+    def _people_mac(self, population: Population) -> ListMac | None:
+        """Return a MAC of ids to be fed, where equal ids of other label columns count: people who are examples."""
+        if population.people is None or population.unit.unit_column is not None:
+            return None
+        return ListMac(*(self.secrets.keyed(f"people-{what}:{population.people}") for what in ("ids", "lengths")))
 
     def adopted(
         self, batch: Batch, population: Population, objects: list[tuple[str, int]], runs: list[Run], id_bytes: int
@@ -316,6 +327,10 @@ class Sealer:
         details: dict[str, Any] = {"n": sealed.rows, "presence": batch.presence}
         if batch.id_prefix is not None:
             details |= {"id_prefix": batch.id_prefix}
+        if population.people is not None and lost_batches(connection, batch):
+            details |= {"people_ids": MAY_REPEAT}
+        elif sealed.people_ids:
+            details |= {"people_ids": sealed.people_ids}
         self.audit.append(connection, Event(BATCH_SEALED, subject, unit=population.unit, actor=actor, details=details))
         carry_lost(connection, self.ledger, batch, population)
 
@@ -341,14 +356,17 @@ class Sealer:
 
 
 class _Size:
-    """Counter of id bytes, from which space for the largest possible message is reserved."""
+    """Counter of id bytes, from which space for the largest possible message is reserved; `mac` takes the ids."""
 
     def __init__(self) -> None:
         self.id_bytes = 0
+        self.mac: ListMac | None = None
 
     def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             self.id_bytes += batch.column(0).nbytes
+            if self.mac is not None:
+                self.mac.add(batch.column(0))
             yield batch
 
 

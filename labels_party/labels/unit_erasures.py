@@ -30,6 +30,7 @@ from labels_party.labels.parsing import UNIT, canonical_column
 from labels_party.labels.runs import Run
 from labels_party.labels.sorting import StoredExamples
 from labels_party.labels.units import Units
+from labels_party.ledger.people import PeopleLedger
 from labels_party.ledger.populations import Population
 from labels_party.storage.tables import api_keys, erased_units, erasures
 
@@ -92,6 +93,11 @@ class UnitErasures:
     def digests(self, population: Population, units: list[str]) -> list[str]:
         """Return the stored form of units. Raises Conflict if the population has no units, InvalidRows."""
         return sorted(set(self._texts(population, units)))
+
+    def populations(self, bodies: PeopleLedger, people: str) -> list[str]:
+        """Return the ids of the populations of a body. Raises NotFound, Conflict (one of them cannot erase)."""
+        declared = self.database.read("erasure.people", lambda c: bodies.populations(c, people))
+        return [self.erasures.population(str(event.subject.population)).id for event in declared]
 
     # --- parts --------------------------------------------------------------------------------------------
 

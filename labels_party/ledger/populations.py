@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from label_dp.actors import IGNORABLE
-from label_dp.audit.events import POPULATION_CREATED, Event, Subject
+from label_dp.audit.events import PEOPLE_DECLARED, POPULATION_CREATED, Event, Subject
 from label_dp.audit.store import AuditStore
 from label_dp.domain import Domain
 from label_dp.errors import Conflict, InvalidInput, NotFound
@@ -75,6 +75,11 @@ class Population:
     @property
     def four_eyes(self) -> bool:
         return bool(self.plain["four_eyes"])
+
+    @property
+    def people(self) -> str | None:
+        body: str | None = self.plain["people"]
+        return body
 
     @property
     def retention_days(self) -> int | None:
@@ -203,12 +208,14 @@ class Populations:
         self.audit = audit
 
     def create(self, connection: Connection, population: Population, actor: str) -> Population:
-        """Store a population with its audit event. Raises Conflict if the name is taken."""
+        """Store a population with its audit event. Raises Conflict if the name is taken, NotFound or InvalidInput if it
+        cannot be of the body of people that it names."""
         if self.find(connection, population.name) is not None:
             raise Conflict(
                 f"A population named '{population.name}' exists already; choose another name or use that one."
             )
         data_sets(p.events for p in [*self.list(connection), population] if p.events is not None)
+        self._check_people(connection, population)
         event = Event(
             POPULATION_CREATED,
             population.subject,
@@ -220,6 +227,20 @@ class Populations:
         created = self.audit.append(connection, event).moment
         self.insert(connection, population, created)
         return replace(population, created=created)
+
+    def _check_people(self, connection: Connection, population: Population) -> None:
+        if population.people is None:
+            return
+        bodies = self.audit.events(connection, kind=PEOPLE_DECLARED, limit_of=population.people)
+        if not bodies:
+            raise NotFound(f"There is no body of people '{population.people}'. Declare it first, with its lifetime ε.")
+        columns = bodies[0].details["unit_column"], population.unit.unit_column
+        if columns[0] != columns[1]:
+            people, own = (f"the column '{column}'" if column else "no unit column" for column in columns)
+            raise InvalidInput(
+                f"The people '{population.people}' are told apart by {people}, and population '{population.name}' "
+                f"names {own}; both name the same one, or none."
+            )
 
     @staticmethod
     def insert(connection: Connection, population: Population, created: str) -> None:

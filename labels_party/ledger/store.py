@@ -8,10 +8,12 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from label_dp.audit.events import BUDGET_ALERT, CHARGED, RETURNED, Event, Subject
-from label_dp.audit.store import AuditStore, net
+from label_dp.audit.judged import JudgedStore
+from label_dp.audit.store import net
 from label_dp.errors import AuditChainBroken, BudgetExceeded, Conflict
 from label_dp.privacy import Epsilon, EpsilonSplit, delta_string
 from label_dp.schemas.replies import BudgetOut, UnitOut
+from labels_party.ledger.people import PeopleLedger
 from labels_party.ledger.populations import Population
 from labels_party.ledger.rules import Account, judge, reaches
 from labels_party.notify.outbox import BUDGET_ALERT as OUTBOX_ALERT
@@ -23,8 +25,8 @@ from labels_party.storage.tables import work as works
 class Ledger:
     """Ledger. Writes in the caller's transaction, so that a charge and the work it pays for commit together."""
 
-    def __init__(self, audit: AuditStore, outbox: Outbox) -> None:
-        self.audit, self.outbox = audit, outbox
+    def __init__(self, audit: JudgedStore, outbox: Outbox) -> None:
+        self.audit, self.outbox, self.people = audit, outbox, PeopleLedger(audit)
 
     def spent(self, connection: Connection, batch: str) -> Epsilon:
         """Return the ε that each example of `batch` has spent, the exact sum of charges. Raises AuditChainBroken."""
@@ -76,6 +78,14 @@ class Ledger:
         spent_delta = self.spent_delta(connection, batch)
         return Account(population.lifetime, self.spent(connection, batch), population.lifetime_delta, spent_delta)
 
+    def left(self, connection: Connection, population: Population, batch: str) -> Epsilon:
+        """Return the largest ε that a batch may still be charged: its own, and what its body of people leaves."""
+        own, people = (
+            self.account(connection, population, batch).left,
+            self.people.account(connection, population, batch),
+        )
+        return own if people is None else min(own, people.room)
+
     def charge(
         self,
         connection: Connection,
@@ -107,6 +117,7 @@ class Ledger:
         verdict = judge(before, split)
         if isinstance(verdict, BudgetExceeded):
             raise verdict
+        self.people.judge(connection, population, batch, split)
         return before, verdict.account
 
     def _alert(
@@ -182,6 +193,7 @@ class Ledger:
                 }
             )
         per_unit = population.unit.bound_delta(most, most_delta)
+        people = self.people.account(connection, population, None)
         return {
             "population": population.id,
             "name": population.name,
@@ -194,6 +206,7 @@ class Ledger:
             "delta_spent_at_most": delta_string(most_delta),
             "delta_per_unit_at_most": None if per_unit is None else delta_string(per_unit),
             "alert_percent": list(population.alert_percent),
+            "people": None if people is None else people.as_json(),
             "batches": listing,
         }
 

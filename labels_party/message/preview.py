@@ -27,6 +27,7 @@ from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
 from label_dp.schemas.json_types import JsonObject
 from label_dp.schemas.release import Release
 from label_dp.schemas.replies import PlanClip, PlanOut, PlanRate, PlanWorth, Recommendation
+from labels_party.ledger.people import PeopleAccount
 from labels_party.ledger.populations import Population
 from labels_party.mechanisms.auto import AUTO, CANDIDATES, WHY_TWO, Choice, choose, needs_no_prior
 from labels_party.mechanisms.catalogue import MECHANISMS
@@ -58,14 +59,16 @@ def preview(
     prior: str | None = None,
     clipping: tuple[tuple[str, ...], Epsilon] = ((), ZERO),
     assumed: list[str] | None = None,
+    people: PeopleAccount | None = None,
 ) -> PlanOut:
     """Describe each mechanism at each ε and recommend the one that `auto` would choose under the prior `given` (None:
     uniform).
 
     `prior` "latest" uses `given` instead of an estimated prior, at no cost; "estimate" makes `auto` buy one also if it
-    needs none. `spent` is the ε that the batch has spent. `clipping` is the clip quantiles and ε_clip: rows are then on
-    the domain between the quantiles of `given`. For two values, `two_values` tells what can be learnt if the higher one
-    has the rates `assumed`, or example rates. Slow mechanisms are left out of long plans, which `left_out` says.
+    needs none. `spent` is the ε that the batch has spent, `people` what its body of people leaves. `clipping` is the
+    clip quantiles and ε_clip: rows are then on the domain between the quantiles of `given`. For two values,
+    `two_values` tells what can be learnt if the higher one has the rates `assumed`, or example rates. Slow mechanisms
+    are left out of long plans, which `left_out` says.
 
     Reads n, k, ε and a public or already private prior; never labels.
     """
@@ -76,12 +79,13 @@ def preview(
     left_out = (set() if slow else set(SLOW)) | (set() if k <= LARGEST_K else set(MECHANISMS) - USED)
     rule = INFORMATION if population.domain.nominal else RULE
     rates = rates_of(assumed or [], population.domain.k)
+    rest = population.lifetime - spent if people is None else min(population.lifetime - spent, people.room)
     rows, advice, two = [], [], []
     for epsilon in epsilons:
         choice, split = question.choice(epsilon, slow)
         of_epsilon = question.rows(epsilon, choice, split, left_out)
         rows += of_epsilon
-        advice.append(_advice(population, epsilon, choice, split, of_epsilon, spent))
+        advice.append(_advice(population, epsilon, choice, split, of_epsilon, rest))
         if population.domain.k == 2 and isinstance(choice.channel, RRChannel):
             two.append(worth(choice.channel, n, epsilon, split, rates, population.domain.text(1)))
     source = "uniform, as there is no private or public one yet"
@@ -97,6 +101,7 @@ def preview(
         "recommendations": advice,
         "two_values": {"rates": ASSUMED if assumed else SHOWN, "worth": two} if two else None,
         "model_error_rule": rule,
+        "people": None if people is None else people.as_json(),
     }
 
 
@@ -234,9 +239,8 @@ def _advice(
     choice: Choice,
     split: EpsilonSplit,
     rows: list[dict[str, Any]],
-    spent: Epsilon,
+    rest: Epsilon,
 ) -> Recommendation:
-    rest = population.lifetime - spent
     allowed = epsilon <= rest
     best = choice.ranking[0].candidate
     row = next((r for r in rows if r["mechanism"] == best.name and r["options"] == best.options), None)

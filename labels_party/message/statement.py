@@ -63,8 +63,20 @@ class Statements:
         facts = [(e.time[:10], f"{fact} By {called(e.actor, names)}.") for e in since if (fact := _told(e, published))]
         receipts = audit.events(connection, work=release_id, kind=events.RECEIVED)
         facts += [(e.time[:10], _acknowledged(e)) for e in receipts]
+        facts += self._people(connection, str(published.subject.population))
         facts = [(published.time[:10], self._who(connection, release_id, names)), *sorted(facts, key=lambda f: f[0])]
         return Later(f"the audit store of the labels party as of its event {last}", facts)
+
+    def _people(self, connection: Connection, population: str) -> list[tuple[str, str]]:
+        """What one person has spent over all label columns, where the population is of a body of people."""
+        ledger = self.works.ledger
+        people = self.works.batches.populations.get(connection, population).people
+        if people is None:
+            return []
+        budget = ledger.people.report(connection, people)
+        of = f"{budget['epsilon_spent_at_most']} of its lifetime ε {budget['epsilon_lifetime']}"
+        sentence = f"Over all {len(budget['populations'])} label columns of the people '{people}' one"
+        return [(ledger.audit.now()[:10], f"{sentence} {budget['person']} has spent at most {of}.")]
 
     def _who(self, connection: Connection, release_id: str, names: Mapping[str, str]) -> str:
         release = self.works.get(connection, release_id, RELEASES)

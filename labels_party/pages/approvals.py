@@ -38,6 +38,7 @@ def approvals(visit: Auditor, cursor: Annotated[str | None, Query(max_length=200
             connection, ctx.work, GivenFilter(batch=work.batch, state="published"), Page(5, newest=True)
         )
         after = account.spent + work.split.total
+        people = ctx.ledger.people.account(connection, population, batch.id)
         return {
             **days([row], visit)[0],
             "asked": {
@@ -48,6 +49,8 @@ def approvals(visit: Auditor, cursor: Annotated[str | None, Query(max_length=200
             "after": str(after),
             "lifetime": str(account.lifetime),
             "fits": after <= account.lifetime,
+            "people": None if people is None else people.as_json(),
+            "fits_people": people is None or work.split.total <= people.room,
             "before": days(before.rows, visit),
             "beyond": batch.beyond(population),
             "month": batch.created[:7],

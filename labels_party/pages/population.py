@@ -50,6 +50,7 @@ def population(name: str, visit: Auditor, month: Annotated[str, Query(max_length
         return {
             "population": found,
             "rules": found.rules(),
+            "people": None if found.people is None else ctx.ledger.people.report(connection, found.people),
             "summary": summaries(connection, [found])[0],
             "batches": rows,
             "left": work_by_batch,

@@ -55,6 +55,8 @@ populations = sa.Table(
     sa.Column("lifetime_delta_atto", sa.BigInteger, nullable=False, server_default="0"),
     # the rule by which conversion events become its labels
     sa.Column("events", sa.JSON(none_as_null=True)),
+    # the body of people that shares one lifetime; declared by its audit event alone
+    sa.Column("people", sa.String(64), index=True),
 )
 
 batches = sa.Table(

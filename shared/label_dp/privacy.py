@@ -164,6 +164,11 @@ def parse_delta(value: str | int | float | Decimal) -> int:
     return _scaled(value, ATTO, "δ", ATTO)
 
 
+def epsilon_string(nano: int) -> str:
+    """Format nano-ε as a decimal string: also sums that no ε of a charge may reach."""
+    return _decimal_string(nano, NANO)
+
+
 def delta_string(atto: int) -> str:
     """Format atto-δ as a decimal string."""
     return _decimal_string(atto, ATTO)

@@ -22,6 +22,7 @@ from label_dp.privacy import Epsilon
 from tests.support.backups import brought_back, exported, keys_of, taken
 from tests.support.calibrations import records, score_table
 from tests.support.labels import LabelsParty, label_table
+from tests.support.people import body, column, sealed
 from tests.support.predicting import ask, described, made, tables, with_features
 
 SCORES = score_table(label_table(60))
@@ -161,6 +162,25 @@ class Declared(Limit):
         party.charge(batch, "1.1")
 
 
+class People(Limit):
+    """A body declared since, and a charge of one column, leave another column what was left."""
+
+    rules = (rulebook.PEOPLE,)
+
+    def before(self, party: LabelsParty) -> str:
+        body(party, "2")
+        column(party, "clicks")
+        column(party, "carts")
+        return sealed(party, "clicks", prefix="c")
+
+    def after(self, party: LabelsParty, name: str) -> None:
+        party.release(name, "0.5")
+        party.release(sealed(party, "carts", prefix="s"), "1.25")
+
+    def again(self, party: LabelsParty, name: str) -> None:
+        party.charge(name, "0.251", additional_release=True)
+
+
 class FourEyes(Limit):
     """What was asked for before the backup, and declined since, is not approved."""
 
@@ -182,7 +202,7 @@ class FourEyes(Limit):
         party.services.decisions.approve(name, "person:third")
 
 
-LIMITS = (Lifetime, Cap, RetiredPredictor, Allowance, AllowanceEnded, ChargedOnce, Purged, Declared, FourEyes)
+LIMITS = (Lifetime, Cap, RetiredPredictor, Allowance, AllowanceEnded, ChargedOnce, Purged, Declared, People, FourEyes)
 # of a store as such, of erasures, which need labels, and of a receiver
 NO_LIMIT = (rulebook.BEGUN, rulebook.ERASED, rulebook.ACCEPTED, rulebook.SAME, rulebook.STATED, rulebook.MATCHED)
 

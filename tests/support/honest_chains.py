@@ -178,6 +178,58 @@ def labels_chain() -> Chain:
             },
         ),
         event("batch-purged", **ABOUT, batch="bat_1", details={"n": 9, "why": "asked for"}),
+        *people_chain(),
+    ]
+
+
+CLICKS: dict[str, Any] = {"population": "pop_3", "population_name": "clicks", "label": "clicked"}
+CARTS: dict[str, Any] = {"population": "pop_4", "population_name": "carts", "label": "cart"}
+USERS: dict[str, Any] = {"unit": {"column": "user", "kind": "unit", "max_examples": 3}}
+VISITS = {"population": "pop_5", "population_name": "visits", "label": "visited"} | USERS
+SPENDING = {"population": "pop_6", "population_name": "spending", "label": "spent"} | USERS
+
+
+def body(name: str, epsilon: str, column: str | None, delta: str = "0") -> dict[str, Any]:
+    details = {"name": name, "lifetime_epsilon": epsilon, "lifetime_delta": delta, "unit_column": column}
+    return event("people-declared", details=details)
+
+
+def joined(about: dict[str, Any], people: str) -> dict[str, Any]:
+    return event("population-created", **about, **TOLD, details=DECLARATION | {"people": people})
+
+
+def sealed(about: dict[str, Any], batch: str, ids: str | None = None) -> dict[str, Any]:
+    return event("batch-sealed", **about, batch=batch, details={"n": 9} | ({"people_ids": ids} if ids else {}))
+
+
+def people_chain() -> Chain:
+    """Two bodies. 30 a body of examples, 31 and 32 its populations, 33 to 37 their seals, of which 33 and 34 as 35 and
+    36 have the same ids, 38 to 42 charges; 43 a body of units, 44 and 45 its populations, 46 and 47 seals, 48 to 51 a
+    charge that is returned and two that stand."""
+    return [
+        body("shoppers", "2", None),
+        joined(CLICKS, "shoppers"),
+        joined(CARTS, "shoppers"),
+        sealed(CLICKS, "bat_3", "a" * 64),
+        sealed(CARTS, "bat_4", "a" * 64),
+        sealed(CLICKS, "bat_5", "b" * 64),
+        sealed(CARTS, "bat_6", "b" * 64),
+        sealed(CARTS, "bat_7"),
+        charge("rel_3a", 1.5, "bat_3", **CLICKS),
+        charge("rel_4a", 0.5, "bat_4", **CARTS),
+        charge("rel_5a", 0.25, "bat_5", **CLICKS),
+        charge("rel_7a", 0.5, "bat_7", **CARTS),
+        charge("rel_6a", 1.75, "bat_6", **CARTS),
+        body("households", "6", "user", "0.000045"),
+        joined(VISITS, "households"),
+        joined(SPENDING, "households"),
+        sealed(VISITS, "bat_8"),
+        sealed(SPENDING, "bat_9"),
+        charge("rel_8a", 1, "bat_8", **VISITS),
+        event("release-cancelled", batch="bat_8", work="rel_8a", details={"state": "charged"}, **VISITS, **TOLD),
+        event("charge-returned", epsilon=1, batch="bat_8", work="rel_8a", **VISITS, **TOLD),
+        charge("rel_8b", 1, "bat_8", **VISITS, delta="0.000001"),
+        charge("rel_9a", 1, "bat_9", **SPENDING, delta="0.000001"),
     ]
 
 

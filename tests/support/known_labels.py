@@ -7,6 +7,7 @@ import pyarrow as pa
 from tests.support.api_fuzz import Known
 from tests.support.calibrations import charged, score_table
 from tests.support.labels import LabelsParty, label_table
+from tests.support.people import BODY, columns
 from tests.support.predicting import made
 
 REFUSING = {
@@ -18,6 +19,7 @@ REFUSING = {
     "GET /v1/given": "the cursor is opaque, and kinds are those of releases and answers",
     "GET /v1/batches": "the cursor is opaque",
     "POST /v1/populations/{population}/erasures": "ids or units are named, one of both",
+    "POST /v1/people/{people}/erasures": "ids or units are named, one of both",
     "POST /v1/batches/{batch}/calibrations": "ε, shapes and the numbers of scores have a grammar; ids are of the batch",
     "PUT /v1/batches/{batch}/calibration-allowance": "ε has a grammar, and is at most the lifetime's",
     "PUT /v1/batches/{batch}/features": "a table of features has ids and at least one column more",
@@ -34,6 +36,7 @@ REFUSING = {
 def known_labels(party: LabelsParty) -> Known:
     """Makes a published release, a charged one, and batches that are open with and without labels."""
     owner = party.client("owner")
+    columns(party, "clicks", "carts")
     sealed = [
         party.sealed_batch(label_table(20, prefix=p), lifetime="1000", audiences=["features-party"]) for p in "ab"
     ]
@@ -64,6 +67,7 @@ def known_labels(party: LabelsParty) -> Known:
     return Known(
         objects={
             "path.population": ["shop", described["population"]],
+            "path.people": [BODY],
             "path.batch": [*opened, *sealed],
             "path.release": [release, waiting],
             "path.predictor": [predictor],

@@ -25,6 +25,7 @@ TIME = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)  # a day: others may see no mo
 # kinds of events; only those in CHARGES add to what an example has spent
 CREATED = "store-created"
 POPULATION_CREATED = "population-created"
+PEOPLE_DECLARED = "people-declared"  # a body of people, with a lifetime over all of its populations
 BATCH_SEALED = "batch-sealed"
 REQUESTED = "release-requested"  # in a four-eyes population: not charged before another person approves
 APPROVED = "release-approved"
@@ -58,8 +59,11 @@ OF_LABELS_PARTY = (
     *(CREATED, POPULATION_CREATED, BATCH_SEALED, REQUESTED, APPROVED, DECLINED, CANCELLED, CHARGED, PUBLISHED, FAILED),
     *(RETURNED, BUDGET_ALERT, BATCH_PURGED, ERASURE_REQUESTED, ERASED, RECEIPT_KEY, RECEIVED, ANSWER_PUBLISHED),
     *(ANSWER_SHARED, ANSWER_FAILED, ALLOWANCE_SET, PREDICTOR_CREATED, PREDICTOR_RETIRED, KEY_HANDED_OVER),
+    PEOPLE_DECLARED,
 )
 OF_FEATURES_PARTY = (CREATED, ACCEPTED, ANSWER_ACCEPTED, SECOND_REFUSED, DOCUMENT_REFUSED, TRAINED, KEY_HANDED_OVER)
+# the member of their details by which events of a body of people are looked up
+OF_PEOPLE = {PEOPLE_DECLARED: "name", POPULATION_CREATED: "people", BATCH_SEALED: "people_ids"}
 KINDS = tuple(dict.fromkeys((*OF_LABELS_PARTY, *OF_FEATURES_PARTY)))
 
 
@@ -137,7 +141,11 @@ class Event:
     @property
     def limit(self) -> str | None:
         """Further limit of a charge beside the lifetime: the id of a predictor (its cap), or a kind of answer (the
-        audiences' allowance). A charge restored from a receiver's record may be either, so it counts as both."""
+        audiences' allowance). A charge restored from a receiver's record may be either, so it counts as both. What is
+        about a body of people has its name, and a seal in it the MAC of its ids."""
+        if self.kind in OF_PEOPLE:
+            about = self.details.get(OF_PEOPLE[self.kind])
+            return about if isinstance(about, str) and about else None
         if self.kind != CHARGED:
             return None
         if "predictor" in self.details:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from label_dp.audit import events as kinds
-from label_dp.audit.events import CHARGED, CREATED, KEY_HANDED_OVER, POPULATION_CREATED, RETURNED, Event
+from label_dp.audit.events import (
+    BATCH_SEALED,
+    CHARGED,
+    CREATED,
+    KEY_HANDED_OVER,
+    PEOPLE_DECLARED,
+    POPULATION_CREATED,
+    RETURNED,
+    Event,
+)
+from label_dp.audit.people_rules import MAY_REPEAT, PeopleRules, most
 from label_dp.audit.rules import ABOUT_POPULATION, ChainRules
 from label_dp.audit.store import AuditStore, net
 
@@ -31,9 +43,9 @@ class JudgedStore(AuditStore):
         events: dict[int, Event] = {}
         queries: list[dict[str, str]] = []
         if event.kind == POPULATION_CREATED:
-            queries.append({"kind": POPULATION_CREATED})
-        elif event.kind == KEY_HANDED_OVER:
-            queries.append({"kind": KEY_HANDED_OVER})
+            queries += [{"kind": POPULATION_CREATED}, {"kind": PEOPLE_DECLARED}]
+        elif event.kind in (KEY_HANDED_OVER, PEOPLE_DECLARED):
+            queries.append({"kind": event.kind})
         elif event.kind in ABOUT_POPULATION:
             queries.append({"kind": POPULATION_CREATED, "population": subject.population or ""})
         if event.kind in ABOUT_POPULATION and subject.batch:
@@ -45,9 +57,15 @@ class JudgedStore(AuditStore):
         # a charge of this work may be a query of a predictor
         for predictor_id in {e.details["predictor"] for e in events.values() if "predictor" in e.details} - set(works):
             events.update({e.sequence: e for e in self.events(connection, work=predictor_id)})
+        body = next((e.limit for e in events.values() if e.kind == POPULATION_CREATED), None)
+        if body is not None and event.kind != POPULATION_CREATED:
+            ids = {e.limit for e in (event, *events.values()) if e.kind == BATCH_SEALED}
+            events |= self._of_people(connection, body, ids)
         part = ChainRules()
         for number in sorted(events):
             part.judge(events[number])
+        if event.kind == CHARGED and body is not None:
+            self._add_spent(connection, part.people)
         if event.kind == CHARGED and subject.batch:
             part.spent[subject.batch] = self._spent(connection, subject.batch)
             if event.limit is not None:
@@ -63,3 +81,39 @@ class JudgedStore(AuditStore):
         sums = [net(t.c.kind, amount) for amount in (t.c.epsilon_nano, t.c.delta_atto)]
         row = connection.execute(sa.select(*sums).where(t.c.batch == batch, t.c.kind.in_((CHARGED, RETURNED)))).one()
         return int(row[0] or 0), int(row[1] or 0)
+
+    def people(self, connection: Connection, body: str, batch: str | None = None) -> PeopleRules:
+        """Return what a body's populations have spent. Of their seals it knows those that a charge of `batch` depends
+        on, or all."""
+        ids = None
+        if batch is not None:
+            ids = {e.limit for e in self.events(connection, kind=BATCH_SEALED, batch=batch)}
+        part = ChainRules()
+        for _, event in sorted(self._of_people(connection, body, ids).items()):
+            part.judge(event)
+        self._add_spent(connection, part.people)
+        return part.people
+
+    def _of_people(self, connection: Connection, body: str, ids: set[str | None] | None) -> dict[int, Event]:
+        """Return the declarations of a body and of its populations, and their seals: of `ids`, and those after which
+        earlier ones no longer count, or all."""
+        declared = self.events(connection, kind=PEOPLE_DECLARED, limit_of=body)
+        populations = self.events(connection, kind=POPULATION_CREATED, limit_of=body)
+        names = [str(e.subject.population) for e in populations]
+        queries: list[dict[str, str]] = [{}] if ids is None else [{"limit_of": i} for i in (*ids, MAY_REPEAT) if i]
+        seals = [
+            self.events(connection, **{"kind": BATCH_SEALED, "population": name} | which)  # type: ignore[arg-type]  # columns only
+            for name in names
+            for which in queries
+        ]
+        return {e.sequence: e for e in itertools.chain(declared, populations, *seals)}
+
+    def _add_spent(self, connection: Connection, people: PeopleRules) -> None:
+        """Set what every batch of the populations of `people` has spent."""
+        t = self.table
+        sums = [net(t.c.kind, amount) for amount in (t.c.epsilon_nano, t.c.delta_atto)]
+        charges = (t.c.population.in_(people.of), t.c.kind.in_((CHARGED, RETURNED)))
+        query = sa.select(t.c.population, t.c.batch, *sums).where(*charges).group_by(t.c.population, t.c.batch)
+        for population, batch, nano, atto in connection.execute(query):
+            people.spent[batch] = int(nano), int(atto)
+            people.largest[population] = most(people.largest[population], people.spent[batch])

@@ -103,9 +103,18 @@ HANDED_OVER = Rule(
     "itself; the next key is new to the chain, and what is of it is of the same labels party.",
 )
 
+PEOPLE = Rule(
+    21,
+    "people",
+    "A body of people is declared once, before its populations, which have its unit column; no charge lets one of its "
+    "people have spent more than its lifetime ε and δ over all of its populations. What counts is the batch charged, "
+    "and of each other population the batch of the same ids, else its largest one; where a unit is a person, of each "
+    "the largest, as often as a unit may have examples. A population seals the same ids once.",
+)
+
 RULES = (
     *(BEGUN, COSTS, DECLARED, AS_DECLARED, SEALED, PURGED, CHARGED_ONCE, LIFETIME, APPROVED, FOUR_EYES),
-    *(RETURNED, PUBLISHED, QUERIES, ALLOWED, ERASED, ACCEPTED, SAME, STATED, MATCHED, HANDED_OVER),
+    *(RETURNED, PUBLISHED, QUERIES, ALLOWED, ERASED, ACCEPTED, SAME, STATED, MATCHED, HANDED_OVER, PEOPLE),
 )
 
 

@@ -14,6 +14,7 @@ from typing import NoReturn
 from label_dp.audit import events as kinds
 from label_dp.audit import rulebook as rules
 from label_dp.audit.events import Event
+from label_dp.audit.people_rules import PeopleRules
 from label_dp.audit.received_rules import ReceivedRules
 from label_dp.audit.rulebook import Rule, RuleBroken
 from label_dp.errors import InvalidEpsilon
@@ -97,6 +98,7 @@ class ChainRules:
         self.used: dict[tuple[str, str], int] = defaultdict(int)
         self.erasures: set[str] = set()
         self.received = ReceivedRules()
+        self.people = PeopleRules(self.spent)
         self._first = True
 
     def add(self, event: Event) -> None:
@@ -121,6 +123,8 @@ class ChainRules:
             self.received.add(event)
         elif event.kind == kinds.KEY_HANDED_OVER:
             self.received.hand_over(event)
+        elif event.kind == kinds.PEOPLE_DECLARED:
+            self.people.declare(event)
 
     def _about(self, event: Event) -> None:
         subject = event.subject
@@ -160,6 +164,7 @@ class ChainRules:
         self.populations[subject.population] = DeclaredPopulation(
             subject.population_name, subject.label, event.unit, event.audiences, lifetime, delta, four_eyes
         )
+        self.people.join(event)
 
     def _of_batch(self, event: Event) -> None:
         name, population = event.subject.batch, event.subject.population
@@ -168,6 +173,7 @@ class ChainRules:
             if not name or batch is not None:
                 _refuse(rules.SEALED, event, "its batch was sealed before")
             self.batches[name] = Sealed(str(population), False, set(), set())
+            self.people.seal(event)
             return
         if batch is None or batch.population != population:
             _refuse(rules.SEALED, event, "its batch was not sealed before, or in another population")
@@ -230,6 +236,7 @@ class ChainRules:
         if details.get("by_audience") is not None:
             self._by_audience(event)
         self.spent[batch] = nano, atto
+        self.people.charge(event)
         self.works[name] = WorkAccount(OPEN, batch, charge=event)
         self._unfinished(event).add(name)
 
@@ -263,6 +270,7 @@ class ChainRules:
         batch = str(event.subject.batch)
         nano, atto = self.spent[batch]
         self.spent[batch] = nano - event.split.total.nano, atto - event.split.delta_atto
+        self.people.give_back(str(event.subject.population))
         self._end(event, work)
 
     def _ended(self, event: Event) -> None:

@@ -104,6 +104,10 @@ def _told(event: Event, names: Mapping[str, str]) -> str:
             f"population {subject.population_name} was declared: label {subject.label}, lifetime ε "
             f"{details.get('lifetime_epsilon')}{_lifetime_delta(details)} per example, for {', '.join(event.audiences)}"
         ),
+        kinds.PEOPLE_DECLARED: lambda: (
+            f"the body of people {details.get('name')} was declared: lifetime ε {details.get('lifetime_epsilon')}"
+            f"{_lifetime_delta(details)} of one {details.get('unit_column') or 'example'} over all its populations"
+        ),
         kinds.BATCH_SEALED: lambda: f"{batch} was sealed with {counted(details.get('n', '?'), 'example')}",
         kinds.REQUESTED: lambda: (
             f"{work} of {batch} was asked for (ε {_total(details)}); nothing is charged until somebody else approves"

@@ -8,6 +8,10 @@ PLAN = "populations/{}/plan"
 BUDGET = "populations/{}/budget"
 ERASURES = "populations/{}/erasures"
 
+PEOPLE = "people"
+PEOPLE_BUDGET = "people/{}/budget"
+PEOPLE_ERASURES = "people/{}/erasures"
+
 BATCH = "batches/{}"
 EXAMPLES = "batches/{}/examples"
 LABELS = "batches/{}/labels"

@@ -75,6 +75,12 @@ class Population(Ask):
         le=1_000_000,
         description="Examples of a unit that keep their label over the population's lifetime; others count as missing.",
     )
+    people: str | None = Field(
+        default=None,
+        max_length=64,
+        examples=["shop-customers"],
+        description="Body of people whose label this is, declared before: one lifetime ε over all its populations.",
+    )
     out_of_domain: Literal["clip", "refuse"] | None = Field(
         default=None,
         description="What becomes of labels outside the domain: clip by default, and refuse, the only rule, where it "
@@ -92,6 +98,29 @@ class Population(Ask):
     )
     alert_percent: Annotated[list[int], EXPERT] = Field(
         default=[], examples=[[80, 100]], description="Shares of the lifetime ε at whose crossing an alert is raised."
+    )
+
+
+class People(Ask):
+    """A body of people, and the most that all label columns (populations) of it may reveal of one person."""
+
+    model_config = whole({"name": "shop-customers", "lifetime_epsilon": "6", "unit_column": "user_id"})
+
+    name: str = Field(
+        max_length=64, examples=["shop-customers"], description="Name of the body; populations join it by `people`."
+    )
+    lifetime_epsilon: Annotated[Decimalish, Word("--budget", "the usual word of who spends it")] = Field(
+        description="Lifetime ε of one person over all populations of the body."
+    )
+    lifetime_delta: Annotated[Decimalish, Word("--budget-delta", "it goes with --budget")] = Field(
+        default="0", examples=["0.000001"], description="Lifetime δ of one person over all populations of the body."
+    )
+    unit_column: str | None = Field(
+        default=None,
+        max_length=200,
+        examples=["user_id"],
+        description="Column with the person behind each example, which every population of the body then names too; "
+        "without it each example is a person of its own.",
     )
 
 

@@ -180,6 +180,36 @@ class ListedAnswer(ListedWork):
     sha256: Annotated[str, Field(description="Of the payload of the signed document.")]
 
 
+@CLOSED
+class PeopleOut(TypedDict):
+    """A body of people, as it was declared."""
+
+    name: str
+    lifetime_epsilon: str
+    lifetime_delta: str
+    unit_column: str | None
+    created: str
+
+
+@CLOSED
+class PeopleLeft(TypedDict):
+    """Of one person, over all label columns of its body; batches of the same ids are added up one by one."""
+
+    people: str
+    person: Annotated[str, Field(description="The unit column, or example.")]
+    epsilon_lifetime: str
+    epsilon_spent_at_most: str
+    epsilon_left: Annotated[str, Field(description="Of a plan or a population: for a batch, or a new one.")]
+    delta_lifetime: str
+    delta_spent_at_most: str
+
+
+class PeopleBudgetOut(PeopleLeft):
+    """Budget of a body of people."""
+
+    populations: list[dict[str, Any]]
+
+
 class BudgetOut(TypedDict):
     """Budget of a population: lifetime and spent ε and δ."""
 
@@ -198,6 +228,10 @@ class BudgetOut(TypedDict):
         str | None, Field(description="Of all examples of a unit; null where no unit is bound.")
     ]
     alert_percent: list[int]
+    people: Annotated[
+        PeopleLeft | None,
+        Field(description="What a new batch may be charged over all label columns; null without a body of people."),
+    ]
     batches: list[dict[str, Any]]
 
 
@@ -386,3 +420,6 @@ class PlanOut(TypedDict):
         PlanTwoValues | None, Field(description="What can be learnt; null for domains of other sizes.")
     ]
     model_error_rule: str
+    people: Annotated[
+        PeopleLeft | None, Field(description="What is left over all label columns; null without a body of people.")
+    ]

@@ -18,6 +18,7 @@ CREATE INDEX ix_erasures_unit_digest ON erasures (unit_digest);
 CREATE INDEX ix_event_windows_data_set ON event_windows (data_set);
 CREATE INDEX ix_idempotency_age ON idempotency (caller, batch, created);
 CREATE INDEX ix_idempotency_batch ON idempotency (batch);
+CREATE INDEX ix_populations_people ON populations (people);
 CREATE INDEX ix_predictors_batch ON predictors (batch);
 CREATE INDEX ix_predictors_state ON predictors (state);
 CREATE INDEX ix_seen_heads_key_id ON seen_heads (key_id);
@@ -39,7 +40,7 @@ CREATE TABLE fetches ( work VARCHAR(40) NOT NULL, key VARCHAR(40) NOT NULL, audi
 CREATE TABLE idempotency ( caller VARCHAR(40) NOT NULL, key VARCHAR(200) NOT NULL, body_mac VARCHAR(64) NOT NULL, status INTEGER NOT NULL, answer JSON NOT NULL, batch VARCHAR(40), claimed_until FLOAT, created FLOAT DEFAULT '0' NOT NULL, PRIMARY KEY (caller, key) );
 CREATE TABLE installation ( id SERIAL NOT NULL, secret_check VARCHAR(64) NOT NULL, wrapping_key INTEGER NOT NULL, PRIMARY KEY (id) );
 CREATE TABLE leases ( work VARCHAR(80) NOT NULL, owner VARCHAR(120) NOT NULL, until FLOAT NOT NULL, PRIMARY KEY (work) );
-CREATE TABLE populations ( id VARCHAR(40) NOT NULL, name VARCHAR(200) NOT NULL, label VARCHAR(200) NOT NULL, domain JSON NOT NULL, out_of_domain VARCHAR(10) NOT NULL, missing_label VARCHAR(100), audiences JSON NOT NULL, lifetime_nano BIGINT NOT NULL, unit_column VARCHAR(200), max_examples_per_unit INTEGER, created VARCHAR(20) NOT NULL, four_eyes BOOLEAN DEFAULT false NOT NULL, retention_days INTEGER, alert_percent JSON, lifetime_delta_atto BIGINT DEFAULT '0' NOT NULL, events JSON, PRIMARY KEY (id), UNIQUE (name) );
+CREATE TABLE populations ( id VARCHAR(40) NOT NULL, name VARCHAR(200) NOT NULL, label VARCHAR(200) NOT NULL, domain JSON NOT NULL, out_of_domain VARCHAR(10) NOT NULL, missing_label VARCHAR(100), audiences JSON NOT NULL, lifetime_nano BIGINT NOT NULL, unit_column VARCHAR(200), max_examples_per_unit INTEGER, created VARCHAR(20) NOT NULL, four_eyes BOOLEAN DEFAULT false NOT NULL, retention_days INTEGER, alert_percent JSON, lifetime_delta_atto BIGINT DEFAULT '0' NOT NULL, events JSON, people VARCHAR(64), PRIMARY KEY (id), UNIQUE (name) );
 CREATE TABLE predictions ( predictor VARCHAR(40) NOT NULL, query VARCHAR(64) NOT NULL, answer VARCHAR(40) NOT NULL, PRIMARY KEY (predictor, query), FOREIGN KEY(predictor) REFERENCES predictors (id), UNIQUE (answer), FOREIGN KEY(answer) REFERENCES work (id) );
 CREATE TABLE predictors ( id VARCHAR(40) NOT NULL, batch VARCHAR(40) NOT NULL, state VARCHAR(10) NOT NULL, plan JSON NOT NULL, created VARCHAR(20) NOT NULL, created_by VARCHAR(60) NOT NULL, trained VARCHAR(20), state_key VARCHAR(300), features_key VARCHAR(300) NOT NULL, problem JSON, PRIMARY KEY (id), FOREIGN KEY(batch) REFERENCES batches (id) );
 CREATE TABLE receipts ( key_id VARCHAR(80) NOT NULL, labels_key_id VARCHAR(80) NOT NULL, position BIGINT NOT NULL, previous VARCHAR(64) NOT NULL, audience VARCHAR(200) NOT NULL, work VARCHAR(40) NOT NULL, digest VARCHAR(64) NOT NULL, event BIGINT NOT NULL, PRIMARY KEY (key_id, labels_key_id, position), UNIQUE (audience, work), UNIQUE (digest), UNIQUE (event) );

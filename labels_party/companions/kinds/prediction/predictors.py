@@ -310,7 +310,7 @@ class Predictors:
         if predictor.state != READY:
             return 0
         of_cap = predictor.plan.queries - self.asked(connection, predictor)
-        budget = self.ledger.account(connection, population, predictor.batch).left
+        budget = self.ledger.left(connection, population, predictor.batch)
         return max(0, min(of_cap, budget.nano // predictor.plan.epsilon.nano))
 
     def describe(

@@ -23,7 +23,7 @@ from label_dp.companions.kinds.rectangle import Rectangle
 from label_dp.documents.registry import KINDS
 from label_dp.schemas.calibration import Calibration
 from label_dp.schemas.filters import PopulationFilter
-from label_dp.schemas.population import Batch, Population, Schedule
+from label_dp.schemas.population import Batch, People, Population, Schedule
 from label_dp.schemas.predictor import Predictor
 from label_dp.schemas.release import Release
 from label_dp.schemas.training import Training
@@ -42,11 +42,11 @@ CALLS = [
 ]
 LABELS = """
     add_labels allow_calibrations answer answer_document answers approve audit_export batch batches budget calibrate
-    calibration_allowance cancel create_population create_predictor create_webhook decide decline delete_labels
-    delete_webhook discard ensure_population erase event_counts linear_model manifest median open_batch plan
-    plan_linear_model plan_rectangle population populations predict predictor predictors purge put_examples put_features
-    rectangle release release_state releases reschedule retire_predictor seal send_events set_aside statement wait
-    wait_answer wait_predictor webhooks
+    calibration_allowance cancel create_people create_population create_predictor create_webhook decide decline
+    delete_labels delete_webhook discard ensure_population erase erase_people event_counts linear_model manifest median
+    open_batch people people_budget plan plan_linear_model plan_rectangle population populations predict predictor
+    predictors purge put_examples put_features rectangle release release_state releases reschedule retire_predictor seal
+    send_events set_aside statement wait wait_answer wait_predictor webhooks
 """
 FEATURES = """
     answer answer_document answers ask_calibration audit_events audit_export calibrate cancel card_text compare
@@ -92,6 +92,7 @@ def test_help_shows_signatures_and_members() -> None:
 
 ASKING = [p for p in CALLS if isinstance(p.values[3], Asking)]
 SCHEMAS: dict[str, Any] = {
+    "create_people": People,
     "create_population": Population,
     "ensure_population": Population,
     "create_webhook": Webhook,

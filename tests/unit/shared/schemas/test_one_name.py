@@ -19,7 +19,7 @@ from label_dp.schemas.calibration import Allowance, Calibration
 from label_dp.schemas.events import EventRule
 from label_dp.schemas.filters import BatchFilter, GivenFilter, PopulationFilter
 from label_dp.schemas.plan import Plan
-from label_dp.schemas.population import Batch, Population, Schedule
+from label_dp.schemas.population import Batch, People, Population, Schedule
 from label_dp.schemas.predictor import Predictor, PredictorQuery
 from label_dp.schemas.reference import table
 from label_dp.schemas.release import Release
@@ -34,6 +34,7 @@ from tests.support.labels import LabelsParty
 # the command and the call of each
 DOORS: dict[type[Ask], tuple[str, str]] = {
     Population: ("privatize", "POST /v1/populations"),
+    People: ("people declare", "POST /v1/people"),
     Batch: ("privatize", "POST /v1/populations/{population}/batches"),
     Schedule: ("", "PATCH /v1/batches/{batch}"),
     Release: ("privatize", "POST /v1/batches/{batch}/releases"),
