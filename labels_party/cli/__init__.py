@@ -8,7 +8,6 @@ from labels_party.cli import serving as serving
 from labels_party.cli import keys as keys
 from labels_party.cli import check as check
 from labels_party.cli import populations as populations
-from labels_party.cli import people as people
 from labels_party.cli import privatize as privatize
 from labels_party.cli import planning as planning
 from labels_party.cli import audit as audit

@@ -1,4 +1,4 @@
-"""`population`: declare one before anything of it is charged; list them."""
+"""`population`: declare one before anything of it is charged; list them. `people`: one lifetime ε over several."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import typer
 
 from label_dp.cli.commands import command
 from label_dp.cli.output import emit, say, table, warn
+from label_dp.cli.panels import OFFICER
 from label_dp.cli.party_commands import Json
 from labels_party.cli.app import app, services
 
 if TYPE_CHECKING:
     from label_dp.schemas.filters import PopulationFilter
-    from label_dp.schemas.population import Population
+    from label_dp.schemas.population import People, Population
+    from label_dp.schemas.replies import PeopleBudgetOut
 
 population = typer.Typer(
     help="Populations: declare one, to plan for it before anything is charged; list them.", no_args_is_help=True
@@ -57,3 +59,56 @@ def list_populations(population_filter: PopulationFilter, as_json: Json = False)
         table("Populations", ["population", "label", "domain", "lifetime ε", "audiences"], rows)
 
     emit([p.as_json() for p in populations], as_json, human)
+
+
+people = typer.Typer(
+    help="Bodies of people: one lifetime ε of a person over all label columns (populations) that name the body.",
+    no_args_is_help=True,
+)
+app.add_typer(people, name="people", rich_help_panel=OFFICER)
+
+
+@command(people)
+def declare(*, rules: People, as_json: Json = False) -> None:
+    """Declare a body of people and its lifetime ε, before the populations that name it (--people). It never changes."""
+    from labels_party.ledger.people import declaration
+    from labels_party.work.decisions import COMMAND_LINE
+
+    party, details = services(), declaration(rules)
+    body = party.database.write("people.create", lambda c: party.ledger.people.declare(c, details, COMMAND_LINE))
+    emit(body, as_json, lambda: say(f"{body['name']}: declared, lifetime ε {body['lifetime_epsilon']} of a person."))
+
+
+@command(people, "list")
+def list_bodies(as_json: Json = False) -> None:
+    """Every body of people, oldest first."""
+    party = services(existing=True)
+    bodies = party.database.read("people.list", party.ledger.people.list)
+
+    def human() -> None:
+        rows = [[p["name"], p["unit_column"] or "example", p["lifetime_epsilon"], p["lifetime_delta"]] for p in bodies]
+        table("Bodies of people", ["people", "a person is", "lifetime ε", "lifetime δ"], rows)
+
+    emit(bodies, as_json, human)
+
+
+@command(people)
+def show(name: str, as_json: Json = False) -> None:
+    """What a person of a body has spent at most over all label columns, and what is left."""
+    party = services(existing=True)
+    budget: PeopleBudgetOut = party.database.read("people.budget", lambda c: party.ledger.people.report(c, name))
+
+    def human() -> None:
+        person, delta = budget["person"], ""
+        if budget["delta_lifetime"] != "0":
+            delta = f" Of its δ {budget['delta_lifetime']} it has spent {budget['delta_spent_at_most']}."
+        say(
+            f"{name}: one {person} has spent ε {budget['epsilon_spent_at_most']} at most over all label columns, of "
+            f"{budget['epsilon_lifetime']}; {budget['epsilon_left']} is left.{delta}"
+        )
+        columns = ("name", "label", "epsilon_per_example_at_most", "examples_per_person", "epsilon_spent_at_most")
+        rows = [[row[column] for column in columns] for row in budget["populations"]]
+        heads = ["population", "label", "ε of an example", "examples", f"ε of one {person}"]
+        table("Its label columns, each at most", heads, rows)
+
+    emit(budget, as_json, human)
