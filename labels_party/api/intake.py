@@ -1,4 +1,4 @@
-"""Populations, batches, examples, labels, seal."""
+"""Populations, batches, examples, labels, events, seal. Events are those of IAB Tech Lab's ECAPI 1.0."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from labels_party.api.context import (
     idempotent,
     to_the_day,
 )
-from labels_party.api.models import Accepted, DecisionIn, ListingOut
-from labels_party.api.upload_docs import upload_docs
-from labels_party.api.uploads import Upload, receive
+from labels_party.api.models import Accepted, DecisionIn, EventsOut, ListingOut
+from labels_party.api.upload_docs import event_docs, upload_docs
+from labels_party.api.uploads import Upload, receive, receive_events
 from labels_party.labels.batches import INSERT, UPSERT
 from labels_party.labels.parsing import ID, LABEL
 from labels_party.ledger.populations import Population, declare
@@ -259,6 +259,35 @@ async def delete_labels(
 def discard_batch(batch: str, request: Request, ctx: Ctx, caller: Owner, key: IdempotencyKey = None) -> None:
     """Discard an open batch with everything of it; a sealed one stays."""
     ctx.intake.discard(batch, idempotent(ctx, caller, key, "DELETE " + request.url.path, b""))
+
+
+async def _plain_events(request: Request) -> Mapping[str, Any]:
+    key = request.headers.get("idempotency-key")
+    return await receive_events(request, request.app.state.services, request.state.caller, key)
+
+
+@router.post(
+    "/events",
+    tags=["batches"],
+    openapi_extra=event_docs(),
+    responses=problem_responses(400, 409, 413, 415),
+    dependencies=[UPLOAD],
+)
+@quickly(_plain_events)
+async def add_events(request: Request, ctx: Ctx, caller: Ingest, key: IdempotencyKey = None) -> EventsOut:
+    """Send conversion events: one core event object, an array of them, or one a line; all of them or none.
+
+    An event counts in every batch of its data set that was open when it came, by the rule of the batch's population,
+    if its example is on the batch's list at the seal. Records with one `id` of a data set are one event, of which the
+    members of the later record count; an event without `id` is its own. The answer is the same whatever counts.
+    """
+    return EventsOut(**await receive_events(request, ctx, caller, key))
+
+
+@router.get("/batches/{batch}/events", tags=["batches"], responses=problem_responses(409))
+def get_event_counts(batch: str, ctx: Ctx, _: Owner) -> dict[str, int]:
+    """What became of the events of a sealed batch, by rule; made of raw labels, so for its owner alone."""
+    return ctx.sealer.events.counts(batch)
 
 
 @router.get("/batches/{batch}/set-aside", tags=["batches"])
