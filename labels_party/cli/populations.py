@@ -107,7 +107,7 @@ def show(name: str, as_json: Json = False) -> None:
             f"{budget['epsilon_lifetime']}; {budget['epsilon_left']} is left.{delta}"
         )
         columns = ("name", "label", "epsilon_per_example_at_most", "examples_per_person", "epsilon_spent_at_most")
-        rows = [[row[column] for column in columns] for row in budget["populations"]]
+        rows = [[str(row[column]) for column in columns] for row in budget["populations"]]
         heads = ["population", "label", "ε of an example", "examples", f"ε of one {person}"]
         table("Its label columns, each at most", heads, rows)
 

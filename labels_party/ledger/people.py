@@ -12,7 +12,7 @@ from typing import Any, cast
 from sqlalchemy.engine import Connection
 
 from label_dp.actors import IGNORABLE
-from label_dp.audit.events import PEOPLE_DECLARED, POPULATION_CREATED, Event
+from label_dp.audit.events import BATCH_SEALED, PEOPLE_DECLARED, POPULATION_CREATED, Event
 from label_dp.audit.judged import JudgedStore
 from label_dp.audit.people_rules import Amount, PeopleBody, PeopleRules
 from label_dp.errors import BudgetExceeded, Conflict, InvalidInput, NotFound
@@ -83,7 +83,8 @@ class PeopleLedger:
         """Return the account of a batch (None: one without a charge) and a charge of `more`; None without a body."""
         if population.people is None:
             return None
-        rules = self.audit.people(connection, population.people, batch or "")
+        seals = [] if batch is None else self.audit.events(connection, kind=BATCH_SEALED, batch=batch)
+        rules = self.audit.people(connection, population.people, {seal.limit for seal in seals})
         totals = [rules.total(population.id, batch, charge) for charge in ((0, 0), more)]
         room = _room(rules, population.id, batch)
         return PeopleAccount(population.people, rules.of[population.id], totals[0], totals[1], room)

@@ -9,6 +9,7 @@ from sqlalchemy.engine import Connection
 
 from label_dp.audit.events import BUDGET_ALERT, CHARGED, RETURNED, Event, Subject
 from label_dp.audit.judged import JudgedStore
+from label_dp.audit.rulebook import PEOPLE, RuleBroken
 from label_dp.audit.store import net
 from label_dp.errors import AuditChainBroken, BudgetExceeded, Conflict
 from label_dp.privacy import Epsilon, EpsilonSplit, delta_string
@@ -97,7 +98,7 @@ class Ledger:
         details: dict[str, Any],
     ) -> Account:
         """Charge, before any draw; return the account after it. Raises BudgetExceeded: nothing is recorded."""
-        before, after = self.check(connection, population, batch, split)
+        before, after = self._judged(connection, population, batch, split)
         most = max(after.spent, self.largest(connection, population))
         per_unit = population.unit.bound(most)
         if per_unit is not None:
@@ -105,7 +106,12 @@ class Ledger:
             if split.delta_atto:
                 most_delta = max(after.spent_delta, self.largest_delta(connection, population))
                 details |= {"delta_per_unit": delta_string(population.unit.bound_delta(most, most_delta) or 0)}
-        self.audit.append(connection, self._event(CHARGED, population, batch, work, split, actor, details))
+        try:
+            self.audit.append(connection, self._event(CHARGED, population, batch, work, split, actor, details))
+        except RuleBroken as broken:
+            if broken.rule == PEOPLE:  # in words, with what is left; nothing was appended
+                self.people.judge(connection, population, batch, split)
+            raise
         self._alert(connection, population, batch, work, before, after)
         return after
 
@@ -113,11 +119,17 @@ class Ledger:
         self, connection: Connection, population: Population, batch: str, split: EpsilonSplit
     ) -> tuple[Account, Account]:
         """Return the accounts before and after a charge without making it. Raises BudgetExceeded."""
+        accounts = self._judged(connection, population, batch, split)
+        self.people.judge(connection, population, batch, split)
+        return accounts
+
+    def _judged(
+        self, connection: Connection, population: Population, batch: str, split: EpsilonSplit
+    ) -> tuple[Account, Account]:
         before = self.account(connection, population, batch)
         verdict = judge(before, split)
         if isinstance(verdict, BudgetExceeded):
             raise verdict
-        self.people.judge(connection, population, batch, split)
         return before, verdict.account
 
     def _alert(

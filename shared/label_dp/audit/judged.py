@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
@@ -17,6 +15,7 @@ from label_dp.audit.events import (
     POPULATION_CREATED,
     RETURNED,
     Event,
+    Subject,
 )
 from label_dp.audit.people_rules import MAY_REPEAT, PeopleRules, most
 from label_dp.audit.rules import ABOUT_POPULATION, ChainRules
@@ -59,13 +58,14 @@ class JudgedStore(AuditStore):
             events.update({e.sequence: e for e in self.events(connection, work=predictor_id)})
         body = next((e.limit for e in events.values() if e.kind == POPULATION_CREATED), None)
         if body is not None and event.kind != POPULATION_CREATED:
-            ids = {e.limit for e in (event, *events.values()) if e.kind == BATCH_SEALED}
-            events |= self._of_people(connection, body, ids)
+            events.update({e.sequence: e for e in self.events(connection, kind=PEOPLE_DECLARED, limit_of=body)})
         part = ChainRules()
         for number in sorted(events):
             part.judge(events[number])
-        if event.kind == CHARGED and body is not None:
-            self._add_spent(connection, part.people)
+        if body is not None and event.kind in (BATCH_SEALED, CHARGED):
+            part.people = self.people(connection, body, {e.limit for e in (event, *events.values())})
+            part.spent |= part.people.spent
+            part.people.spent = part.spent
         if event.kind == CHARGED and subject.batch:
             part.spent[subject.batch] = self._spent(connection, subject.batch)
             if event.limit is not None:
@@ -75,45 +75,30 @@ class JudgedStore(AuditStore):
                     part.predictors[event.limit].spent = nano
         return part
 
+    def people(self, connection: Connection, body: str, ids: set[str | None] | None = None) -> PeopleRules:
+        """Return what the populations of a body have spent. Of their seals it knows those of `ids`, or all."""
+        t, part = self.table, ChainRules()
+        for kind in (PEOPLE_DECLARED, POPULATION_CREATED):
+            for event in self.events(connection, kind=kind, limit_of=body):
+                part.judge(event)
+        query = sa.select(t.c.population, t.c.batch, t.c.limit_of).order_by(t.c.sequence)
+        query = query.where(t.c.kind == BATCH_SEALED, t.c.population.in_(part.people.of))
+        if ids is not None:
+            query = query.where(t.c.limit_of.in_({MAY_REPEAT, *ids} - {None}))
+        for population, batch, limit in connection.execute(query):
+            details = {"people_ids": limit}
+            part.people.seal(Event(BATCH_SEALED, Subject(population, batch=batch), details=details))
+        sums = [net(t.c.kind, amount) for amount in (t.c.epsilon_nano, t.c.delta_atto)]
+        charges = (t.c.population.in_(part.people.of), t.c.kind.in_((CHARGED, RETURNED)))
+        spent = sa.select(t.c.population, t.c.batch, *sums).where(*charges).group_by(t.c.population, t.c.batch)
+        for population, batch, nano, atto in connection.execute(spent):
+            part.spent[batch] = int(nano), int(atto)
+            part.people.largest[population] = most(part.people.largest[population], part.spent[batch])
+        return part.people
+
     def _spent(self, connection: Connection, batch: str) -> tuple[int, int]:
         """Return nano-ε and atto-δ of a batch over all charges and returns."""
         t = self.table
         sums = [net(t.c.kind, amount) for amount in (t.c.epsilon_nano, t.c.delta_atto)]
         row = connection.execute(sa.select(*sums).where(t.c.batch == batch, t.c.kind.in_((CHARGED, RETURNED)))).one()
         return int(row[0] or 0), int(row[1] or 0)
-
-    def people(self, connection: Connection, body: str, batch: str | None = None) -> PeopleRules:
-        """Return what a body's populations have spent. Of their seals it knows those that a charge of `batch` depends
-        on, or all."""
-        ids = None
-        if batch is not None:
-            ids = {e.limit for e in self.events(connection, kind=BATCH_SEALED, batch=batch)}
-        part = ChainRules()
-        for _, event in sorted(self._of_people(connection, body, ids).items()):
-            part.judge(event)
-        self._add_spent(connection, part.people)
-        return part.people
-
-    def _of_people(self, connection: Connection, body: str, ids: set[str | None] | None) -> dict[int, Event]:
-        """Return the declarations of a body and of its populations, and their seals: of `ids`, and those after which
-        earlier ones no longer count, or all."""
-        declared = self.events(connection, kind=PEOPLE_DECLARED, limit_of=body)
-        populations = self.events(connection, kind=POPULATION_CREATED, limit_of=body)
-        names = [str(e.subject.population) for e in populations]
-        queries: list[dict[str, str]] = [{}] if ids is None else [{"limit_of": i} for i in (*ids, MAY_REPEAT) if i]
-        seals = [
-            self.events(connection, **{"kind": BATCH_SEALED, "population": name} | which)  # type: ignore[arg-type]  # columns only
-            for name in names
-            for which in queries
-        ]
-        return {e.sequence: e for e in itertools.chain(declared, populations, *seals)}
-
-    def _add_spent(self, connection: Connection, people: PeopleRules) -> None:
-        """Set what every batch of the populations of `people` has spent."""
-        t = self.table
-        sums = [net(t.c.kind, amount) for amount in (t.c.epsilon_nano, t.c.delta_atto)]
-        charges = (t.c.population.in_(people.of), t.c.kind.in_((CHARGED, RETURNED)))
-        query = sa.select(t.c.population, t.c.batch, *sums).where(*charges).group_by(t.c.population, t.c.batch)
-        for population, batch, nano, atto in connection.execute(query):
-            people.spent[batch] = int(nano), int(atto)
-            people.largest[population] = most(people.largest[population], people.spent[batch])

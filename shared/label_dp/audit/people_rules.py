@@ -8,8 +8,8 @@ batch b of population p is held, after it, to one sum, S(b) ≤ lifetime:
   *Never too low:* batches of a population share no example, so an example of b spends e(b) in p and nothing else. In q
   it is in one batch at most: in b′ if that has the ids of b, which makes e(b′) exact; M(q) bounds any other. Only
   examples of b spend more by the charge, so if each was within the lifetime before, each still is. Where every
-  population seals the same lists the sum is exact: it is what each example of b has spent. Where none does, a sum is at
-  most Σ M, and Σ M stays within the lifetime: the charge that last raised an M was held to it.
+  population has sealed the ids of b, S(b) is exactly what each example of b has spent. Where lists never are the same,
+  Σ M stays within the lifetime: the charge that last raised an M was held to it.
 - Units: S = Σ over all q of N(q)·M(q). At most N(q) examples of a unit keep their label in q, each spends at most M(q),
   and which of them a column keeps differs between columns, so equal lists say nothing of a unit. δ adds up likewise
   (`PrivacyUnit.bound_delta`).

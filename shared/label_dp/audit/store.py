@@ -42,7 +42,7 @@ def audit_table(metadata: sa.MetaData) -> sa.Table:
         sa.Column("at", sa.String(20)),
         # every charge and acceptance sums the charges of its batch
         sa.Index("ix_audit_events_batch_kind", "batch", "kind"),
-        sa.Index("ix_audit_events_batch_limit", "batch", "limit_of"),
+        sa.Index("ix_audit_events_limit_batch", "limit_of", "batch"),
         # a filtered timeline is read from either end
         *(sa.Index(f"ix_audit_events_{name}", name, "sequence") for name in ("kind", "population", "batch", "work")),
     )

@@ -2,8 +2,8 @@ CREATE FUNCTION audit_events_append_only() RETURNS trigger LANGUAGE plpgsql AS $
 CREATE FUNCTION receipts_append_only() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'receipts are append-only'; END $$;
 CREATE INDEX ix_audit_events_batch ON audit_events (batch, sequence);
 CREATE INDEX ix_audit_events_batch_kind ON audit_events (batch, kind);
-CREATE INDEX ix_audit_events_batch_limit ON audit_events (batch, limit_of);
 CREATE INDEX ix_audit_events_kind ON audit_events (kind, sequence);
+CREATE INDEX ix_audit_events_limit_batch ON audit_events (limit_of, batch);
 CREATE INDEX ix_audit_events_population ON audit_events (population, sequence);
 CREATE INDEX ix_audit_events_work ON audit_events (work, sequence);
 CREATE INDEX ix_batches_label ON batches (label);

@@ -1,7 +1,7 @@
 CREATE INDEX ix_audit_events_batch ON audit_events (batch, sequence);
 CREATE INDEX ix_audit_events_batch_kind ON audit_events (batch, kind);
-CREATE INDEX ix_audit_events_batch_limit ON audit_events (batch, limit_of);
 CREATE INDEX ix_audit_events_kind ON audit_events (kind, sequence);
+CREATE INDEX ix_audit_events_limit_batch ON audit_events (limit_of, batch);
 CREATE INDEX ix_audit_events_population ON audit_events (population, sequence);
 CREATE INDEX ix_audit_events_work ON audit_events (work, sequence);
 CREATE INDEX ix_batches_label ON batches (label);
