@@ -19,7 +19,7 @@ router = JsonRouter(prefix="/v1/people", responses=PROBLEM_RESPONSES)
 REFUSALS = problem_responses(409, 413)
 
 
-@router.post("", status_code=201, tags=["populations"], responses=REFUSALS, dependencies=[LARGE])
+@router.post("", status_code=201, tags=["populations"], responses=REFUSALS)
 def create_people(body: People, request: Request, ctx: Ctx, caller: Owner, key: IdempotencyKey = None) -> PeopleOut:
     """Declare a body of people and the lifetime ε of one person over all its label columns. It never changes.
 

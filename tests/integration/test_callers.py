@@ -28,6 +28,7 @@ from tests.support.messages import features_party as features_services
 
 UPLOADS = {
     ("PUT", "/v1/batches/{batch}/examples"),
+    ("POST", "/v1/events"),
     ("POST", "/v1/batches/{batch}/labels"),
     ("DELETE", "/v1/batches/{batch}/labels"),
     ("POST", "/v1/batches/{batch}/calibrations"),
@@ -41,6 +42,7 @@ LARGE = {
     ("PATCH", "/v1/batches/{batch}"),
     ("POST", "/v1/batches/{batch}/releases"),
     ("POST", "/v1/populations/{population}/erasures"),  # ids
+    ("POST", "/v1/people/{people}/erasures"),
     ("POST", "/v1/models/{model}/predict"),  # rows
     ("POST", "/v1/models/{model}/calibrations"),  # signed answers
     ("POST", "/v1/answers"),

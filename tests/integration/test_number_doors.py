@@ -23,6 +23,7 @@ from tests.support.own_features import FEATURES, MODEL, NUMBERS, RECTANGLE, seal
 from tests.support.pages import signed_in
 
 SHOP: dict[str, Any] = {"name": "new", "label": "revenue", "domain": "0:10", "lifetime_epsilon": "3"}
+EVENTS = {"data_set_id": "orders", "types": {"purchase": "+"}, "take": "count"}
 BOUGHT = {"epsilon": "1", "mechanism": "rr-on-bins", "clip_quantile": "0.9", "clip_epsilon": "0.1"}
 LOSS = {"labels": list(range(11)), "outputs": [0, 10], "matrix": [[0, 1]] * 11}
 ESTIMATED = {"epsilon": "1", "mechanism": "rr-on-bins", "prior": "estimate", "prior_epsilon": "0.1"}
@@ -31,7 +32,11 @@ LATER = "2099-01-31T04:00:00Z"
 
 # what a door is tried with besides that member: a request that would be taken
 BODIES: dict[str, dict[str, dict[str, Any]]] = {
-    "POST /v1/populations": {"": SHOP | {"unit_column": "user", "missing_label": 0, "max_examples_per_unit": 2}},
+    "POST /v1/populations": {
+        "": SHOP | {"unit_column": "user", "missing_label": 0, "max_examples_per_unit": 2},
+        "events": SHOP | {"missing_label": 0, "events": EVENTS},
+    },
+    "POST /v1/people": {"": {"name": "crowd", "lifetime_epsilon": "5"}},
     "POST /v1/batches/{batch}/releases": {
         "": BOUGHT,
         "clip": {"epsilon": "1", "mechanism": "one-bit", "clip": ["0", "9"]},

@@ -28,6 +28,10 @@ OFFICER = {"owner", "auditor"}
 
 LABELS: dict[str, set[str]] = {
     "POST /v1/populations": OWNER,
+    "POST /v1/people": OWNER,
+    "GET /v1/people": OFFICER,
+    "GET /v1/people/{people}/budget": OFFICER,
+    "POST /v1/people/{people}/erasures": OWNER,
     "GET /v1/populations": OFFICER,
     "GET /v1/populations/{population}": OFFICER,
     "POST /v1/populations/{population}/batches": OWNER,
@@ -45,6 +49,8 @@ LABELS: dict[str, set[str]] = {
     "PUT /v1/batches/{batch}/examples": PUBLISHER,
     "POST /v1/batches/{batch}/labels": {"owner", "ingest"},
     "DELETE /v1/batches/{batch}/labels": {"owner", "ingest"},
+    "POST /v1/events": {"owner", "ingest"},
+    "GET /v1/batches/{batch}/events": OWNER,
     "GET /v1/batches/{batch}/set-aside": OWNER,
     "POST /v1/batches/{batch}/set-aside/{upload}": OWNER,
     "POST /v1/batches/{batch}/seal": OWNER,
@@ -168,12 +174,14 @@ def world(tmp_path: Path) -> Iterator[tuple[LabelsParty, dict[str, str]]]:
             party.services.pipeline.run(answer)
         population = owner.get("/v1/populations").json()
         found = (population["populations"] if isinstance(population, dict) else population)[0]["id"]
+        assert owner.post("/v1/people", json={"name": "crowd", "lifetime_epsilon": "5"}).status_code == 201
         hook = owner.post("/v1/webhooks", json={"url": "https://example.org/hook"}).json()["id"]
         name = owner.get(f"/v1/releases/{release}").json()["files"][0]["name"]
         yield (
             party,
             {
                 "population": found,
+                "people": "crowd",
                 "batch": batch,
                 "release": release,
                 "upload": "upl_0123456789abcdef01234567",

@@ -108,7 +108,7 @@ PEOPLE = Rule(
     "people",
     "A body of people is declared once, before its populations, which have its unit column; no charge lets one of its "
     "people have spent more than its lifetime ε and δ over all of its populations. What counts is the batch charged, "
-    "and of each other population the batch of the same ids, else its largest one; where a unit is a person, of each "
+    "and of each other population the batch of the same ids, else its largest one; where the body names units, of each "
     "the largest, as often as a unit may have examples. A population seals the same ids once.",
 )
 
