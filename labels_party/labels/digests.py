@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 U64 = npt.NDArray[np.uint64]
 CHUNK = 1 << 14  # keeps the working set of one chunk inside the cache
 LOADED_AFTER = 1 << 20  # rows after which a process loads the compiled kernels, which takes about as long as they save
-AT_ONCE, HASHED_AT_ONCE = 1 << 10, 1 << 6  # below this many rows a call into them saves nothing
+AT_ONCE = 1 << 10  # below this many rows a call into them saves nothing
 
 
 def _rotl(x: U64, bits: int) -> U64:
@@ -84,10 +84,10 @@ class _Kernels:
     def __init__(self) -> None:
         self.rows = 0
 
-    def worth(self, rows: int, least: int = AT_ONCE) -> bool:
-        """Count `rows` more rows; return whether to use the compiled kernels for them, if they are `least` or more."""
+    def worth(self, rows: int) -> bool:
+        """Count `rows` more rows; return whether to use the compiled kernels for them."""
         self.expect(rows)
-        return rows >= least and self.rows >= LOADED_AFTER
+        return rows >= AT_ONCE and self.rows >= LOADED_AFTER
 
     def expect(self, rows: int) -> None:
         """Announce `rows` rows."""
@@ -102,7 +102,7 @@ def siphash128(ids: pa.Array, key: bytes, out: tuple[U64, U64] | None = None) ->
     `ids`: Arrow string array without nulls."""
     offsets, data = id_buffers(ids)
     low, high = out or (np.empty(len(ids), np.uint64), np.empty(len(ids), np.uint64))
-    if kernels.worth(len(ids), HASHED_AT_ONCE):
+    if kernels.worth(len(ids)):
         from labels_party.labels.kernels import hash_rows
 
         hash_rows(offsets, data, *_halves(key), low, high)
