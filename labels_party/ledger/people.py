@@ -109,11 +109,11 @@ class PeopleLedger:
 
     def report(self, connection: Connection, name: str) -> PeopleBudgetOut:
         """Return the lifetime of a body, and what its populations have spent of it. Raises NotFound."""
-        declared, rules = self.populations(connection, name), self.audit.people(connection, name)
+        populations, rules = self.populations(connection, name), self.audit.people(connection, name)
         body = rules.bodies[name]
         spent = rules.spent_at_most(body)
         rows: list[dict[str, Any]] = []
-        for event in declared:
+        for event in populations:
             population = str(event.subject.population)
             share = body.share(population, rules.largest[population])
             row = {"population": population, "name": event.subject.population_name, "label": event.subject.label}

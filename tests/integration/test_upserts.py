@@ -11,9 +11,7 @@ import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
 
-from labels_party.labels.batches import SEALED
 from labels_party.labels.runs import beyond
-from labels_party.labels.seal import SealedLabels
 from tests.support.labels import LabelsParty
 from tests.support.upload_formats import CSV, MEDIA, NDJSON, table_body
 
@@ -43,11 +41,7 @@ class Shop:
     def sealed(self, batch: str) -> dict[str, int]:
         answer = self.owner.post(f"/v1/batches/{batch}/seal")
         assert answer.status_code == 200, answer.text
-        s = self.party.services
-        (segment,) = s.database.read("test.segments", lambda c: s.batches.segments(c, batch, SEALED))
-        chunks = list(SealedLabels(s.vault, segment.key).chunks())
-        ids = [i for found, _ in chunks for i in found.to_pylist()]
-        return dict(zip(ids, (int(p) for _, found in chunks for p in found), strict=True))
+        return self.party.sealed_positions(batch)
 
 
 @pytest.fixture

@@ -8,8 +8,6 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 
-from labels_party.labels.batches import SEALED
-from labels_party.labels.seal import SealedLabels
 from tests.support.labels import LabelsParty
 
 DATA_SET = "shop-orders"
@@ -60,11 +58,7 @@ class EventShop:
         """Seal a batch; the domain positions of its labels by id."""
         answer = self.owner.post(f"/v1/batches/{batch}/seal")
         assert answer.status_code == 200, answer.text
-        s = self.party.services
-        (segment,) = s.database.read("test.segments", lambda c: s.batches.segments(c, batch, SEALED))
-        chunks = list(SealedLabels(s.vault, segment.key).chunks())
-        ids = [i for part, _ in chunks for i in part.to_pylist()]
-        return dict(zip(ids, (int(p) for _, part in chunks for p in part), strict=True))
+        return self.party.sealed_positions(batch)
 
     def counts(self, batch: str) -> dict[str, int]:
         """What became of the events, without the rules that left none out."""

@@ -17,6 +17,8 @@ from label_dp.privacy import Epsilon
 from label_dp.store.faults import FaultHook, no_faults
 from labels_party.api.app import create_app
 from labels_party.bootstrap import Services, bootstrap
+from labels_party.labels.batches import SEALED
+from labels_party.labels.seal import SealedLabels
 from labels_party.settings import Settings
 from tests.support.asked import release_wish
 from tests.support.asking import population as parse_population
@@ -88,6 +90,14 @@ class LabelsParty:
         return another
 
     # --- through services ---------------------------------------------------------------------------------
+
+    def sealed_positions(self, batch: str) -> dict[str, int]:
+        """The domain positions of the labels of a sealed batch, by id."""
+        s = self.services
+        (segment,) = s.database.read("test.segments", lambda c: s.batches.segments(c, batch, SEALED))
+        chunks = list(SealedLabels(s.vault, segment.key).chunks())
+        ids = [i for part, _ in chunks for i in part.to_pylist()]
+        return dict(zip(ids, (int(p) for _, part in chunks for p in part), strict=True))
 
     def sealed_batch(
         self,

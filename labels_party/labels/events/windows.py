@@ -75,7 +75,8 @@ class EventWindows:
         return [Segment(**row._mapping) for row in connection.execute(query)]
 
     def retire(self) -> int:
-        """Erase the windows that are over and that no open batch needs, with their keys; return how many."""
+        """Erase the windows that no open batch needs, with their keys; return how many. Without an open batch of its
+        data set not even the current one is kept: nobody would ever count its events."""
         names: list[str] = []
         keys = self.database.write("events.retire", lambda c: self._retired(c, names))
         if names:
@@ -90,8 +91,10 @@ class EventWindows:
         for events, since in connection.execute(needs.where(b.c.state == "open", b.c.events_since.is_not(None))):
             name = events["data_set_id"]
             first[name] = min(since, first.get(name, since))
-        old = connection.execute(sa.select(t.c.id, t.c.data_set, t.c.number).where(t.c.over)).all()
-        names[:] = [row.id for row in old if row.number <= first.get(row.data_set, row.number)]
+        windows = connection.execute(sa.select(t.c.id, t.c.data_set, t.c.number, t.c.over)).all()
+        names[:] = [
+            row.id for row in windows if row.data_set not in first or (row.over and row.number <= first[row.data_set])
+        ]
         keys = list(connection.execute(sa.select(s.c.key).where(s.c.batch.in_(names))).scalars())
         connection.execute(sa.delete(s).where(s.c.batch.in_(names)))
         for name in names:
