@@ -13,6 +13,12 @@ MOST_BYTES = 1 << 20  # of the signed document itself
 MOST_OF_UNIT = 1_000_000
 SPLIT = ("clip", "prior", "randomize", "total", "delta")
 PER_UNIT = re.compile(r"(0|[1-9][0-9]{0,14})(\.[0-9]{0,8}[1-9])?", re.ASCII)
+EVENTS = ("data_set_id", "types", "take", "example_id", "currency", "other_currency", "window_days", "mmt_only")
+_NAME = r"[^.\x00-\x20]{1,60}"
+EXAMPLE_ID = re.compile(
+    rf"user_data\.(click_id|impression_id)|((user_data|properties)\.)?ext\.{_NAME}(\.{_NAME}){{0,3}}"
+)
+CURRENCY = re.compile("[A-Z]{3}")
 COMMON = (
     *("format", "id", "batch", "population", "audiences", "key_id", "created", "n", "domain", "out_of_domain"),
     *("missing_label", "mechanism", "epsilon", "epsilon_spent", "epsilon_lifetime", "delta_spent", "delta_lifetime"),
@@ -33,9 +39,12 @@ def check_common(d: Any, key_id: str, audience: str | None, what: str) -> None:
     """`d` has the members COMMON, and others that its kind checks."""
     matching(d["id"], ID, f"the {what}'s id")
     matching(d["batch"], ID, "the batch")
-    matching(members(d["population"], ("id", "name", "label"), "the population")["id"], ID, "the population")
-    text(d["population"]["name"], "the population's name")
-    text(d["population"]["label"], "the label's name")
+    population = members(d["population"], ("id", "name", "label", "events"), "the population")
+    matching(population["id"], ID, "the population")
+    text(population["name"], "the population's name")
+    text(population["label"], "the label's name")
+    if population["events"] is not None:
+        _check_events(population["events"])
     for name in listed(d["audiences"], 1, 1000, "the list of audiences"):
         text(name, "an audience", most=200)
     if len(set(d["audiences"])) != len(d["audiences"]):
@@ -72,6 +81,24 @@ def check_split(d: Any) -> tuple[list[int], str]:
 def _totals(d: Any) -> tuple[int, int, int]:
     total = units(d["epsilon"]["total"], NANO, "ε")
     return total, units(d["epsilon_spent"], NANO, "ε spent"), units(d["epsilon_lifetime"], NANO, "lifetime ε")
+
+
+def _check_events(value: Any) -> None:
+    """The rule by which labels were made of events."""
+    rule = members(value, EVENTS, "the rule of events")
+    text(rule["data_set_id"], "the data set of the events", most=200)
+    if not isinstance(rule["types"], dict) or not 1 <= len(rule["types"]) <= 50:
+        refuse("the types of events are not 1 to 50")
+    for sign in rule["types"].values():
+        one_of(sign, ("+", "-"), "the sign of a type of events")
+    one_of(rule["take"], ("any", "count", "sum", "first", "last", "max"), "what is taken of events")
+    matching(rule["example_id"], EXAMPLE_ID, "the member that holds the example id")
+    if rule["currency"] is not None:
+        matching(rule["currency"], CURRENCY, "the currency of the events")
+    one_of(rule["other_currency"], ("refuse", "leave-out"), "the rule for another currency")
+    if rule["window_days"] is not None:
+        count(rule["window_days"], 1, 3650, "the window of the events in days")
+    one_of(rule["mmt_only"], ("leave-out", "count"), "the rule for events marked mmt_only")
 
 
 def _check_unit(d: Any) -> None:

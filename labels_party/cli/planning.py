@@ -96,6 +96,8 @@ def plan(
             ],
             rows,
         )
+        if result["events"]:
+            say(f"Labels: {result['events']}.")
         if result["clip"]:
             c = result["clip"]
             where = c["domain"].get("range") or f"{c['domain']['values'][0]} to {c['domain']['values'][-1]}"

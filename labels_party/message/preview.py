@@ -101,6 +101,7 @@ def preview(
         "recommendations": advice,
         "two_values": {"rates": ASSUMED if assumed else SHOWN, "worth": two} if two else None,
         "model_error_rule": rule,
+        "events": None if population.events is None else population.events.sentence,
         "people": None if people is None else people.as_json(),
     }
 

@@ -28,7 +28,9 @@ def charged_members(
     return {
         "id": name,
         "batch": batch.id,
-        "population": PopulationRef(id=population.id, name=population.name, label=population.label),
+        "population": PopulationRef(
+            id=population.id, name=population.name, label=population.label, events=population.events
+        ),
         "audiences": list(audiences),
         "key_id": key_id,
         "created": today,

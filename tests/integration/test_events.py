@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from label_dp.documents.bundle import verify
+from label_dp.documents.signing import VerifyingKey
+from label_dp.schemas.events import EventRule
 from tests.support.events import DAY, RULE, SECOND, EventShop, event
 from tests.support.labels import LabelsParty
 from tests.support.labels_api import is_problem
@@ -230,3 +233,20 @@ def test_a_repeated_call_counts_once(shop: EventShop) -> None:
     answer = shop.sender.post("/v1/events", json=[event("a", 6)], headers={"idempotency-key": "one"})
     is_problem(answer, 422, "idempotency-conflict")
     assert shop.sealed(batch) == {"a": 5}
+
+
+def test_the_rule_is_in_the_plan_the_message_and_its_statement(shop: EventShop) -> None:
+    population = shop.population()
+    batch = shop.open(population, ["a", "b"])
+    shop.sealed(batch)
+    asked = {"epsilon": "1", "n": 2}
+    assert shop.owner.get(f"/v1/populations/{population}/plan", params=asked).json()["events"] == (
+        "sum of the values of the events purchase (+) and refund (-) of data set shop-orders; by user_data.click_id, "
+        "until the seal; values are in EUR, those in another currency are refused"
+    )
+    release = shop.party.release(batch)
+    key = VerifyingKey.load(shop.party.home / "keys" / "signing.pub")
+    manifest = verify(shop.party.bundle(release).path, key, audience=None).manifest
+    assert manifest.population.events == EventRule.model_validate(RULE)
+    page = shop.owner.get(f"/v1/releases/{release}/statement").text
+    assert "sum of the values of the events purchase (+) and refund (-) of data set" in page

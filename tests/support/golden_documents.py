@@ -39,6 +39,28 @@ KEY_ID = "ed25519:" + "0" * 64
 POPULATION = PopulationRef(id="pop_1", name="shop", label="revenue €")
 UNIT = Unit(kind="unit", column="person", max_examples=3, epsilon_per_unit="7.95", examples_beyond=0)  # 2.65 each
 TEN = Domain.parse("0:10")
+RULES = {
+    "sum": {
+        "data_set_id": "shop",
+        "types": {"purchase": "+", "custom:return": "-"},
+        "take": "sum",
+        "currency": "EUR",
+        "example_id": "user_data.ext.order",
+        "other_currency": "leave-out",
+        "window_days": 7,
+        "mmt_only": "count",
+    },
+    "any": {
+        "data_set_id": "shop",
+        "types": {"purchase": "+"},
+        "take": "any",
+        "currency": None,
+        "window_days": None,
+        "example_id": "user_data.click_id",
+        "other_currency": "refuse",
+        "mmt_only": "leave-out",
+    },
+}
 
 
 def documents(key_id: str = KEY_ID) -> dict[str, Document]:
@@ -82,6 +104,8 @@ def _messages() -> Iterator[tuple[str, Document]]:
     unit = _manifest(rr())
     yield "message: unit", unit | {"unit": UNIT.model_dump()}
     yield "message: lifetime δ", _manifest(rr()) | {"delta_spent": "0.0000004", "delta_lifetime": "0.00001"}
+    for name, rule in RULES.items():
+        yield f"message: events, {name}", _manifest(rr()) | {"population": POPULATION.model_dump() | {"events": rule}}
     bought = _manifest(rr(), clip="0.5")
     about = {"quantiles": ["0.9"], "bounds": ["10"], "epsilon": "0.5", "public_domain": {"range": "0:20:1"}}
     clipping = about | {"mechanism": "exponential mechanism on ranks"}

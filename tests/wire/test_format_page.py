@@ -34,6 +34,7 @@ from label_dp.documents.signed import ChargedDocument
 from label_dp.documents.signing import SigningKey
 from label_dp.domain import Domain
 from label_dp.privacy import ZERO, EpsilonSplit
+from label_dp.schemas.events import EventRule
 
 PAGE = (Path(__file__).parents[2] / "shared" / "label_dp" / "documents" / "FORMAT.md").read_text("utf-8")
 V1 = Path(__file__).parent / "v1"
@@ -62,6 +63,7 @@ EXPECTED: dict[str, list[set[str]]] = {
     "Envelope": [{*ENVELOPE, *ENVELOPE["signatures"][0]}],
     "What messages and answers share": [COMMON | {"mechanism"}],
     "Population": [members(PopulationRef)],
+    "Rule of events": [members(EventRule)],
     "Domain": [{m for d in ("0:1", [0, 1], ["no", "yes"]) for m in Domain.from_json(d).as_json()}],
     "Split of ε": [set(EpsilonSplit(ZERO, ZERO, ZERO).as_json())],
     "Unit": [members(Unit)],

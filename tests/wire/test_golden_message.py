@@ -85,8 +85,9 @@ PAYLOAD = (
     b',"n":23'
     # clip or refuse
     b',"out_of_domain":"clip"'
-    # text is UTF-8, not escaped
-    b',"population":{"id":"pop_0123456789abcdef01234567","label":"revenue \xe2\x82\xac","name":"shop orders"}'
+    # with the rule by which labels were made of events, if they were; text is UTF-8, not escaped
+    b',"population":{"events":null,"id":"pop_0123456789abcdef01234567","label":"revenue \xe2\x82\xac"'
+    b',"name":"shop orders"}'
     b',"presence":"id list given before labels counted"'
     # where the prior came from, and the release it was carried over from
     b',"prior":{"cells":4,"method":"project","release":null,"source":"estimated"}'
@@ -104,7 +105,7 @@ ENVELOPE = (
     # exactly one signature
     b',"signatures":[{"keyid":"ed25519:56475aa75463474c0285df5dbf2bcab73da651358839e9b77481b2eab107708c"'
     # Ed25519 over "DSSEv1 38 <payloadType> <length of payload in bytes> <payload>"
-    b',"sig":"OeSGOfaWBbNvMlu9sfzYsB+WPnS15zNQ1Z1HX4YPEl9Z26OQIqPdjws+pLBv0766XOH/BMiWP3hHWPLgbhBoBg=="}]}'
+    b',"sig":"+UWqbtM3tu1R888F7Qae+KgH+NOcwfP4DuNSR4SOH1CCoKxgBH/Nt+EQG27mTseMUdBke5NaQlSJO36ufd7YBQ=="}]}'
 )
 
 IDS = ["click-0", "click-1", *(f"click-{i}" for i in range(10, 20)), *(f"click-{i}" for i in range(2, 10))]
@@ -138,7 +139,7 @@ def test_a_message_of_format_one_verifies_and_reads_for_ever() -> None:
         "total": "1.05",
         "delta": "0",
     }
-    assert verified.digest == "c0b119403146d5a2e2737ca20df6ff3e1b84dddd0bf4b2159e4d9bfeedef3d72"
+    assert verified.digest == "e1f9e96613aff6903329202c937a61cfa0ada671fad1acdcae243a4475eac21b"
     assert verified.prior_path == V1 / "message.prior.parquet"
     table = read_message(list(verified.paths), verified.manifest)
     assert table["example_id"].to_pylist() == IDS

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
 
 from label_dp.privacy import NANO, Delta, Epsilon, EpsilonSplit
+from label_dp.schemas.events import EventRule
 
 PER_UNIT = re.compile(r"(0|[1-9][0-9]{0,14})(\.[0-9]{0,8}[1-9])?", re.ASCII)
 MOST_EXAMPLES = 1_000_000  # of a unit
@@ -75,6 +76,7 @@ class PopulationRef(Strict):
     id: Id
     name: Text
     label: Text
+    events: EventRule | None = None  # by which labels were made of conversion events
 
 
 class Unit(Strict):

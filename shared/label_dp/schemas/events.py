@@ -21,10 +21,19 @@ spend_virtual_currency earn_virtual_currency working_lead login join_group level
 tutorial_complete
 """
 TYPES = frozenset((STANDARD + ADDITIONAL).split())
-_NAME = r"[^.\s]{1,60}"
+_NAME = r"[^.\x00-\x20]{1,60}"
 EXAMPLE_PATH = rf"^(user_data\.(click_id|impression_id)|((user_data|properties)\.)?ext\.{_NAME}(\.{_NAME}){{0,3}})$"
 LONGEST_NAME = 200
 DAY_SECONDS = 86_400
+
+TAKEN = {
+    "any": "1 if more count as + than as -, else 0, of",
+    "count": "number of",
+    "sum": "sum of the values of",
+    "first": "first value of",
+    "last": "last value of",
+    "max": "largest value of",
+}
 
 Sign = Literal["+", "-"]
 Take = Literal["any", "count", "sum", "first", "last", "max"]
@@ -98,3 +107,19 @@ class EventRule(Ask):
     @property
     def example_path(self) -> tuple[str, ...]:
         return tuple(self.example_id.split("."))
+
+    @property
+    def sentence(self) -> str:
+        """Describe the rule to people."""
+        types = " and ".join(f"{name} ({sign})" for name, sign in self.types.items())
+        other = "are refused" if self.other_currency == "refuse" else "count for nothing"
+        parts = [
+            f"{TAKEN[self.take]} the events {types} of data set {self.data_set_id}",
+            f"by {self.example_id}, "
+            + ("until the seal" if self.window_days is None else f"{self.window_days} days from the example's time on"),
+        ]
+        if self.of_values:
+            parts.append(f"values are in {self.currency}, those in another currency {other}")
+        if self.mmt_only == "count":
+            parts.append("events marked mmt_only count too")
+        return "; ".join(parts)

@@ -420,6 +420,7 @@ class PlanOut(TypedDict):
         PlanTwoValues | None, Field(description="What can be learnt; null for domains of other sizes.")
     ]
     model_error_rule: str
+    events: Annotated[str | None, Field(description="Rule by which events become labels, in words; null without one.")]
     people: Annotated[
         PeopleLeft | None, Field(description="What is left over all label columns; null without a body of people.")
     ]
