@@ -269,7 +269,7 @@ def bootstrap(
         keys=keys,
         batches=batches,
         vault=vault,
-        intake=Intake(database, batches, vault, secrets, home.spill),
+        intake=Intake(database, batches, vault, secrets, windows, home.spill),
         events=EventIntake(database, populations, windows, vault, secrets),
         set_aside=SetAside(database, batches, vault, secrets),
         sealer=sealer,

@@ -21,6 +21,7 @@ from labels_party.labels.batches import DELETE, INSERT, UPSERT, Batches, Segment
 from labels_party.labels.changes import certainly_failed, commit, until_current
 from labels_party.labels.chunks import Chunks
 from labels_party.labels.compaction import Compaction, UploadTiers
+from labels_party.labels.events.windows import EventWindows
 from labels_party.labels.recorder import Recorder, require_listed
 from labels_party.labels.small_uploads import Small, SmallUploads
 from labels_party.labels.submission import Submission, has_units
@@ -41,8 +42,17 @@ class Intake:
     """Intake of uploads: Arrow tables or record batches, or a function that opens them. The function gets the columns
     to read and whether labels are names of classes."""
 
-    def __init__(self, database: Database, batches: Batches, vault: LabelVault, secrets_: Secrets, spill: Path) -> None:
+    def __init__(
+        self,
+        database: Database,
+        batches: Batches,
+        vault: LabelVault,
+        secrets_: Secrets,
+        windows: EventWindows,
+        spill: Path,
+    ) -> None:
         self.database, self.batches, self.vault, self.secrets, self.spill = database, batches, vault, secrets_, spill
+        self.windows = windows
         self.recorder = Recorder(database, batches, vault, secrets_)
         self.small_uploads = SmallUploads(self.recorder)
         self.compaction = Compaction(database, vault, spill)
@@ -158,13 +168,16 @@ class Intake:
         return reply
 
     def discard(self, batch_id: str, call: IdempotentCall = NO_KEY) -> Reply:
-        """Remove an open batch and all its data. Raises Conflict once it is sealed."""
+        """Remove an open batch and all its data, and the events that it alone could count. Raises Conflict once it is
+        sealed."""
 
         def effect(connection: Connection) -> tuple[Reply, list[str]]:
             batch, _ = self.batches.get(connection, batch_id)
             return (204, {}), self.batches.discard(connection, batch)
 
-        return commit(self.database, self.vault, "batch.discard", call, effect, [])
+        reply = commit(self.database, self.vault, "batch.discard", call, effect, [])
+        self.windows.retire()  # also when a call is repeated: its first one may have ended before
+        return reply
 
     def _earlier(self, call: IdempotentCall) -> Reply | None:
         return None if call.key is None else self.database.read("intake.seen", call.earlier)

@@ -6,10 +6,12 @@ import json
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from label_dp.documents.bundle import verify
 from label_dp.documents.signing import VerifyingKey
 from label_dp.schemas.events import EventRule
+from labels_party.storage.tables import batch_keys
 from tests.support.events import DAY, RULE, SECOND, EventShop, event
 from tests.support.labels import LabelsParty
 from tests.support.labels_api import is_problem
@@ -196,28 +198,55 @@ def test_two_rules_of_a_data_set_must_go_together(shop: EventShop) -> None:
     shop.population("two", currency="USD", other_currency="leave-out")
 
 
+def windows(shop: EventShop) -> list[str]:
+    """The stored objects of events, by their keys."""
+    return [key for key in shop.party.services.vault.keys("") if key.startswith("evw_")]
+
+
+def kept_keys(shop: EventShop) -> set[str]:
+    """The batches and windows whose objects can be opened."""
+    return set(shop.party.services.database.read("keys", lambda c: c.execute(sa.select(batch_keys.c.batch)).scalars()))
+
+
 def test_a_window_is_erased_when_no_open_batch_needs_it(shop: EventShop) -> None:
     population = shop.population()
     first, second = shop.open(population, ["a"]), shop.open(population, ["b"])
     shop.send(event("a", 1), event("b", 2))
     s = shop.party.services
-    stored = [key for key in s.vault.keys("") if key.startswith("evw_")]
+    stored = windows(shop)
     assert len(stored) == 1
     shop.sealed(first)
-    assert [key for key in s.vault.keys("") if key.startswith("evw_")] == stored
+    assert windows(shop) == stored
     shop.sealed(second)
-    assert [key for key in s.vault.keys("") if key.startswith("evw_")] == []
+    assert windows(shop) == []
     with pytest.raises(FileNotFoundError):
         s.vault.get_bytes(stored[0])
+
+
+def test_a_discard_erases_the_events_that_no_other_batch_needs(shop: EventShop) -> None:
+    population = shop.population()
+    first = shop.open(population, ["a"])
+    shop.send(event("a", 1))
+    (early,) = windows(shop)
+    second = shop.open(population, ["b"])
+    shop.send(event("b", 2))
+    (late,) = set(windows(shop)) - {early}
+    for batch, rest in ((first, [late]), (second, [])):
+        assert shop.owner.delete(f"/v1/batches/{batch}").status_code == 204
+        assert windows(shop) == rest
+        assert kept_keys(shop) == {key.partition("/")[0] for key in rest} | ({second} if rest else set())
+    for key in (early, late):
+        with pytest.raises(FileNotFoundError):
+            shop.party.services.vault.get_bytes(key)
 
 
 def test_events_that_no_batch_can_count_are_not_kept(shop: EventShop) -> None:
     population = shop.population()
     shop.send(event("a", 1))
     s = shop.party.services
-    assert [key for key in s.vault.keys("") if key.startswith("evw_")]
+    assert windows(shop)
     assert s.sealer.events.windows.retire() == 1
-    assert [key for key in s.vault.keys("") if key.startswith("evw_")] == []
+    assert windows(shop) == []
     shop.send(event("a", 2))  # a new window takes them
     batch = shop.open(population, ["a"])
     shop.send(event("a", 4))
