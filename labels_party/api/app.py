@@ -23,6 +23,8 @@ DEPENDS_ON_LABELS = frozenset(
         # these are refused before the batch has sealed, or afterwards, and whether it sealed by itself tells of labels
         "/v1/batches/{batch}",
         "/v1/batches/{batch}/releases",
+        "/v1/batches/{batch}/events",
+        "/batches/{name}",  # the page shows its owner the same
         "/v1/populations/{population}/plan",
     }
 )

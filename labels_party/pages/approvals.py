@@ -53,7 +53,6 @@ def approvals(visit: Auditor, cursor: Annotated[str | None, Query(max_length=200
             "fits_people": people is None or work.split.total <= people.room,
             "before": days(before.rows, visit),
             "beyond": batch.beyond(population),
-            "month": batch.created[:7],
             "own": work.requested_by.casefold() == visit.caller.actor.casefold(),
         }
 

@@ -11,7 +11,7 @@ from label_dp.pages.audit import audit_router
 from label_dp.pages.signin import site_router
 from label_dp.pages.site import Entry, Site
 from labels_party.bootstrap import ROLES, Services
-from labels_party.pages import approvals, erasures, holdings, overview, plan, population, work
+from labels_party.pages import approvals, batch, erasures, holdings, overview, plan, population, work
 from labels_party.pages.context import AUDITOR, RECEIVER
 
 MENU = (
@@ -51,7 +51,7 @@ def _audited(services: Services) -> Audited:
 @cache
 def routers() -> tuple[APIRouter, ...]:
     """Routers of all pages, the same for every application of a process."""
-    parts = (overview, population, work, holdings, approvals, erasures, plan)
+    parts = (overview, population, batch, work, holdings, approvals, erasures, plan)
     return (
         site_router(*ROLES, home="/overview"),
         *(part.router for part in parts),

@@ -48,7 +48,6 @@ def _one(visit: Visit, name: str, family: Family) -> Response:
         return {
             "work": shown(ctx.work, described, visit.caller),
             "population": population,
-            "month": batch.created[:7],
             "examples": batch.n,
             "beyond": batch.beyond(population),
             "given": own_row,

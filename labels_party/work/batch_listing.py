@@ -29,12 +29,13 @@ OWNERS = ("closed", "seal_at", "schedule_problem", "set_aside")
 
 
 def listed(
-    connection: Connection, found: Batches, wanted: BatchFilter, page: Page | None = None
+    connection: Connection, found: Batches, wanted: BatchFilter, page: Page | None = None, batch: str | None = None
 ) -> Listing[ListedBatch]:
     """List batches, oldest first: state, examples, ε spent and left, numbers of releases and answers, due date of the
     purge. For the owner; `for_role` reduces a row for other roles.
 
-    `page` None: the first thousand. Raises NotFound (population), InvalidInput (a malformed cursor).
+    `page` None: the first thousand. `batch`: only this one. Raises NotFound (population), InvalidInput (a malformed
+    cursor).
     """
     b, p = batches.c, populations.c
     query: sa.Select[Any] = (
@@ -48,6 +49,8 @@ def listed(
         .join(populations, p.id == b.population)
         .where(*within(b.created, wanted.since, wanted.until))
     )
+    if batch is not None:
+        query = query.where(b.id == batch)
     if wanted.state is not None:
         query = query.where(b.state == wanted.state)
     if wanted.population is not None:

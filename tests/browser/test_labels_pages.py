@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.browser import Person
+from tests.support.events import SECOND, EventShop, event
 from tests.support.labels import LabelsParty
 from tests.support.labels_api import published
 from tests.support.serving import serving
@@ -17,7 +18,7 @@ HOSTILE = "shop <script>alert(1)</script>"
 
 
 class Day:
-    """A running service with two populations, a published release and one that waits."""
+    """A running service with a published release, one that waits, and a batch whose labels came from events."""
 
     def __init__(self, party: LabelsParty, base: str) -> None:
         self.party, self.base = party, base
@@ -31,6 +32,10 @@ class Day:
         self.release = self.asked(owner, self.web, "c", "balanced")
         published(owner, self.release)
         self.waiting = self.asked(owner, self.four, "d", "one-bit")
+        shop = EventShop(party)
+        self.of_events = shop.open(shop.population("orders", window_days=7), ["a"], {"a": SECOND})
+        shop.send(event("a", 30, id="1"), event("a", 40, id="1"), event("a", 5, event_type="page_view"), event("x", 1))
+        shop.sealed(self.of_events)
 
     @staticmethod
     def asked(owner: Any, population: str, prefix: str, mechanism: str) -> str:
@@ -70,6 +75,10 @@ def test_an_officer_looks_at_every_page(person: Person, day: Day) -> None:
     person.sees("web sales")
     person.page.get_by_role("link", name="release").first.click()
     person.sees("Release")
+    person.page.get_by_role("link", name="bat_").click()
+    person.sees("Batch")
+    person.page.get_by_role("link", name="release").click()
+    person.sees("Release")
     person.page.get_by_role("link", name="Open the statement").click()
     assert "Release statement" in person.page.title()
     person.open("/given?audience=features-party", "Who has what")
@@ -90,6 +99,14 @@ def test_an_officer_looks_at_every_page(person: Person, day: Day) -> None:
     person.page.locator(".advice", has_text="ε 0.05").wait_for()
     person.page.get_by_role("button", name="Sign out").click()
     person.sees("Sign in")
+
+
+def test_an_owner_looks_at_what_became_of_events(person: Person, day: Day) -> None:
+    person.sign_in(day.key("owner"))
+    person.open("/populations/orders", "orders")
+    person.page.get_by_role("link", name=day.of_events[:12]).click()
+    person.sees("Batch")
+    assert "4 records came" in person.page.get_by_role("table").last.inner_text()
 
 
 def test_a_name_that_is_a_script_is_text(browser: Any, day: Day) -> None:

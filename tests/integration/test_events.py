@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -11,10 +12,12 @@ import sqlalchemy as sa
 from label_dp.documents.bundle import verify
 from label_dp.documents.signing import VerifyingKey
 from label_dp.schemas.events import EventRule
+from labels_party.pages.batch import BECAME
 from labels_party.storage.tables import batch_keys
 from tests.support.events import DAY, RULE, SECOND, EventShop, event
 from tests.support.labels import LabelsParty
 from tests.support.labels_api import is_problem
+from tests.support.pages import signed_in
 
 
 @pytest.fixture
@@ -279,3 +282,51 @@ def test_the_rule_is_in_the_plan_the_message_and_its_statement(shop: EventShop) 
     assert manifest.population.events == EventRule.model_validate(RULE)
     page = shop.owner.get(f"/v1/releases/{release}/statement").text
     assert "sum of the values of the events purchase (+) and refund (-) of data set" in page
+
+
+def test_the_page_of_a_batch_has_what_became_of_events_for_its_owner_alone(timed: LabelsParty) -> None:
+    """To the others two batches look alike, of which one has events of its examples."""
+    shop = EventShop(timed)
+    population = shop.population(window_days=3)
+    batches = [shop.open(population, ids, dict.fromkeys(ids, SECOND)) for ids in (["a", "b"], ["c", "d"])]
+    people = {role: signed_in(timed.client(role)) for role in ("owner", "auditor", "features")}
+
+    def page(role: str, batch: str) -> str:
+        text = people[role].get(f"/batches/{batch}").text
+        return text.replace(batch, "BATCH").replace(batch[:12], "BATCH")
+
+    def became(batch: str) -> dict[str, int]:
+        rows = re.findall(r'<th scope="row">([^<]+)</th><td class="n">([\d,]+)</td>', page("owner", batch))
+        return {words.casefold(): int(count) for words, count in rows}
+
+    assert page("auditor", batches[0]) == page("auditor", batches[1])
+    assert "is counted at the seal" in page("owner", batches[0])
+    assert became(batches[0]) == {}
+    assert "Labels: sum of the values of the events purchase (+)" in page("auditor", batches[0])
+    shop.send(
+        *(event("a", 1, id="one") for _ in range(38)),
+        *(event("a", 1, event_type="page_view") for _ in range(41)),
+        *(event("b", 1, user_data={"click_id": "b", "mmt_only": True}) for _ in range(43)),
+        *(event(None, 1) for _ in range(47)),
+        *(event("b") for _ in range(53)),
+        *(event("x", 1) for _ in range(59)),
+        *(event("b", 1, timestamp=SECOND + 3 * DAY) for _ in range(61)),
+    )
+    for batch in batches:
+        shop.sealed(batch)
+        counts = timed.services.sealer.events.counts(batch)
+        assert counts.keys() - {"records", "examples"} == BECAME.keys()
+        assert became(batch) == {words: counts[name] for name, words in BECAME.items()}
+    assert sorted(became(batches[0]).values()) == [0, 1, 37, 41, 43, 47, 53, 59, 61]
+    assert "1 of 2 examples has at least one event that counted" in page("owner", batches[0])
+    assert "342 records came" in page("owner", batches[0])
+    shown = page("auditor", batches[0])
+    assert shown == page("auditor", batches[1])
+    assert "is shown to the owner alone" in shown
+    assert "left out" not in shown.partition("What became")[2]
+    assert not re.search(r"\b(342|37|41|43|47|53|59|61)\b", re.sub("[0-9a-f]{12,}", "", shown))
+    assert people["features"].get(f"/batches/{batches[0]}").status_code == 404
+    assert page("features", batches[0]) == page("features", "bat_" + "0" * 24)
+    timed.services.retention.purge(batches[0], "test")
+    assert "was deleted with the labels" in page("owner", batches[0])
+    assert became(batches[0]) == {}

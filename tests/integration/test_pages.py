@@ -26,6 +26,7 @@ PAGES = {
     "/releases/{release}": OFFICER | AUDIENCE,
     "/releases/{release}/statement": OFFICER | AUDIENCE,
     "/populations/{population}": OFFICER,
+    "/batches/{batch}": OFFICER,
     "/given": OFFICER,
     "/approvals": OFFICER,
     "/erasures": OFFICER,
@@ -123,7 +124,7 @@ def work(timed: LabelsParty) -> dict[str, str]:
     owner = timed.client("owner")
     batch = sealed(owner)
     population = owner.get(f"/v1/batches/{batch}").json()["population"]
-    return {"release": ask(owner, batch)["id"], "population": population}
+    return {"release": ask(owner, batch)["id"], "population": population, "batch": batch}
 
 
 def test_a_change_needs_the_token_of_its_own_session(timed: LabelsParty, work: dict[str, str]) -> None:
@@ -163,14 +164,15 @@ def test_who_asked_does_not_approve_on_a_page_either(timed: LabelsParty) -> None
 @pytest.mark.parametrize("role", sorted(EVERYBODY))
 def test_a_page_is_there_for_its_roles_alone(timed: LabelsParty, work: dict[str, str], role: str) -> None:
     person = signed_in(timed.client(role))
-    unknown = {"release": "rel_" + "0" * 24, "population": "pop_" + "0" * 24}
+    unknown = {"release": "rel_" + "0" * 24, "population": "pop_" + "0" * 24, "batch": "bat_" + "0" * 24}
     for path, roles in PAGES.items():
         status = person.get(path.format(**work)).status_code
         waits = path.endswith("/statement") and role in roles  # nothing is published yet
         assert status == (409 if waits else 200 if role in roles else 404), path
         if "{" in path and role not in roles:
             same = [
-                re.sub("(rel|pop)_[0-9a-f]+", "ID", person.get(path.format(**names)).text) for names in (work, unknown)
+                re.sub("(rel|pop|bat)_[0-9a-f]+", "ID", person.get(path.format(**names)).text)
+                for names in (work, unknown)
             ]
             assert same[0] == same[1]
     token = person.token("/overview")
@@ -228,7 +230,7 @@ def test_no_label_and_no_single_value_is_on_a_page(timed: LabelsParty) -> None:
     person = signed_in(owner)
     for path in PAGES:
         if path != "/releases":
-            answer = person.get(path.format(release=release, population=population))
+            answer = person.get(path.format(release=release, population=population, batch=batch))
             assert answer.status_code == 200
             assert "secret-id-" not in answer.text, path
 
@@ -240,10 +242,14 @@ def test_an_officer_declines_with_a_word_why(timed: LabelsParty, work: dict[str,
     assert f'<a href="./releases/{work["release"]}">' in waiting
     assert "for the labels" in waiting
     released = officer.get(f"/releases/{work['release']}").text
-    for page, up in ((waiting, "./"), (released, "../")):
-        address = re.search(rf'href="{up}(populations/[^"?]+\?month=\d{{4}}-\d\d)#(bat_[^"]+)"', page)
-        assert address is not None
-        assert f'id="{address[2]}"' in officer.get(f"/{address[1]}").text
+    assert f'href="./batches/{work["batch"]}"' in waiting
+    for page in (released, officer.get(f"/populations/{work['population']}").text):
+        assert f'href="../batches/{work["batch"]}"' in page
+    page = officer.get(f"/batches/{work['batch']}").text
+    assert f'href="../releases/{work["release"]}"' in page
+    address = re.search(r'href="\.\./(populations/[^"?]+\?month=\d{4}-\d\d)#(bat_[^"]+)"', page)
+    assert address is not None
+    assert f'id="{address[2]}"' in officer.get(f"/{address[1]}").text
     path = f"/approvals/{work['release']}/decline"
     officer.post(path, officer.token("/approvals"), reason="the other model needs it")
     assert "the other model needs it" in officer.get(f"/audit?work={work['release']}").text

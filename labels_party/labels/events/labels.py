@@ -16,6 +16,7 @@ from label_dp.schemas.events import EventRule
 from label_dp.store.database import Database
 from labels_party.labels.at_rest import event_keys
 from labels_party.labels.batches import EVENTS, Batch, Segment, require_sealed
+from labels_party.labels.changes import until_current
 from labels_party.labels.events.fold import EventFold, Examples
 from labels_party.labels.events.records import EVENT
 from labels_party.labels.events.windows import EventWindows
@@ -23,6 +24,8 @@ from labels_party.labels.parsing import ID, TIME
 from labels_party.labels.sorting import StoredExamples
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.secrets import Secrets
+
+RETRIES = 3  # a purge in between erases the key, and is then refused as such
 
 
 class EventLabels:
@@ -65,9 +68,12 @@ class EventLabels:
             require_sealed(batch)
             return self.windows.batches.segments(connection, batch_id, EVENTS)
 
-        (segment,) = self.database.read("events.counts", look)
-        counts: dict[str, int] = json.loads(self.vault.get_bytes(segment.key))
-        return counts
+        def read() -> dict[str, int]:
+            (segment,) = self.database.read("events.counts", look)
+            counts: dict[str, int] = json.loads(self.vault.get_bytes(segment.key))
+            return counts
+
+        return until_current(read, RETRIES, "What became of these events is lost; see the service's log.")
 
     def _listed(self, examples: StoredExamples) -> Examples:
         for segment in examples.listed:

@@ -1,0 +1,51 @@
+"""Batch: its state, its ε, what left it, and what became of its events."""
+
+from __future__ import annotations
+
+from fastapi import Response
+from sqlalchemy.engine import Connection
+
+from label_dp.pages.site import page_router
+from label_dp.schemas.filters import BatchFilter, GivenFilter
+from label_dp.store.paging import Page
+from labels_party.labels.batches import SEALED
+from labels_party.pages.context import Auditor, days, services
+from labels_party.work.batch_listing import for_role, listed
+from labels_party.work.holdings import list_holdings
+
+router = page_router()
+MOST = 200  # most releases and answers shown
+BECAME = {  # what became of events, in the order in which the fold applies its rules
+    "repeats": "merged into an earlier record of the same event",
+    "other_type": "left out: of a type that the rule does not name",
+    "mmt_only": "left out: marked mmt_only",
+    "without_example": "left out: without an example id",
+    "without_value": "left out: without a value",
+    "other_currency": "left out: with its value in another currency",
+    "not_listed": "left out: of an example that the batch does not list",
+    "outside_window": "left out: outside the window of its example",
+    "counted": "counted",
+}
+
+
+@router.get("/batches/{name}")
+def batch(name: str, visit: Auditor) -> Response:
+    """Render a batch."""
+    ctx = services(visit)
+
+    def look(connection: Connection) -> dict[str, object]:
+        own, population = ctx.batches.get(connection, name)
+        (row,) = listed(connection, ctx.batches, BatchFilter(), batch=own.id).rows
+        work = list_holdings(connection, ctx.work, GivenFilter(batch=own.id), Page(MOST))
+        return {
+            "batch": days([for_role(row, visit.role)], visit)[0],
+            "population": population,
+            "beyond": own.beyond(population),
+            "work": days(work.rows, visit),
+            "more": work.cursor is not None,
+            "of_events": visit.role == "owner" and population.events is not None and own.state == SEALED,
+        }
+
+    values = ctx.database.read("page.batch", look)
+    counts = ctx.sealer.events.counts(name) if values["of_events"] else None  # made of labels: for the owner alone
+    return visit.page("batch", counts=counts, became=BECAME, most=MOST, **values)
