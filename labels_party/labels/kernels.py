@@ -14,7 +14,8 @@ I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 BYTES, WORDS = "Array(uint8, 1, 'C', readonly=True)", "Array(uint64, 1, 'C', readonly=True)"
 OFFSETS = [f"Array({kind}, 1, 'C', readonly=True)" for kind in ("int32", "int64")]
-FAR = 32  # ratio of sizes above which each digest is searched; below, both runs are scanned
+ABREAST = 1024  # digests that are searched at once
+FAR = 8  # ratio of sizes above which each digest is searched; below, both runs are scanned
 LONGEST = 256  # digests of a part that insertion sorts quickly enough
 # written out, so that importing this module compiles every kernel once or loads it from the cache
 
@@ -114,15 +115,18 @@ def mark_members(run_low: U64, run_high: U64, low: U64, high: U64, found: npt.ND
     place = np.full(m, n - 1)  # of the first whose high half is no smaller
     i: Any = np.int64(0)
     to: Any = np.int64(0)
+    length: Any = n
     if n > FAR * m:
-        for to in range(m):
-            i = np.int64(0)
-            length: Any = n
-            while length > 1:
+        place[:] = 0
+        for first in range(0, m, ABREAST):
+            length = n
+            while length > 1:  # a step of all of them, so that none waits for the memory of another
                 half = length >> 1
-                i += half * np.int64(run_high[i + half - 1] < high[to])
+                for to in range(first, min(first + ABREAST, int(m))):
+                    place[to] += half * np.int64(run_high[place[to] + half - 1] < high[to])
                 length -= half
-            place[to] = min(i + np.int64(run_high[i] < high[to]), n - 1)
+        for to in range(m):
+            place[to] = min(place[to] + np.int64(run_high[place[to]] < high[to]), n - 1)
     else:
         while i < n and to < m:
             place[to] = i
