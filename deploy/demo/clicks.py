@@ -14,7 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from deploy.demo.shop import Shop
+
 ID, LABEL, DOMAIN = "click_id", "revenue_eur", "0:400"
+MIDNIGHT, DAY_SECONDS = 1_772_323_200, 86_400  # of the shop's day
 HELD_OUT = 4  # one later click per this many clicks
 CATEGORIES = 40
 COUNTRIES = [
@@ -94,3 +97,29 @@ def generate(clicks: int, seed: int, prefix: str) -> pa.Table:
             LABEL: np.round(revenue, 2),
         }
     )
+
+
+def shop_day(shop: Shop, revenue: pa.Table) -> None:
+    """Fill the shop's outbox with events that add up to the revenue of each click, and others that no label may count,
+    all in disorder."""
+    rng, count = np.random.default_rng(1), len(revenue)
+    amounts = np.rint(revenue[LABEL].to_numpy() * 100).astype(np.int64).tolist()
+    seconds = rng.integers(MIDNIGHT, MIDNIGHT + DAY_SECONDS, count).tolist()
+    for i, (click, cents, at) in enumerate(zip(revenue[ID].to_pylist(), amounts, seconds, strict=True)):
+        if i % 20 == 0:  # two of the three pieces come back, a week later
+            shop.refund(shop.sell(click, 3 * cents, at), 2 * cents, at + 7 * DAY_SECONDS)
+        elif i % 20 == 1:
+            shop.sell(click, cents // 2, at)
+            shop.sell(click, cents - cents // 2, at + 3600)
+        else:
+            shop.sell(click, cents, at)
+        if i % 50 == 2:
+            shop.sell(click, 9900, at, mmt_only=True)
+        elif i % 50 == 3:
+            shop.emit(f"visit-{i}", "page_view", click, at)
+        elif i % 50 == 4:
+            shop.sell(f"elsewhere-{i}", cents, at)  # an advertisement of another publisher
+        elif i % 50 == 5:
+            shop.sell(None, cents, at)  # nobody's advertisement
+    shop.outbox += shop.outbox[::40]  # no answer came, so they go out again
+    rng.shuffle(shop.outbox)

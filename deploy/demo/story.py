@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -13,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deploy.demo.clicks import DOMAIN, ID, LABEL, labels_of
+from deploy.demo.clicks import DOMAIN, ID, LABEL, labels_of, shop_day
 from deploy.demo.folder import typed
 from deploy.demo.services import Service, execute, secret
+from deploy.demo.shop import Shop
 from deploy.demo.telling import CODE, WIDTH, Teller
 from features_party.client import FeaturesPartyClient
 from features_party.receive.labels_service import LabelsService
@@ -32,6 +35,15 @@ from labels_party.client import LabelsPartyClient
 
 POPULATION, AUDIENCE = "shop-clicks", "features-party"
 OTHERS = {"one bit": "one-bit", "discrete Laplace": "discrete-laplace", "auto": "auto"}
+EVENTS = {"types": {"purchase": "+", "refund": "-"}, "take": "sum", "currency": "EUR"}
+BECAME = {
+    "counted": "counted",
+    "repeats": "merged into an earlier record of the same event",
+    "other_type": "left out: of a type that the rule does not name",
+    "mmt_only": "left out: marked mmt_only",
+    "without_example": "left out: without an example id",
+    "not_listed": "left out: of an example that the batch does not list",
+}
 NO_PRIVACY = {"mechanism": "no privacy", "label_mse": 0.0, "gain": 1.0}
 VERIFIER = Path(__file__).parents[1] / "verify_standalone"
 PREDICT_ROWS = 50_000
@@ -50,6 +62,8 @@ class Story:
         self.backend = t.shows(LabelsPartyClient(self.labels_url, secret(keys, "ingest.key"), http=http), "backend")
         self.trainer = t.shows(FeaturesPartyClient(features_url, secret(keys, "trainer.key"), http=http), "trainer")
         self.auditor = t.shows(FeaturesPartyClient(features_url, secret(keys, "auditor.key"), http=http), "auditor")
+        self.events_url = f"{self.labels_url.rstrip('/')}/v1/events"
+        self.shop = Shop(f"shop-orders{tag}", {self.events_url: secret(keys, "ingest.key")}, http)
 
     def tell(self, epsilon: Epsilon, clicks: pa.Table, later: pa.Table, labels: Service | None) -> Json:
         """All steps after the start; returns the results. Models are tested on `later` clicks. `labels` is the labels
@@ -66,7 +80,7 @@ class Story:
         self.table = str(self.trainer.upload_table(self.features, ID)["id"])
         t.say(f"{self.features.num_columns - 1} columns a click. They never leave the publisher.")
 
-        batch = self.fill(POPULATION, LABEL)
+        batch = self.fill(POPULATION, LABEL, {"events": {"data_set_id": self.shop.data_set} | EVENTS})
 
         t.step("Advertiser", f"asks what ε = {epsilon} would give")
         plan = self.owner.plan(POPULATION + tag, epsilon=str(epsilon), n=len(clicks))
@@ -110,8 +124,9 @@ class Story:
 
         t.step("Both", f"repeat it with other mechanisms, also at ε = {epsilon}")
         t.say(
-            "Each gets a label name and a population of its own, so the ledger above stays as it is. Do this with "
-            "made-up clicks only: of real ones, every further message reveals more, and its ε adds to the first."
+            "Each gets a label name and a population of its own, so the ledger above stays as it is. They take "
+            "finished sums in place of events. Do this with made-up clicks only: of real ones, every further message "
+            "reveals more, and its ε adds to the first."
         )
         with t.bar("repeating it") as advance:
             # the publisher trains in the background while the advertiser goes on
@@ -155,8 +170,8 @@ class Story:
             "table": table,
         }
 
-    def fill(self, population: str, label: str) -> str:
-        """A population with one sealed batch; returns the batch."""
+    def fill(self, population: str, label: str, more: Json | None = None) -> str:
+        """A population with one sealed batch, of events where its rules (`more`) say so; returns the batch."""
         t, population, label = self.t, population + self.tag, label + self.tag
         t.step("Advertiser", "declares a population: label, public domain, lifetime ε")
         self.owner.create_population(
@@ -166,6 +181,7 @@ class Story:
             lifetime_epsilon=self.lifetime,
             missing_label=0,  # without such a value no label could ever be erased
             audiences=[AUDIENCE],
+            **(more or {}),
         )
         batch = str(self.owner.open_batch(population)["id"])
         t.say(f"ε = {self.lifetime} is left per click. Sums outside {DOMAIN} euros will be clipped.")
@@ -174,11 +190,37 @@ class Story:
         listed = self.trainer.send_ids(self.table, self.labels_url, batch)["ids"]
         t.say(f"{listed:,} ids are fixed before any label counts.")
 
+        if more:
+            self.send_events(batch)
+            return batch
         t.step("Advertiser", "sends every click's revenue to its own labels party")
         sent = self.backend.add_labels(batch, self.revenue, id_column=ID, label_column=LABEL)
         self.owner.seal(batch)
         t.say(f"{sent:,} labels, stored encrypted. The batch is sealed: from now on nothing in it changes.")
         return batch
+
+    def send_events(self, batch: str) -> None:
+        """Send the shop's day; the seal adds it up to one label a click. A refund comes too late."""
+        t, shop = self.t, self.shop
+        t.step("Advertiser", "sends its shop's events to its own labels party")
+        shop_day(shop, self.revenue)
+        t.say(f"POST {self.events_url} {json.dumps(shop.outbox[0])}", CODE)
+        with t.bar("sending events"):
+            count = shop.deliver()
+        self.owner.seal(batch)
+        t.say(
+            f"{count:,} events of the Event & Conversion API 1.0, in disorder. Of each a keyed digest, a time and an "
+            "amount are stored, encrypted. The seal makes one label a click of them: from now on nothing in it changes."
+        )
+        shop.refund("order-1", 100, int(time.time()))
+        shop.deliver()
+        counts = self.owner.event_counts(batch)
+        rows = [[f"{counts[name]:,}", words] for name, words in BECAME.items()]
+        t.show("\n".join(lines("", ["events", "what became of them, which the owner alone is told"], rows, WIDTH)))
+        t.say(
+            f"{counts['examples']:,} clicks have a sum. A refund after the seal is taken as any other event is, and "
+            "counts for nothing: whoever sends events learns nothing of labels."
+        )
 
     def publish(self, batch: str, mechanism: str) -> str:
         """Charge, draw, sign; returns the release."""

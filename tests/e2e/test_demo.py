@@ -6,6 +6,7 @@ import ast
 import json
 import math
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,10 +20,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from deploy.demo.__main__ import DemoStopped, orderly
-from deploy.demo.clicks import DOMAIN
+from deploy.demo.clicks import DOMAIN, shop_day
 from deploy.demo.ending import show_end, show_table
 from deploy.demo.folder import MARKER, prepare
 from deploy.demo.services import Service
+from deploy.demo.shop import Shop
+from deploy.demo.story import BECAME, EVENTS
 from deploy.demo.telling import Teller
 from features_party.client import FeaturesPartyClient
 from label_dp.documents.bundle import verify
@@ -31,6 +34,8 @@ from label_dp.errors import InvalidInput
 from labels_party.client import LabelsPartyClient
 from tests.support.commands import command
 from tests.support.demo import Told, run, start
+from tests.support.events import oracle
+from tests.support.labels import LabelsParty
 
 pytestmark = pytest.mark.processes
 
@@ -89,7 +94,7 @@ def test_every_step_shows_the_call_that_does_it(told: Told) -> None:
             assert callable(getattr(clients[name], method))
             seen.add(f"{name}.{method}")
             ast.parse(method + given.replace("{manifest, message with another bit}", "{}"))
-    assert {"owner.release", "owner.budget", "trainer.send_ids", "trainer.pull", "backend.add_labels"} <= seen
+    assert {"owner.release", "owner.budget", "trainer.send_ids", "trainer.pull", "owner.event_counts"} <= seen
     secrets = [path.read_text(encoding="utf-8").strip() for path in (told.out / "keys").glob("*.key")]
     assert len(secrets) == 5
     assert not any(secret in told.done.stdout for secret in secrets)
@@ -103,6 +108,31 @@ def test_the_story_shows_what_the_publisher_sees(told: Told) -> None:
     revenue = pq.read_table(told.out / "clicks" / "revenue.parquet").to_pylist()
     truth = {row["click_id"]: f"{row['revenue_eur']:.2f}" for row in revenue}
     assert [(sent[click], truth[click]) for click, _, _ in seen] == [(label, true) for _, label, true in seen]
+
+
+def test_the_events_add_up_to_the_revenue_of_each_click(told: Told, tmp_path: Path) -> None:
+    revenue = pq.read_table(told.out / "clicks" / "revenue.parquet")
+    shop = Shop("shop-orders", {}, httpx.Client())
+    shop_day(shop, revenue)
+    sums = oracle(shop.outbox, EVENTS, dict.fromkeys(revenue["click_id"].to_pylist()))
+    assert {click: float(euros) for click, euros in sums.items()} == dict(
+        zip(*revenue.to_pydict().values(), strict=True)
+    )
+    shutil.copytree(told.out / "labels-party", tmp_path / "home")
+    batch = told.results["table"][1]["batch"]
+    with LabelsParty(tmp_path / "home", worker=False) as party:
+        labels = party.sealed_positions(batch)
+    assert labels == {click: min(int(euros), 400) for click, euros in sums.items()}
+
+
+def test_the_story_says_what_became_of_the_events_by_rule(told: Told) -> None:
+    table = told.done.stdout.split("which the owner alone is told")[1].split("clicks have a sum")[0]
+    said = {words: int(number.replace(",", "")) for number, words in re.findall(r"^ +([\d,]+)  (.*)$", table, re.M)}
+    assert list(said) == list(BECAME.values())
+    assert min(said.values()) > 0
+    records = re.search(r"([\d,]+) events of the Event & Conversion API", told.done.stdout)
+    assert records is not None
+    assert sum(said.values()) == int(records[1].replace(",", ""))
 
 
 def test_the_story_says_what_was_spent_and_what_is_left(told: Told) -> None:
@@ -265,7 +295,7 @@ def test_stopped_midway_it_stops_both_services(tmp_path: Path) -> None:
     try:
         assert process.stdout is not None
         seen = ""
-        while "sends every click" not in seen:
+        while "sends its shop's events" not in seen:
             line = process.stdout.readline()
             assert line, "the demo ended early"
             seen += line
