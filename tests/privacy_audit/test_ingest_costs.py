@@ -213,7 +213,7 @@ def test_control_what_told_before_is_found(
 
 # --- durations -------------------------------------------------------------------------------------------------
 
-LINKS, ROWS, PAIRS, ALLOWED, ALPHA = 32, 3_000, 60, 0.1, 1e-6
+LINKS, ROWS, PAIRS, ALLOWED, ALPHA = 32, 6_000, 120, 0.1, 1e-6
 
 
 def labels(ids: list[str]) -> pa.Table:
