@@ -176,6 +176,7 @@ class Intake:
             return (204, {}), self.batches.discard(connection, batch)
 
         reply = commit(self.database, self.vault, "batch.discard", call, effect, [])
+        self.database.scrub()  # of the batch's key
         self.windows.retire()  # also when a call is repeated: its first one may have ended before
         return reply
 

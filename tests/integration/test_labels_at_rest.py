@@ -137,6 +137,17 @@ def test_of_many_keys_that_came_and_went_none_is_left(lite: LabelsParty) -> None
     assert pages == 4096, "what PAD was reckoned for"
 
 
+def test_a_batch_that_is_discarded_leaves_no_key(lite: LabelsParty) -> None:
+    services = lite.services
+    sealed(lite)
+    shop = services.database.read("p", lambda c: services.populations.get(c, "shop"))
+    batch = services.database.write("open", lambda c: services.batches.create(c, shop, "public")).id
+    row = key_row(lite, batch)
+    assert [name for name, data in disk(lite).items() if places(data, row.wrapped)]  # the control
+    services.intake.discard(batch)
+    assert not [name for name, data in disk(lite).items() if places(data, row.wrapped)]
+
+
 @pytest.mark.parametrize("point", POINTS)
 def test_a_purge_survives_whoever_began_it(point: str, lite: LabelsParty) -> None:
     """The key is gone with the first commit; the next look deletes the rest."""

@@ -10,6 +10,8 @@ from typing import Any, Generic, TypeVar
 
 import anyio.to_thread
 
+from label_dp.errors import Unavailable
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 MOST, MOST_WEIGHT = 64, 1 << 22  # items of one call, and their total weight
@@ -53,6 +55,11 @@ class Gathered(Generic[Item, Result]):
                 results = await anyio.to_thread.run_sync(work, limiter=limiter)
             except Exception as error:
                 results = [error] * len(now)
+            except BaseException:  # of the thread or this task: nobody may wait for ever
+                for _, future in [*now, *self._waiting.pop(place)]:
+                    if not future.done():
+                        future.set_exception(Unavailable("The service stops; try again."))
+                raise
             for (_, future), result in zip(now, results, strict=True):
                 if future.done():  # the waiting task was cancelled
                     continue

@@ -116,7 +116,11 @@ class EventRule(Ask):
         parts = [
             f"{TAKEN[self.take]} the events {types} of data set {self.data_set_id}",
             f"by {self.example_id}, "
-            + ("until the seal" if self.window_days is None else f"{self.window_days} days from the example's time on"),
+            + (
+                "until the seal"
+                if self.window_days is None
+                else f"{self.window_days} day{'s' * (self.window_days > 1)} from the example's time on"
+            ),
         ]
         if self.of_values:
             parts.append(f"values are in {self.currency}, those in another currency {other}")

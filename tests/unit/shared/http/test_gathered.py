@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from label_dp.errors import Unavailable
 from label_dp.http.gathered import MOST, MOST_WEIGHT, Gathered
 
 
@@ -72,3 +73,26 @@ def test_work_that_fails_fails_for_all_of_its_call() -> None:
             await Gathered[int, int](work).do("", 1)
 
     asyncio.run(ask())
+
+
+def test_nobody_waits_for_a_call_that_died() -> None:
+    go, calls = threading.Event(), list[int]()
+
+    def work(_: str, items: Sequence[int]) -> list[int | Exception]:
+        calls.append(len(items))
+        if len(calls) == 1:
+            go.wait(10)
+            raise KeyboardInterrupt
+        return list(items)
+
+    async def ask() -> list[int | BaseException]:
+        gathered = Gathered[int, int](work)
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        waiting = [asyncio.create_task(gathered.do("a", i)) for i in range(3)]
+        await asyncio.sleep(0.05)
+        go.set()
+        outcomes = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 10)
+        assert await gathered.do("a", 7) == 7  # the next one finds a free place
+        return outcomes
+
+    assert [type(outcome) for outcome in asyncio.run(ask())] == [Unavailable] * 3
