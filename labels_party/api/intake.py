@@ -275,7 +275,7 @@ async def _plain_events(request: Request) -> Mapping[str, Any]:
 )
 @quickly(_plain_events)
 async def add_events(request: Request, ctx: Ctx, caller: Ingest, key: IdempotencyKey = None) -> EventsOut:
-    """Send conversion events: one core event object, an array of them, or one a line; all of them or none.
+    """Send conversion events: one core event object, an array of them, one a line, or Parquet; all of them or none.
 
     An event counts in every batch of its data set that was open when it came, by the rule of the batch's population,
     if its example is on the batch's list at the seal. Records with one `id` of a data set are one event, of which the

@@ -141,5 +141,13 @@ def event_docs() -> JsonObject:
             "schema": {"type": "string", "description": "One event per line."},
             "example": _line(one) + "\n",
         },
+        PARQUET.types[0]: {
+            "schema": {
+                "type": "string",
+                "format": "binary",
+                "description": "A column for each member, and struct columns of the same nesting; `timestamp` holds "
+                "whole Unix seconds or an Arrow timestamp, in UTC where it names no zone.",
+            },
+        },
     }
     return {"requestBody": {"required": True, "content": content}}

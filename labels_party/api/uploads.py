@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -22,13 +22,15 @@ from label_dp.store.apikeys import Principal
 from label_dp.store.idempotency import Claim, IdempotentCall, Reply
 from labels_party.bootstrap import Services
 from labels_party.labels.chunks import Chunks
-from labels_party.labels.events.bodies import event_rows
+from labels_party.labels.events.bodies import EventRows, event_rows
+from labels_party.labels.events.files import parquet_rows
 from labels_party.labels.events.intake import EventIntake, EventUpload
 from labels_party.labels.formats import Format, format_of
-from labels_party.labels.formats.formats import JSON, NDJSON
+from labels_party.labels.formats.formats import JSON, NDJSON, PARQUET
 from labels_party.labels.formats.source import WORKING, text_need
 from labels_party.labels.intake import Intake
 from labels_party.labels.small_uploads import Small
+from labels_party.ledger.event_rules import DataSet
 
 AT_ONCE = 1 << 20  # bytes that are waited for before a thread is taken
 AT_LEAST = 1 << 19  # bytes handed to the thread at once, but at the end
@@ -158,6 +160,12 @@ class Upload:
         options: dict[str, Any] = {"nulls": nulls, "classes": classes, "columns": self.columns, "usual": usual}
         return self.kind.chunks(self, fields, self.ctx.home.spill, **options)
 
+    def events(self, sets: Collection[DataSet]) -> Iterator[EventRows]:
+        """Events of the body, of which rules of these data sets take some."""
+        if self.kind is PARQUET:
+            return parquet_rows(self, self.ctx.home.spill, sets)
+        return event_rows(self.read, lines=self.kind is NDJSON)
+
 
 async def receive(
     request: Request,
@@ -192,20 +200,21 @@ async def receive_events(request: Request, ctx: Services, caller: Principal, key
     """Take in the events of the request's body; those of small bodies that wait together. Raises as `EventIntake.add`,
     and UnsupportedMediaType."""
     kind, identity = _identity(request, caller)
-    if kind not in (JSON, NDJSON):
-        raise UnsupportedMediaType(f"Send events as {JSON.types[0]}, or one a line as {NDJSON.types[0]}.")
+    if kind not in (JSON, NDJSON, PARQUET):
+        raise UnsupportedMediaType(
+            f"Send events as {JSON.types[0]}, one a line as {NDJSON.types[0]}, or as {PARQUET.types[0]}."
+        )
     call = IdempotentCall(ctx.idempotency, caller.key_id, key, "")
     async with _body(request) as body:
-        if body.ended:
+        if body.ended and kind.text:
             text = body.held()
             call.body_mac = partial(_mac_of, ctx, identity, text)
-            small = EventUpload(lambda: event_rows(Whole(text), lines=kind is NDJSON), call, len(text))
+            small = EventUpload(lambda _: event_rows(Whole(text).read, lines=kind is NDJSON), call, len(text))
             at = ctx.events, request.app.state.decoding
             _, answer = await _events_together.do(at, small, _come.limiter(ctx.settings.uploads_at_once))
             return answer
         upload = Upload(ctx, body, kind, call, identity, {}, _length(request, body), noted=False)
-        large = EventUpload(lambda: event_rows(upload, lines=kind is NDJSON), call)
-        return await _run(upload, lambda: ctx.events.add(large))
+        return await _run(upload, lambda: ctx.events.add(EventUpload(upload.events, call)))
 
 
 def _identity(request: Request, caller: Principal) -> tuple[Format, str]:

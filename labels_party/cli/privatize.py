@@ -1,4 +1,4 @@
-"""`privatize`, `message` and `inspect`: from a file of labels to one message, and what it says."""
+"""`privatize`, `message` and `inspect`: from a file of labels or events to one message, and what it says."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from label_dp.cli.layout import number
 from label_dp.cli.output import emit, progress, table, warn
 from label_dp.cli.panels import EXPERT_PANEL
 from label_dp.cli.party_commands import Json
-from label_dp.errors import InvalidFile
+from label_dp.errors import InvalidFile, InvalidInput
 from label_dp.named_modules import installed
 from labels_party.cli.app import app, services
 from labels_party.cli.names import told_apart
@@ -64,6 +64,7 @@ def show_message(data: dict[str, Any]) -> None:
     beside = [name for name in data.get("files", []) if name != str(data["message"])]
     if beside:
         rows.append(["beside it", ", ".join(beside)])
+    rows += event_rows(data)
     rows.append(["signed by", data["key_id"]])
     rows += [["note", heap["told"]] for heap in data["heaps"]]
     if "note" in data:
@@ -77,6 +78,17 @@ def _shown(label: float | str) -> str:
     return label if isinstance(label, str) else number(label)
 
 
+def event_rows(data: dict[str, Any]) -> list[list[str]]:
+    """Describe what became of the events of a file; made of raw labels, for the owner's terminal alone."""
+    counts = data.get("events")
+    if counts is None:
+        return []
+    from labels_party.labels.events.fold import BECAME
+
+    came = f"not private: {counts['records']:,} records, and {counts['examples']:,} examples with one that counts"
+    return [["events", came], *(["", f"{counts[name]:,} {words}"] for name, words in BECAME.items() if counts[name])]
+
+
 def show_waiting(data: dict[str, Any]) -> None:
     """What people see of a release that a second person has yet to approve."""
     rows = [
@@ -85,8 +97,24 @@ def show_waiting(data: dict[str, Any]) -> None:
         ["state", f"{data['state']}, asked for by {data['requested_by_name'] or data['requested_by']}"],
         ["ε", f"{data['epsilon']['total']}, not charged yet"],
         ["next", data["next"]],
+        *event_rows(data),
     ]
     table("Waiting for approval", ["", ""], rows)
+
+
+def _only_file(labels: str | None, events: str | None, rule: Path | None, examples: str | None) -> str:
+    """Return the file of labels or events. Raises InvalidInput for options that do not go together."""
+    file = labels if events is None else events
+    if file is None or (labels is not None and events is not None):
+        raise InvalidInput("Name the file of labels by --labels, or one of events by --events, and not both.")
+    if (events is None) != (rule is None):
+        raise InvalidInput("--events and --rule go together: the rule says what of the events is the label.")
+    if events is not None and examples is None:
+        raise InvalidInput(
+            "--events needs --examples, the file that lists all example ids: which examples there are must not come "
+            "from events."
+        )
+    return file
 
 
 Engine = Literal["local", "spark"]
@@ -96,10 +124,24 @@ Engine = Literal["local", "spark"]
 def privatize(
     *,
     labels: Annotated[
-        str,
+        str | None,
         typer.Option(metavar="PATH", help="Parquet or CSV file with ids and labels; with Spark, Parquet of any store."),
-    ],
-    id_column: Annotated[str, typer.Option(help="Its column with example ids.")],
+    ] = None,
+    events: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="File of conversion events in place of labels, which --rule makes of them: .ndjson, .jsonl, .json or "
+            "Parquet; with Spark, Parquet of any store. --label-column then names the label.",
+        ),
+    ] = None,
+    rule: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH", help="TOML file with the rule by which events become labels; the population declares it."
+        ),
+    ] = None,
+    id_column: Annotated[str, typer.Option(help="The column with example ids, of each file with such a column.")],
     rules: Population,
     opened: Batch,
     asked: Release,
@@ -112,7 +154,11 @@ def privatize(
     ],
     examples: Annotated[
         str | None,
-        typer.Option(metavar="PATH", help="File that lists all example ids; without it presence is public."),
+        typer.Option(
+            metavar="PATH",
+            help="File that lists all example ids; without it presence is public, and events need it. With "
+            "window_days in the rule its column 'time' has the time of each example in Unix seconds.",
+        ),
     ] = None,
     name: Annotated[
         str | None,
@@ -134,18 +180,19 @@ def privatize(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Turn a file of labels into one signed, privatized message, charged to the ledger."""
-    from labels_party.files.inputs import population_of, request_of
+    """Turn a file of labels, or of events, into one signed, privatized message, charged to the ledger."""
+    from labels_party.files.inputs import population_of, request_of, rule_of
     from labels_party.files.jobs import LabelsFile, run
     from labels_party.files.message import Message
     from labels_party.work.decisions import COMMAND_LINE, person
 
-    declared = population_of(rules)
+    file = _only_file(labels, events, rule, examples)
+    declared = population_of(rules if rule is None else rules.model_copy(update={"events": rule_of(rule)}))
     asked_by = person(name) if name is not None else COMMAND_LINE
     with progress("privatize", as_json) as report:
         party = services(engine=engine, spark_master=master)
         work = Message(request_of(party, declared, asked), out, asked_by, warn)
-        result = run(party, LabelsFile(labels, id_column, declared, examples, opened.id_prefix), work, report)
+        result = run(party, LabelsFile(file, id_column, declared, examples, opened.id_prefix), work, report)
     emit(result, as_json, lambda: show_message(result) if "message" in result else show_waiting(result))
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from itertools import islice
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from label_dp.cli.output import progress as bar
 from label_dp.client import labels_paths as at
 from label_dp.client.asking import asks, members
 from label_dp.client.conversation import Conversation, Json, Request, ask, delete, entries, get, path, post
 from label_dp.client.declared import call
-from label_dp.client.tables import as_arrow, as_lines, renamed
-from label_dp.columnar.frames import as_table, chunked, length
-from label_dp.errors import RemoteProblem
+from label_dp.client.tables import as_arrow, as_lines, as_parquet, renamed
+from label_dp.columnar.frames import as_table, chunked, is_frame, length
+from label_dp.errors import InvalidFile, RemoteProblem
 from label_dp.schemas.filters import PopulationFilter
 from label_dp.schemas.population import Batch, Population, Schedule
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from label_dp.columnar.frames import Frame, Frames
 
-EVENTS_AT_ONCE = 5_000  # of a request: a few MiB
+OBJECTS_AT_ONCE, ROWS_AT_ONCE = 5_000, 100_000  # events of a request: a few MiB
 Told = Callable[[int, int | None], None]  # rows sent, and rows in total if known
 
 
@@ -37,6 +38,33 @@ def _declared_unit(batch: str, table: pa.Table, others: set[str]) -> Conversatio
     except RemoteProblem:
         return None
     return column if column in table.column_names else None
+
+
+def _event_requests(events: Iterable[Json] | Frames | Path | str, chunk_rows: int) -> Iterator[Request]:
+    """Yield the requests that send events: objects as JSON, tables as Parquet. Raises InvalidFile, InvalidTable."""
+    where = path(at.EVENTS)
+    frames: Any = _file_batches(Path(events), chunk_rows) if isinstance(events, str | Path) else events
+    if not is_frame(frames):
+        rows = iter(frames)
+        first = list(islice(rows, 1))
+        frames = chain(first, rows)
+        if first and isinstance(first[0], Mapping):
+            while objects := list(islice(frames, min(chunk_rows, OBJECTS_AT_ONCE))):
+                yield as_lines("POST", where, objects)
+            return
+    for table in chunked(frames, min(chunk_rows, ROWS_AT_ONCE)):
+        yield as_parquet("POST", where, table)
+
+
+def _file_batches(file: Path, chunk_rows: int) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(file) as parquet:
+            yield from parquet.iter_batches(min(chunk_rows, ROWS_AT_ONCE))
+    except (pa.ArrowException, OSError):  # texts of the former quote cells
+        raise InvalidFile(f"'{file}' cannot be read as a Parquet file.") from None
 
 
 class BatchCalls:
@@ -143,17 +171,20 @@ class BatchCalls:
         return count
 
     @call
-    def send_events(self, events: Iterable[Json], *, progress: bool | Told = False) -> Conversation[int]:
-        """Send core event objects of the Event & Conversion API in chunks, each stored as a whole or not at all; return
-        how many were accepted. `progress` as in `add_labels`."""
-        count, rows = 0, iter(events)
+    def send_events(
+        self, events: Iterable[Json] | Frames | Path | str, *, progress: bool | Told = False
+    ) -> Conversation[int]:
+        """Send events of the Event & Conversion API in chunks, each stored as a whole or not at all; return how many
+        were accepted. They are core event objects, or a table with their members as columns (nested ones in struct
+        columns), or the path of a Parquet file of such a table. `progress` as in `add_labels`."""
+        count, total = 0, length(events)
         with bar("sending events", quiet=progress is not True) as report:
-            while chunk := list(islice(rows, min(self.chunk_rows, EVENTS_AT_ONCE))):
-                answer = yield from ask(as_lines("POST", path(at.EVENTS), chunk))
+            for request in _event_requests(events, self.chunk_rows):
+                answer = yield from ask(request)
                 count += int(answer["accepted"])
-                report(f"{count:,} events", 0.0)
+                report(f"{count:,} events", count / total if total else 0.0)
                 if callable(progress):
-                    progress(count, None)
+                    progress(count, total)
         return count
 
     @call

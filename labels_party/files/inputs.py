@@ -1,17 +1,21 @@
-"""Inputs that a command may read from a file: a domain, a loss, a prior. REST takes the values themselves."""
+"""Inputs that a command may read from a file: a domain, a loss, a prior, a rule of events. REST takes the values
+themselves."""
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
-from label_dp.columnar.tables import read_table
+from label_dp.columnar.tables import read_bytes, read_table, refuse_pipe
 from label_dp.documents.bundle import verify
 from label_dp.domain import BINARY, Domain
-from label_dp.errors import InvalidDomain, InvalidPrior
+from label_dp.errors import InvalidDomain, InvalidFile, InvalidInput, InvalidPrior, InvalidRequest
 from label_dp.label_values import spelled
 from label_dp.losses import LOSSES, load_matrix_loss
+from label_dp.schemas.events import EventRule
 from label_dp.schemas.population import Population as PopulationAsked
 from label_dp.schemas.release import LossMatrix, Release
+from label_dp.schemas.validation import as_model
 from labels_party.bootstrap import Services
 from labels_party.ledger.populations import Population, declare
 from labels_party.message.plan import CARRIED, GivenPrior, ReleaseRequest, loss_json
@@ -24,6 +28,21 @@ def population_of(asked: PopulationAsked) -> Population:
     InvalidInput and its kinds."""
     domain = _in_file(str(asked.domain))
     return declare(asked) if domain is None else declare(asked, domain)
+
+
+def rule_of(path: Path) -> EventRule:
+    """Read a rule of events: TOML with its members at the top level. Raises InvalidFile, InvalidInput."""
+    refuse_pipe(path)
+    try:
+        members = tomllib.loads(read_bytes(path).decode("utf-8"))
+    except UnicodeDecodeError:
+        raise InvalidFile(f"'{path}' is not TOML: it is no text in UTF-8.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidFile(f"'{path}' is not TOML: {error}.") from None
+    try:
+        return as_model(members, EventRule)
+    except InvalidRequest as error:
+        raise InvalidInput(f"In '{path}': {error.detail}") from None
 
 
 def _in_file(text: str) -> Domain | None:

@@ -22,6 +22,7 @@ from label_dp.store.idempotency import Reply
 from labels_party.bootstrap import Services
 from labels_party.labels.batch_uses import ACCEPTED, PUBLISHED, WORKING
 from labels_party.labels.batches import Batch
+from labels_party.labels.events.files import EventFile
 from labels_party.labels.from_files import FileBatches, file_columns
 from labels_party.labels.label_file import LabelFile
 from labels_party.labels.seal import SameExamples
@@ -34,8 +35,8 @@ ACTOR = "command line"
 
 @dataclass(frozen=True)
 class LabelsFile:
-    """File of labels that becomes a sealed batch of `population`; `examples` lists all ids, each of which begins with
-    `id_prefix`."""
+    """File of labels, or of events where they come from events, that becomes a sealed batch of `population`; `examples`
+    lists all ids, each of which begins with `id_prefix`."""
 
     path: Path | str
     id_column: str
@@ -81,6 +82,8 @@ def run(services: Services, of: str | LabelsFile, errand: Errand, progress: Prog
         warn(beyond)
     result = errand.deliver(services, errand.start(services, batch, population), progress)
     services.sealer.compaction.wait()  # the end of the process would stop it
+    if population.events is not None and not isinstance(of, str):
+        result |= {"events": services.sealer.events.counts(batch.id)}
     return result | ({"note": note} if note else {})
 
 
@@ -113,9 +116,13 @@ def _sealed(services: Services, file: LabelsFile, errand: Errand, progress: Prog
 
 
 def _here(files: FileBatches, file: LabelsFile, errand: Errand) -> Seal:
-    """Return a seal by this process, of Parquet or CSV."""
+    """Return a seal by this process, of Parquet, CSV or events."""
     columns = file_columns(file.population, file.id_column, file.population.label, listed=file.examples is not None)
-    labels = LabelFile.open(Path(file.path), columns["labels"])
+    labels: LabelFile | EventFile
+    if file.population.events is None:
+        labels = LabelFile.open(Path(file.path), columns["labels"])
+    else:
+        labels = EventFile.open(Path(file.path))
     examples = None
     if file.examples is not None:
         examples = LabelFile.open(Path(file.examples), columns["examples"], names_are_public=True)

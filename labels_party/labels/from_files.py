@@ -1,4 +1,7 @@
-"""A batch sealed from files in one transaction: it enters the database at the seal, so a refusal leaves nothing."""
+"""A batch sealed from files in one transaction: it enters the database at the seal, so a refusal leaves nothing.
+
+Its labels come as they are, or by the population's rule from a file of events.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +14,20 @@ import numpy as np
 from sqlalchemy.engine import Connection
 
 from label_dp.columnar.csv_text import with_lines
-from label_dp.errors import Conflict, InvalidRows
+from label_dp.errors import Conflict, InvalidInput, InvalidRows
 from labels_party.labels.arrival import Arrival
 from labels_party.labels.batch_index import BatchIndex
 from labels_party.labels.batches import EXAMPLES, ID_LIST, INSERT, PUBLIC, Batch, Batches
 from labels_party.labels.by_id.sort import IdSort
 from labels_party.labels.changes import until_current
 from labels_party.labels.digests import kernels
+from labels_party.labels.events.files import EventFile
 from labels_party.labels.label_file import LabelFile
+from labels_party.labels.parsing import TIME
 from labels_party.labels.runs import Run
 from labels_party.labels.seal import RETRIES, Prepared, Sealer
 from labels_party.labels.sorting import NONE, StoredExamples
-from labels_party.labels.submission import Submission, has_units
+from labels_party.labels.submission import Submission, has_times, has_units
 from labels_party.ledger.populations import Population, Populations
 
 
@@ -35,15 +40,15 @@ class FileBatches:
     def seal(
         self,
         population: Population,
-        labels: LabelFile,
+        labels: LabelFile | EventFile,
         examples: LabelFile | None,
         actor: str,
         check: Callable[[int], None],
         progress: Callable[[str, float], None],
         id_prefix: str | None = None,
     ) -> str:
-        """Seal a batch of `labels` (columns id, label[, unit]) and, if given, ids (and units) in `examples`; return its
-        id.
+        """Seal a batch of `labels` (columns id, label[, unit]; or events) and, if given, ids (and units, and times that
+        events count from) in `examples`; return its id.
 
         Each id begins with `id_prefix`, if given. `check` gets the number of examples and may refuse. Raises errors of
         intake and seal; then neither population, batch nor file remains.
@@ -56,7 +61,7 @@ class FileBatches:
     def _attempt(
         self,
         population: Population,
-        labels: LabelFile,
+        labels: LabelFile | EventFile,
         examples: LabelFile | None,
         actor: str,
         check: Callable[[int], None],
@@ -68,6 +73,12 @@ class FileBatches:
         kernels.expect(labels.rows or 0)
         batch_index = BatchIndex(batch, population)
         with ExitStack() as stack:
+            if isinstance(labels, EventFile):
+                assert examples is not None  # a draft without a list is refused
+                listing = self._taken(stack, batch_index, None, examples, None)
+                check(listing.digests.rows)
+                progress("sealing", 0.2)
+                return self._of_events(batch, population, listing, labels, actor)
             # units are counted before labels are looked at, so these rows are stored first
             passing = None if has_units(population) else stack.enter_context(self.sealer.sort.begin())
             arrival: Arrival | None = None
@@ -85,7 +96,9 @@ class FileBatches:
         self, stack: ExitStack, batch_index: BatchIndex, mode: str | None, file: LabelFile, passing: IdSort | None
     ) -> Arrival:
         """Check the rows of a file, and feed them to the sort `passing`, or store them if it is None."""
-        submission = Submission(batch_index.batch, batch_index.population, mode, file.columns, owner=True)
+        timed = mode is None and has_times(batch_index.population)
+        fields = file.columns[:-1] if timed else file.columns
+        submission = Submission(batch_index.batch, batch_index.population, mode, fields, owner=True)
         sealer, id_sort = self.sealer, self.sealer.sort
         in_memory = id_sort.digests(file.rows, file.id_bytes)
         # its temporary files stay until the seal, which takes the digests over from there
@@ -104,6 +117,13 @@ class FileBatches:
                 passing.start()
             arrival.finish()
         return arrival
+
+    def _of_events(self, batch: Batch, population: Population, listing: Arrival, events: EventFile, actor: str) -> str:
+        """Fold the events into labels of the listed examples, and seal these."""
+        assert population.events is not None
+        stored = StoredExamples(listing.objects.stored, [])
+        stored = self.sealer.events.of_file(events, population.events, population.domain, stored)
+        return self._sealed(batch, population, stored, listing.digests.run, actor, None)
 
     def _sealed(
         self,
@@ -142,8 +162,13 @@ def _told_lines(file: LabelFile) -> Iterator[None]:
 
 
 def file_columns(population: Population, id_column: str, label_column: str, *, listed: bool) -> dict[str, Any]:
-    """Choose the columns of the labels and of the list of examples: units come with the list, if there is one."""
+    """Choose the columns of the labels and of the list of examples: units come with the list, if there is one, and so
+    do times that events count from. Raises InvalidInput."""
     unit = (population.unit.unit_column,) if has_units(population) else ()
+    if has_times(population):
+        if TIME in (id_column, *unit):
+            raise InvalidInput(f"The column '{TIME}' of the list of examples holds their times; name another one.")
+        unit = (*unit, TIME)
     if listed:
         return {"labels": (id_column, label_column), "examples": (id_column, *unit)}
     return {"labels": (id_column, label_column, *unit), "examples": None}

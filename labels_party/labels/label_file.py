@@ -52,7 +52,7 @@ class LabelFile:
         except (pa.ArrowException, UnicodeDecodeError) as error:
             raise unreadable(path, error) from None
         except (OSError, LyingFile, Expands) as error:
-            raise _broken(path, error) from None
+            raise broken(path, error) from None
         require_columns(names, requested, str(path), names_are_public, csv=csv)
         return cls(path, requested, rows, size, csv)
 
@@ -65,7 +65,7 @@ class LabelFile:
         except (pa.ArrowException, UnicodeDecodeError) as error:
             raise unreadable(self.path, error) from None
         except (OSError, LyingFile, Expands) as error:
-            raise _broken(self.path, error) from None
+            raise broken(self.path, error) from None
 
     def _parquet_chunks(self) -> Iterator[pa.Table]:
         with ParquetRows.open(self.path) as rows:
@@ -92,7 +92,8 @@ class LabelFile:
                 yield pa.Table.from_batches([batch])
 
 
-def _broken(path: Path, error: Exception) -> InvalidFile:
+def broken(path: Path, error: Exception) -> InvalidFile:
+    """Return the error for a Parquet file that cannot be read to its end."""
     if isinstance(error, Expands):
         return InvalidFile(f"'{path}' is too large: {error}. Write it in smaller parts.")
     if isinstance(error, OSError) and error.errno is not None:

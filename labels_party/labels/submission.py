@@ -59,8 +59,7 @@ class Submission:
     @property
     def times(self) -> bool:
         """True if a list of examples comes with their times, from which events count for some days."""
-        events = self.population.events
-        return self.mode is None and events is not None and events.window_days is not None
+        return self.mode is None and has_times(self.population)
 
     @property
     def usual(self) -> tuple[dict[str, str], ...]:
@@ -79,3 +78,8 @@ class Submission:
 def has_units(population: Population) -> bool:
     """Return whether examples of the population belong to units."""
     return population.unit.unit_column is not None
+
+
+def has_times(population: Population) -> bool:
+    """Return whether events count from times of the population's examples."""
+    return population.events is not None and population.events.window_days is not None

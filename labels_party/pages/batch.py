@@ -9,23 +9,13 @@ from label_dp.pages.site import page_router
 from label_dp.schemas.filters import BatchFilter, GivenFilter
 from label_dp.store.paging import Page
 from labels_party.labels.batches import SEALED
+from labels_party.labels.events.fold import BECAME
 from labels_party.pages.context import Auditor, days, services
 from labels_party.work.batch_listing import for_role, listed
 from labels_party.work.holdings import list_holdings
 
 router = page_router()
 MOST = 200  # most releases and answers shown
-BECAME = {  # what became of events, in the order in which the fold applies its rules
-    "repeats": "merged into an earlier record of the same event",
-    "other_type": "left out: of a type that the rule does not name",
-    "mmt_only": "left out: marked mmt_only",
-    "without_example": "left out: without an example id",
-    "without_value": "left out: without a value",
-    "other_currency": "left out: with its value in another currency",
-    "not_listed": "left out: of an example that the batch does not list",
-    "outside_window": "left out: outside the window of its example",
-    "counted": "counted",
-}
 
 
 @router.get("/batches/{name}")

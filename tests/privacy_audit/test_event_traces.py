@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from labels_party.labels.events import intake
+from labels_party.labels.spool import IN_MEMORY
 from tests.support.call_costs import Costs
-from tests.support.events import SECOND, EventShop, event
+from tests.support.events import SECOND, EventShop, event, event_table
 from tests.support.labels import LabelsParty
 
 FULL = {
@@ -83,6 +84,9 @@ def test_no_member_of_an_event_reaches_disk_or_log(tmp_path: Path, bad: bool, ca
             lines = "\n".join(json.dumps(one) for one in events * 2000)  # beyond what waits in memory
             headers = {"content-type": "application/x-ndjson"}
             assert shop.sender.post("/v1/events", content=lines, headers=headers).status_code == 200
+            table = event_table(events * 2000, compression="none", use_dictionary=False)
+            assert len(table) > IN_MEMORY  # so it waits on the disk
+            assert shop.send_table(table).status_code == 200
         assert left_behind(tmp_path, words) == set()
         shop.list(batch, ["another"])
         shop.sealed(batch)

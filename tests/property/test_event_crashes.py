@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from label_dp.errors import Unavailable
 from label_dp.store.idempotency import IdempotentCall
 from labels_party.labels.events import intake
-from labels_party.labels.events.bodies import EventRows
+from labels_party.labels.events.bodies import event_objects
 from labels_party.labels.events.intake import EventUpload
 from labels_party.labels.events.windows import EventWindows, Window
 from labels_party.labels.sweep import DAY, Sweep
@@ -166,9 +166,9 @@ class Shop:
     def _streamed(self, number: int, events: list[Event]) -> httpx.Response:
         services = self.party.services
         call = IdempotentCall(services.idempotency, "a sender", f"events-{number}", f"{number}")
-        parts = [EventRows(row, [one]) for row, one in enumerate(events)]
+        parts = [event_objects(row, [one]) for row, one in enumerate(events)]
         try:
-            status, body = services.events.add(EventUpload(lambda: parts, call))
+            status, body = services.events.add(EventUpload(lambda _: parts, call))
         except Died:
             return httpx.Response(500)
         except Unavailable:

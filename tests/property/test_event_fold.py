@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
@@ -17,7 +18,8 @@ from label_dp.domain import Domain
 from label_dp.schemas.events import EventRule
 from labels_party.labels.at_rest import EventKeys
 from labels_party.labels.events import fold
-from labels_party.labels.events.bodies import EventRows, stored_events
+from labels_party.labels.events.bodies import event_objects, stored_events
+from labels_party.labels.events.files import event_tables
 from labels_party.labels.sorting import NONE
 from labels_party.ledger.event_rules import data_sets
 from tests.support.events import DAY, SECOND, oracle
@@ -65,7 +67,7 @@ def labels(records: list[Any], rule: EventRule, times: dict[str, int], folder: P
     """Positions of the listed examples that have a label, by the product, in two uploads."""
     with closing(fold.EventFold(rule, KEYS, max(len(records), len(times)), folder)) as of_rule:
         for part in (records[:cut], records[cut:]):
-            stored = stored_events(EventRows(0, part), data_sets([rule]), {"d": KEYS})
+            stored = stored_events(event_objects(0, part), data_sets([rule]), {"d": KEYS})
             of_rule.add(stored.get("d", np.zeros(0, fold.EVENT)))
         listed = [(pa.array(list(times)[i : i + 4]), np.array(list(times.values())[i : i + 4])) for i in (0, 4)]
         positions = of_rule.positions(listed, len(times), DOMAIN)
@@ -113,7 +115,7 @@ def test_sums_beyond_a_word_are_clipped_and_not_wrapped(tmp_path: Path) -> None:
     rule = EventRule(data_set_id="d", take="sum", types={"purchase": "+"}, currency="EUR")
     stored = np.zeros(20_000, fold.EVENT)
     one = {"data_set_id": "d", "timestamp": 1, "event_type": "purchase", "value": 999_999_999, "currency_code": "EUR"}
-    row = stored_events(EventRows(0, [one | {"user_data": {"click_id": "a"}}]), data_sets([rule]), {"d": KEYS})["d"]
+    row = stored_events(event_objects(0, [one | {"user_data": {"click_id": "a"}}]), data_sets([rule]), {"d": KEYS})["d"]
     stored[:] = row
     stored["event_low"] = np.arange(len(stored))
     for sign, end in ((1, DOMAIN.k - 1), (-1, 0)):
@@ -121,3 +123,20 @@ def test_sums_beyond_a_word_are_clipped_and_not_wrapped(tmp_path: Path) -> None:
         with closing(fold.EventFold(rule, KEYS, 20_000, tmp_path)) as of_rule:
             of_rule.add(stored)
             assert of_rule.positions([(pa.array(["a"]), None)], 1, DOMAIN).tolist() == [end]
+
+
+@given(st.lists(record, min_size=1, max_size=24), st.booleans())
+def test_a_table_is_stored_as_its_objects_are(records: list[Any], nulls: bool) -> None:
+    """Whether a member that no event has is a column of nulls or none."""
+    records = [one | {"id": None if one["id"] is None else str(one["id"])} for one in records]
+    names = [name for name in records[0] if nulls or any(one[name] is not None for one in records)]
+    table = pa.table({name: pa.array([one[name] for one in records]) for name in names})
+    sets = data_sets([EventRule(data_set_id="d", take="count", types={"purchase": "+"})])
+
+    def without_id(places: Sequence[int]) -> Any:
+        return np.array(places, np.uint64), np.array(places, np.uint64)
+
+    (rows,) = event_tables([table], sets.values())
+    of_table = stored_events(rows, sets, {"d": KEYS}, without_id)["d"]
+    of_objects = stored_events(event_objects(0, records), sets, {"d": KEYS}, without_id)["d"]
+    assert of_table.tobytes() == of_objects.tobytes()

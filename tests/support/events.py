@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from fastapi.testclient import TestClient
+from httpx import Response
 
 from tests.support.labels import LabelsParty
 
@@ -23,6 +27,13 @@ def event(click: str | None, value: float | None = None, **members: Any) -> dict
     if click is not None:
         core["user_data"] = {"click_id": click}
     return core | members
+
+
+def event_table(events: Sequence[Mapping[str, Any]], **options: Any) -> bytes:
+    """Events as Parquet with struct columns; `options` of its writer."""
+    sink, names = io.BytesIO(), dict.fromkeys(name for one in events for name in one)
+    pq.write_table(pa.table({name: [one.get(name) for one in events] for name in names}), sink, **options)
+    return sink.getvalue()
 
 
 class EventShop:
@@ -53,6 +64,10 @@ class EventShop:
     def send(self, *events: dict[str, Any], client: TestClient | None = None) -> None:
         answer = (client or self.sender).post("/v1/events", json=list(events))
         assert (answer.status_code, answer.json()) == (200, {"accepted": len(events)}), answer.text
+
+    def send_table(self, content: bytes) -> Response:
+        headers = {"content-type": "application/vnd.apache.parquet"}
+        return self.sender.post("/v1/events", content=content, headers=headers)
 
     def sealed(self, batch: str) -> dict[str, int]:
         """Seal a batch; the domain positions of its labels by id."""

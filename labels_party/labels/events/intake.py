@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy.engine import Connection
@@ -17,7 +17,7 @@ from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply, earlier_of
 from labels_party.labels.at_rest import EventKeys, event_keys
 from labels_party.labels.batches import EVENTS, StaleBatch
 from labels_party.labels.changes import commit, delete, until_current
-from labels_party.labels.events.bodies import EventRows, stored_events
+from labels_party.labels.events.bodies import EventRows, one_body, stored_events
 from labels_party.labels.events.records import Events
 from labels_party.labels.events.windows import EventWindows, Window
 from labels_party.labels.vault import LabelVault
@@ -32,9 +32,9 @@ BUSY = "Too many events at once, or a part of them is lost; try again."
 
 @dataclass(frozen=True)
 class EventUpload:
-    """Upload of events; a call of `rows` reads them, once if they do not lie in memory."""
+    """Upload of events; a call of `rows` reads what some data sets need, once if it does not lie in memory."""
 
-    rows: Callable[[], Iterable[EventRows]]
+    rows: Callable[[Collection[DataSet]], Iterable[EventRows]]
     call: IdempotentCall
     size: int = 0  # bytes of the body
 
@@ -64,15 +64,15 @@ class EventIntake:
         self._keys: dict[str, EventKeys] = {}
 
     def add(self, upload: EventUpload) -> Reply:
-        """Store an upload of any size, read once. Raises InvalidRows, InvalidFile, TooLarge, Unavailable."""
+        """Store an upload of any size, read once. Raises InvalidEvents, InvalidFile, TooLarge, Unavailable."""
         earlier = self.database.read("events.seen", upload.call.earlier) if upload.call.key is not None else None
         if earlier is not None:
             return earlier
         sets, objects, count = self._sets(), _Objects(), 0
         waiting: dict[str, list[Events]] = {}
         try:
-            for rows in upload.rows():
-                count += len(rows.events)
+            for rows in upload.rows(sets.values()):
+                count += len(rows)
                 for name, events in stored_events(rows, sets, self._keys).items():
                     waiting.setdefault(name, []).append(events)
                 if sum(len(part) for parts in waiting.values() for part in parts) >= OBJECT_ROWS:
@@ -94,22 +94,22 @@ class EventIntake:
         earlier = self.database.read("events.seen", lambda c: earlier_of(c, [upload.call for upload in uploads]))
         answers: list[Reply | Exception | None] = [*earlier]
         keys = [(upload.call.caller, upload.call.key) for upload in uploads]
-        read: dict[int, list[EventRows]] = {}
+        sets, read = self._sets(), dict[int, list[EventRows]]()
         for i, upload in enumerate(uploads):
             if answers[i] is not None or (keys[i][1] is not None and keys.index(keys[i]) < i):
                 continue
             try:
-                rows = list(upload.rows())
+                rows = list(upload.rows(sets.values()))
                 upload.call.settle()
             except Exception as error:  # the caller's own
                 answers[i] = error
             else:
                 read[i] = rows
-        waiting, faults = self._checked(read)
+        waiting, faults = self._checked(read, sets)
         for i, fault in faults.items():
             del read[i]
             answers[i] = fault
-        fit = [(i, (200, {"accepted": sum(len(rows.events) for rows in parts)})) for i, parts in read.items()]
+        fit = [(i, (200, {"accepted": sum(map(len, parts))})) for i, parts in read.items()]
         try:
             until_current(lambda: self._store(waiting, [(uploads[i].call, reply) for i, reply in fit]), RETRIES, BUSY)
         except LabelDPError as error:
@@ -122,12 +122,13 @@ class EventIntake:
 
     # --- parts --------------------------------------------------------------------------------------------------
 
-    def _checked(self, read: Mapping[int, list[EventRows]]) -> tuple[dict[str, list[Events]], dict[int, Exception]]:
+    def _checked(
+        self, read: Mapping[int, list[EventRows]], sets: dict[str, DataSet]
+    ) -> tuple[dict[str, list[Events]], dict[int, Exception]]:
         """Return the events of uploads by data set, and the faults of uploads that have one. Without a fault all are
         checked as one, which is forty times as quick for events that come one by one."""
-        sets = self._sets()
         with contextlib.suppress(InvalidEvents):
-            whole = EventRows(0, [event for parts in read.values() for rows in parts for event in rows.events])
+            whole = one_body([rows for parts in read.values() for rows in parts])
             return {name: [events] for name, events in stored_events(whole, sets, self._keys).items()}, {}
         waiting, faults = dict[str, list[Events]](), dict[int, Exception]()
         for i, parts in read.items():

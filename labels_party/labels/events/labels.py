@@ -1,8 +1,9 @@
-"""Labels of a batch from its events, at the seal."""
+"""Labels of a batch from its events, at the seal: those that came by calls, or those of a file."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -11,18 +12,21 @@ import numpy as np
 from sqlalchemy.engine import Connection
 
 from label_dp.domain import Domain
-from label_dp.errors import Conflict, Unavailable
+from label_dp.errors import Conflict, InvalidFile, Unavailable
 from label_dp.schemas.events import EventRule
 from label_dp.store.database import Database
 from labels_party.labels.at_rest import event_keys
 from labels_party.labels.batches import EVENTS, Batch, Segment, require_sealed
 from labels_party.labels.changes import until_current
+from labels_party.labels.events.bodies import stored_events
+from labels_party.labels.events.files import EventFile
 from labels_party.labels.events.fold import EventFold, Examples
-from labels_party.labels.events.records import EVENT
+from labels_party.labels.events.records import EVENT, Events
 from labels_party.labels.events.windows import EventWindows
 from labels_party.labels.parsing import ID, TIME
 from labels_party.labels.sorting import StoredExamples
 from labels_party.labels.vault import LabelVault
+from labels_party.ledger.event_rules import data_sets
 from labels_party.storage.secrets import Secrets
 
 RETRIES = 3  # a purge in between erases the key, and is then refused as such
@@ -42,14 +46,38 @@ class EventLabels:
         Raises Unavailable, FileNotFoundError if a part of them is erased meanwhile."""
         name, since = rule.data_set_id, batch.events_since or 0
         segments = self.database.read("seal.events", lambda c: self.windows.segments(c, name, since))
+        records = (part for segment in segments for part in self.vault.records(segment.key, EVENT))
+        return self._folded(rule, domain, examples, records, sum(segment.rows for segment in segments))
+
+    def of_file(self, file: EventFile, rule: EventRule, domain: Domain, examples: StoredExamples) -> StoredExamples:
+        """Return the examples with the labels that the events of a file give, which keep the rules of all populations.
+        Raises InvalidFile, InvalidEvents, TooLarge, Unavailable, and Conflict if another rule contradicts this one."""
+        records = self._records(file, rule)
+        return self._folded(rule, domain, examples, records, file.rows)
+
+    def _records(self, file: EventFile, rule: EventRule) -> Iterator[Events]:
+        name, count = rule.data_set_id, 0
+        rules = self.database.read("events.look", self.windows.batches.populations.event_rules)
+        sets = data_sets([*map(EventRule.model_validate, rules), rule])
+        keys = dict.fromkeys(sets, event_keys(self.secrets, name))  # those of other data sets are not looked at
+        for rows in file.events(sets.values()):
+            count += len(rows)
+            of_sets = stored_events(rows, sets, keys)
+            if name in of_sets:
+                yield of_sets[name]
+        if not count:
+            raise InvalidFile(f"There is no event in '{file.path}'.")
+
+    def _folded(
+        self, rule: EventRule, domain: Domain, examples: StoredExamples, events: Iterable[Events], about: int
+    ) -> StoredExamples:
         n = sum(segment.rows for segment in examples.listed)
-        rows = max(n, sum(segment.rows for segment in segments))
         self.spill.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with closing(EventFold(rule, event_keys(self.secrets, name), rows, self.spill)) as fold:
+        keys = event_keys(self.secrets, rule.data_set_id)
+        with closing(EventFold(rule, keys, max(n, about), self.spill)) as fold:
             try:
-                for segment in segments:
-                    for records in self.vault.records(segment.key, EVENT):
-                        fold.add(records)
+                for records in events:
+                    fold.add(records)
                 positions = fold.positions(self._listed(examples), n, domain)
             except FileNotFoundError:
                 raise

@@ -156,10 +156,10 @@ class Claims:
             raise LyingFile
 
     def pages(self, group: RowGroupClaim, selects: Callable[[int], bool]) -> list[Pages]:
-        """Read page headers, dictionaries and lengths of the columns of `group` whose index `selects` accepts. Raises
+        """Read page headers, dictionaries and lengths of the leaves of `group` whose index `selects` accepts. Raises
         LyingFile."""
         pairs = zip(group.chunks, self.leaves, strict=True)
-        return [self._walk(chunk, leaf) for chunk, leaf in pairs if selects(leaf.top)]
+        return [self._walk(chunk, leaf) for i, (chunk, leaf) in enumerate(pairs) if selects(i)]
 
     def _walk(self, chunk: ColumnChunk, leaf: Leaf) -> Pages:
         at, count, longest, usual, pages = chunk.start, 0, 0, leaf.width // 2, Pages(leaf.repetition > 0)
@@ -195,7 +195,7 @@ class Claims:
         return pages
 
     def most(self, selects: Callable[[int], bool]) -> int:
-        """Return the largest decoded bytes of all rows of columns whose index `selects` accepts. Raises LyingFile."""
+        """Return the largest decoded bytes of all rows of leaves whose index `selects` accepts. Raises LyingFile."""
         total = sum(pages.most() for group in self.groups for pages in self.pages(group, selects))
         self._pages = self._entries = 0  # decoding counts its checks anew
         return total

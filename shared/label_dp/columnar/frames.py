@@ -85,7 +85,7 @@ def chunked(frames: Frames, rows: int) -> Iterator[pa.Table]:
     import pyarrow as pa
 
     if isinstance(frames, pa.RecordBatchReader) or (
-        isinstance(frames, Iterable) and not _is_one(frames) and not isinstance(frames, dict | str | bytes)
+        isinstance(frames, Iterable) and not is_frame(frames) and not isinstance(frames, dict | str | bytes)
     ):
         for part in frames:
             yield from chunked(part, rows)
@@ -97,10 +97,11 @@ def chunked(frames: Frames, rows: int) -> Iterator[pa.Table]:
 
 def length(frames: Frames) -> int | None:
     """Return the number of rows if it is known without reading."""
-    return len(frames) if _is_one(frames) else None
+    return len(frames) if is_frame(frames) else None
 
 
-def _is_one(frames: Any) -> bool:
+def is_frame(frames: Any) -> bool:
+    """Return whether this is one frame, and no stream of them."""
     import pyarrow as pa
 
     return isinstance(frames, pa.Table | pa.RecordBatch) or type(frames).__module__.split(".")[0] in (

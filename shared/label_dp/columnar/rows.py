@@ -40,6 +40,7 @@ class ParquetRows:
     claims: Claims
     file: pq.ParquetFile
     schema: pa.Schema
+    paths: tuple[str, ...]  # of the leaves, dotted
     once: int
 
     @classmethod
@@ -53,9 +54,11 @@ class ParquetRows:
             file.seek(0)
             with pq.ParquetFile(source, buffer_size=READ_BUFFER, pre_buffer=False) as parquet:
                 schema = plain_schema(parquet.schema_arrow)
-                if claims.leaves and claims.leaves[-1].top + 1 != len(schema.names):
+                paths = tuple(parquet.schema.column(i).path for i in range(len(parquet.schema)))
+                tops = claims.leaves[-1].top + 1 if claims.leaves else 0
+                if tops != len(schema.names) or len(paths) != len(claims.leaves):
                     raise LyingFile
-                yield cls(claims, parquet, schema, table_bytes(claims.size) if once is None else once)
+                yield cls(claims, parquet, schema, paths, table_bytes(claims.size) if once is None else once)
 
     def decoded(self, columns: Sequence[str] | None = None) -> int:
         """Return the typical decoded bytes of `columns`. Raises LyingFile."""
@@ -66,8 +69,8 @@ class ParquetRows:
         return self.claims.most(self._wanted(columns))
 
     def batches(self, columns: Sequence[str] | None = None, *, most_rows: int = MOST_ROWS) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in file order, in pieces that fit `once`. Raises LyingFile, Expands (a single row needs more),
-        pa.ArrowException, OSError."""
+        """Yield the rows in file order, in pieces that fit `once`. A dotted name selects a member of a struct. Raises
+        LyingFile, Expands (a single row needs more), pa.ArrowException, OSError."""
         names = None if columns is None else list(columns)
         for number, group in enumerate(self.claims.groups):
             if group.rows:
@@ -112,11 +115,9 @@ class ParquetRows:
         return pa.concat_tables(pieces) if pieces else each(schema.empty_table())
 
     def _wanted(self, columns: Sequence[str] | None) -> Callable[[int], bool]:
-        names = self.schema.names
-
-        def wanted(place: int) -> bool:  # Arrow reads a name as a path, so a dotted one may select several
-            name = names[place] + "."
-            return columns is None or any(name.startswith(c + ".") or (c + ".").startswith(name) for c in columns)
+        def wanted(leaf: int) -> bool:  # Arrow reads a name as a path, so a dotted one may select several
+            path = self.paths[leaf] + "."
+            return columns is None or any(path.startswith(name + ".") for name in columns)
 
         return wanted
 

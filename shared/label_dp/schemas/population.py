@@ -88,7 +88,7 @@ class Population(Ask):
     )
     events: Annotated[EventRule | None, Word(NO_OPTION, "a command reads it from the file that --rule names")] = Field(
         default=None,
-        description="Rule by which conversion events become labels; they then come by POST /v1/events.",
+        description="Rule by which conversion events become labels; they then come by POST /v1/events or from a file.",
     )
     four_eyes: Annotated[bool, EXPERT] = Field(
         default=False, description="A second person must approve each release before it is charged."
