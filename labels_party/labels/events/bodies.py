@@ -1,5 +1,5 @@
-"""Bodies of events: one core event object, an array of them, or one a line. Only what a rule can need is read; by what
-rules is said here for tables as well."""
+"""Bodies of events: one core event object, an array of them, or one a line. Only what a rule can need is read, and
+stored as keyed digests, a time and an exact amount, of one width whatever is in them. Tables keep the same rules."""
 
 from __future__ import annotations
 
@@ -18,16 +18,6 @@ from label_dp.schemas.events import CUSTOM, CUSTOM_PREFIX, LONGEST_NAME
 from labels_party.labels.at_rest import EventKeys
 from labels_party.labels.chunks import CHUNK_ROWS
 from labels_party.labels.digests import U64, siphash128
-from labels_party.labels.events.records import (
-    EVENT,
-    HAS_EXAMPLE,
-    HAS_MMT,
-    HAS_VALUE,
-    MICRO,
-    MMT_ONLY,
-    Events,
-    currency_number,
-)
 from labels_party.labels.formats.records import NOT_JSON
 from labels_party.labels.formats.source import BLOCK
 from labels_party.labels.parsing import LATEST, SECONDS, canonical_column
@@ -35,6 +25,23 @@ from labels_party.ledger.event_rules import DataSet
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+EVENT = np.dtype(
+    [
+        ("event_low", "<u8"),
+        ("event_high", "<u8"),
+        ("example_low", "<u8"),
+        ("example_high", "<u8"),
+        ("time", "<i8"),  # Unix seconds
+        ("type", "<u8"),  # keyed digest of its name: which types count is a matter of each population
+        ("amount", "<i8"),  # of the value, in MICRO
+        ("currency", "<u4"),  # three letters
+        ("flags", "<u4"),
+    ]
+)
+Events = npt.NDArray[np.void]
+MICRO = 1_000_000  # amounts are whole millionths: sums are exact, in any order
+HAS_EXAMPLE, HAS_VALUE, HAS_MMT, MMT_ONLY = 1, 2, 4, 8
 
 MOST_DOCUMENT = 16 * BLOCK  # bytes of an object or array, which is read as a whole; lines may be any number
 MOST_LINE = 1 << 18
@@ -164,6 +171,17 @@ def _loaded(text: bytes, row: int, line: int) -> Any:
 
 
 # --- what a rule can need of an event -----------------------------------------------------------------------
+
+
+def currency_number(code: str) -> int:
+    """Return three letters as one number."""
+    return int.from_bytes(code.encode("ascii"), "big")
+
+
+def has(events: Events, flag: int) -> npt.NDArray[np.bool_]:
+    """Mark bool[n] of events with a flag."""
+    marks: Any = events["flags"] & np.uint32(flag)
+    return np.asarray(marks != 0)
 
 
 def random_digests(rows: Sequence[int]) -> tuple[U64, U64]:

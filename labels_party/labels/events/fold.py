@@ -20,7 +20,7 @@ from label_dp.domain import Domain
 from label_dp.label_values import positions
 from label_dp.schemas.events import EventRule, Take
 from labels_party.labels.digests import U64, siphash128
-from labels_party.labels.events.records import (
+from labels_party.labels.events.bodies import (
     EVENT,
     HAS_EXAMPLE,
     HAS_MMT,

@@ -17,8 +17,7 @@ from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply, earlier_of
 from labels_party.labels.at_rest import EventKeys, event_keys
 from labels_party.labels.batches import EVENTS, StaleBatch
 from labels_party.labels.changes import commit, delete, until_current
-from labels_party.labels.events.bodies import EventRows, one_body, stored_events
-from labels_party.labels.events.records import Events
+from labels_party.labels.events.bodies import EventRows, Events, one_body, stored_events
 from labels_party.labels.events.windows import EventWindows, Window
 from labels_party.labels.vault import LabelVault
 from labels_party.ledger.event_rules import DataSet, data_sets

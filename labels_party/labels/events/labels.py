@@ -18,10 +18,9 @@ from label_dp.store.database import Database
 from labels_party.labels.at_rest import event_keys
 from labels_party.labels.batches import EVENTS, Batch, Segment, require_sealed
 from labels_party.labels.changes import until_current
-from labels_party.labels.events.bodies import stored_events
+from labels_party.labels.events.bodies import EVENT, Events, stored_events
 from labels_party.labels.events.files import EventFile
 from labels_party.labels.events.fold import EventFold, Examples
-from labels_party.labels.events.records import EVENT, Events
 from labels_party.labels.events.windows import EventWindows
 from labels_party.labels.parsing import ID, TIME
 from labels_party.labels.sorting import StoredExamples
