@@ -32,18 +32,11 @@ from label_dp.errors import Conflict, RemoteProblem
 from label_dp.privacy import Epsilon
 from label_dp.quota import processors
 from labels_party.client import LabelsPartyClient
+from labels_party.labels.events.fold import BECAME
 
 POPULATION, AUDIENCE = "shop-clicks", "features-party"
 OTHERS = {"one bit": "one-bit", "discrete Laplace": "discrete-laplace", "auto": "auto"}
 EVENTS = {"types": {"purchase": "+", "refund": "-"}, "take": "sum", "currency": "EUR"}
-BECAME = {
-    "counted": "counted",
-    "repeats": "merged into an earlier record of the same event",
-    "other_type": "left out: of a type that the rule does not name",
-    "mmt_only": "left out: marked mmt_only",
-    "without_example": "left out: without an example id",
-    "not_listed": "left out: of an example that the batch does not list",
-}
 NO_PRIVACY = {"mechanism": "no privacy", "label_mse": 0.0, "gain": 1.0}
 VERIFIER = Path(__file__).parents[1] / "verify_standalone"
 PREDICT_ROWS = 50_000
@@ -215,7 +208,7 @@ class Story:
         shop.refund("order-1", 100, int(time.time()))
         shop.deliver()
         counts = self.owner.event_counts(batch)
-        rows = [[f"{counts[name]:,}", words] for name, words in BECAME.items()]
+        rows = [[f"{counts[name]:,}", words] for name, words in BECAME.items() if counts[name]]
         t.show("\n".join(lines("", ["events", "what became of them, which the owner alone is told"], rows, WIDTH)))
         t.say(
             f"{counts['examples']:,} clicks have a sum. A refund after the seal is taken as any other event is, and "
