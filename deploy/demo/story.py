@@ -31,8 +31,8 @@ from label_dp.domain import Domain
 from label_dp.errors import Conflict, RemoteProblem
 from label_dp.privacy import Epsilon
 from label_dp.quota import processors
+from label_dp.schemas.events import BECAME
 from labels_party.client import LabelsPartyClient
-from labels_party.labels.events.fold import BECAME
 
 POPULATION, AUDIENCE = "shop-clicks", "features-party"
 OTHERS = {"one bit": "one-bit", "discrete Laplace": "discrete-laplace", "auto": "auto"}

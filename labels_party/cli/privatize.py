@@ -83,7 +83,7 @@ def event_rows(data: dict[str, Any]) -> list[list[str]]:
     counts = data.get("events")
     if counts is None:
         return []
-    from labels_party.labels.events.fold import BECAME
+    from label_dp.schemas.events import BECAME
 
     came = f"not private: {counts['records']:,} records, and {counts['examples']:,} examples with one that counts"
     return [["events", came], *(["", f"{counts[name]:,} {words}"] for name, words in BECAME.items() if counts[name])]

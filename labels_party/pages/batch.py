@@ -6,10 +6,10 @@ from fastapi import Response
 from sqlalchemy.engine import Connection
 
 from label_dp.pages.site import page_router
+from label_dp.schemas.events import BECAME
 from label_dp.schemas.filters import BatchFilter, GivenFilter
 from label_dp.store.paging import Page
 from labels_party.labels.batches import SEALED
-from labels_party.labels.events.fold import BECAME
 from labels_party.pages.context import Auditor, days, services
 from labels_party.work.batch_listing import for_role, listed
 from labels_party.work.holdings import list_holdings

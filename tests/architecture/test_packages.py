@@ -29,8 +29,8 @@ OWN = {each.name for each in WHEEL}
 OPTIONAL = {canonicalize_name(name_of(each)) for e in EXTRAS if e not in ("dev", "measures") for each in EXTRAS[e]}
 # where a package is not installed, or comes under several names
 IMPORTED_AS = {"sklearn": "scikit-learn", "mlflow": "mlflow-skinny"}
-# every module of a party where nothing but its lock is installed; then its application, and the help of its command
-ALONE = """
+# imports as if nothing but a lock were installed
+BLOCK = """
 import importlib, importlib.metadata, json, pkgutil, sys
 blocked, optional, rooms = (set(each) for each in json.loads(sys.argv[1]))
 
@@ -41,6 +41,9 @@ class Blocked:
             raise ModuleNotFoundError(f"{name} is not in the lock of this party", name=top)
 
 sys.meta_path.insert(0, Blocked())
+"""
+# every module of a party; then its application, and the help of its command
+ALONE = f"""{BLOCK}
 left = []
 for room in sorted(rooms):
     package = importlib.import_module(room)
@@ -101,22 +104,35 @@ def test_a_party_imports_what_its_lock_names(party: str) -> None:
             assert packages_of(name) & (locked | OPTIONAL), f"{path} imports {name}, which no lock of {party} names"
 
 
-@pytest.mark.processes
-@pytest.mark.parametrize("party", PARTIES)
-def test_a_party_needs_nothing_but_its_lock(party: str, tmp_path: Path) -> None:
+def alone(party: str, program: str, rooms: list[str], home: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program with our `rooms` and the packages of the lock of a party; it must succeed."""
     locked = set(pins(party))
-    rooms = [package.name for package in PARTIES[party]]
     blocked = [name for name, packages in distributions().items() if not packages & locked and name not in rooms]
     optional = [name for name, packages in distributions().items() if packages & OPTIONAL] + sorted(OPTIONAL)
     done = subprocess.run(
-        [sys.executable, "-c", ALONE, json.dumps([blocked, optional, rooms])],
+        [sys.executable, "-c", program, json.dumps([blocked, optional, rooms])],
         capture_output=True,
         text=True,
-        env=os.environ | {f"{party.upper().replace('-', '_')}_HOME": str(tmp_path / "home")},
+        cwd=ROOT,
+        env=os.environ | {f"{party.upper().replace('-', '_')}_HOME": str(home / "home")},
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("party", PARTIES)
+def test_a_party_needs_nothing_but_its_lock(party: str, tmp_path: Path) -> None:
+    done = alone(party, ALONE, [package.name for package in PARTIES[party]], tmp_path)
     assert "Usage" in done.stdout
     left = json.loads(done.stderr.splitlines()[-1])
     # all but what is asked for with an extra
     assert len(left) < 10, left
+
+
+@pytest.mark.processes
+def test_the_demo_needs_nothing_but_the_lock_of_its_image(tmp_path: Path) -> None:
+    """Its image is that of the features party, in which the labels party's client lies too."""
+    program = f"{BLOCK}\nimport deploy.demo.ending, deploy.demo.story"
+    alone("features-party", program, [*OWN, "deploy"], tmp_path)

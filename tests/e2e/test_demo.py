@@ -31,8 +31,8 @@ from features_party.client import FeaturesPartyClient
 from label_dp.documents.bundle import verify
 from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import InvalidInput
+from label_dp.schemas.events import BECAME
 from labels_party.client import LabelsPartyClient
-from labels_party.labels.events.fold import BECAME
 from tests.support.commands import command
 from tests.support.demo import Told, run, start
 from tests.support.events import oracle

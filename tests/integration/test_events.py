@@ -23,9 +23,8 @@ import sqlalchemy as sa
 from label_dp.documents.bundle import verify
 from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import InvalidFile, InvalidTable
-from label_dp.schemas.events import EventRule
+from label_dp.schemas.events import BECAME, EventRule
 from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient
-from labels_party.labels.events.fold import BECAME
 from labels_party.storage.tables import batch_keys
 from tests.support.events import DATA_SET, DAY, RULE, SECOND, EventShop, event, event_table
 from tests.support.labels import LabelsParty

@@ -73,19 +73,6 @@ class FoldCounts:
         return asdict(self)
 
 
-BECAME = {  # of events, in the order of the rules; `records` are their sum
-    "repeats": "merged into an earlier record of the same event",
-    "other_type": "left out: of a type that the rule does not name",
-    "mmt_only": "left out: marked mmt_only",
-    "without_example": "left out: without an example id",
-    "without_value": "left out: without a value",
-    "other_currency": "left out: with its value in another currency",
-    "not_listed": "left out: of an example that the batch does not list",
-    "outside_window": "left out: outside the window of its example",
-    "counted": "counted",
-}
-
-
 class DigestParts:
     """Rows of one type in 2^`bits` parts by a digest; each part is read once, whole."""
 

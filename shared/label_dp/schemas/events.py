@@ -34,6 +34,17 @@ TAKEN = {
     "last": "last value of",
     "max": "largest value of",
 }
+BECAME = {  # of events, in the order in which a fold counts them; their sum is `records`
+    "repeats": "merged into an earlier record of the same event",
+    "other_type": "left out: of a type that the rule does not name",
+    "mmt_only": "left out: marked mmt_only",
+    "without_example": "left out: without an example id",
+    "without_value": "left out: without a value",
+    "other_currency": "left out: with its value in another currency",
+    "not_listed": "left out: of an example that the batch does not list",
+    "outside_window": "left out: outside the window of its example",
+    "counted": "counted",
+}
 
 Sign = Literal["+", "-"]
 Take = Literal["any", "count", "sum", "first", "last", "max"]
