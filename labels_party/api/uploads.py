@@ -18,6 +18,7 @@ from label_dp.errors import InvalidFile, UnsupportedMediaType
 from label_dp.http.bodies import is_small
 from label_dp.http.gathered import Gathered
 from label_dp.http.threads import Threads
+from label_dp.schemas.events import DataSet
 from label_dp.store.apikeys import Principal
 from label_dp.store.idempotency import Claim, IdempotentCall, Reply
 from labels_party.bootstrap import Services
@@ -30,7 +31,6 @@ from labels_party.labels.formats.formats import JSON, NDJSON, PARQUET
 from labels_party.labels.formats.source import WORKING, text_need
 from labels_party.labels.intake import Intake
 from labels_party.labels.small_uploads import Small
-from labels_party.ledger.event_rules import DataSet
 
 AT_ONCE = 1 << 20  # bytes that are waited for before a thread is taken
 AT_LEAST = 1 << 19  # bytes handed to the thread at once, but at the end

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from labels_party.labels.batches import label_scope
+from labels_party.labels.digests import EventKeys
 from labels_party.storage.secrets import Secrets
 
 
 def digest_key(secrets_: Secrets, label: str) -> bytes:
     """Derive the key of id digests: comparable within one label name, across populations (invariant no-oracle)."""
     return secrets_.derive("ids:" + label_scope(label))
-
-
-@dataclass(frozen=True)
-class EventKeys:
-    """Keys of the digests of one data set: neither events nor examples of two data sets can be compared."""
-
-    event: bytes
-    example: bytes
-    type: bytes
 
 
 def event_keys(secrets_: Secrets, data_set: str) -> EventKeys:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 POSITION = "position"
+NONE = np.uint32(0xFFFFFFFF)  # in place of a position: a record without a label
 
 
 def example_schema(unit: bool = False, time: bool = False) -> pa.Schema:

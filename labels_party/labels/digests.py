@@ -7,6 +7,7 @@ reveal its id and cannot be compared with another party's.
 from __future__ import annotations
 
 import hmac
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,6 +58,15 @@ def _siphash_words(words: U64, key: bytes) -> tuple[U64, U64]:
     for _ in range(4):
         v0, v1, v2, v3 = _round(v0, v1, v2, v3)
     return low, v0 ^ v1 ^ v2 ^ v3
+
+
+@dataclass(frozen=True)
+class EventKeys:
+    """Keys of the digests of one data set: neither events nor examples of two data sets can be compared."""
+
+    event: bytes
+    example: bytes
+    type: bytes
 
 
 class ListMac:

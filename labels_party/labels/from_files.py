@@ -20,13 +20,14 @@ from labels_party.labels.batch_index import BatchIndex
 from labels_party.labels.batches import EXAMPLES, ID_LIST, INSERT, PUBLIC, Batch, Batches
 from labels_party.labels.by_id.sort import IdSort
 from labels_party.labels.changes import until_current
+from labels_party.labels.columns import NONE
 from labels_party.labels.digests import kernels
 from labels_party.labels.events.files import EventFile
 from labels_party.labels.label_file import LabelFile
 from labels_party.labels.parsing import TIME
 from labels_party.labels.runs import Run
 from labels_party.labels.seal import RETRIES, Prepared, Sealer
-from labels_party.labels.sorting import NONE, StoredExamples
+from labels_party.labels.sorting import StoredExamples
 from labels_party.labels.submission import Submission, has_times, has_units
 from labels_party.ledger.populations import Population, Populations
 

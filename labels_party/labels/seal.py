@@ -9,10 +9,10 @@ from __future__ import annotations
 import itertools
 import json
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -219,7 +219,7 @@ class Sealer:
             if tally is not None:
                 self.units.store_members(keys[3], batch, population, examples)
             if examples.event_counts is not None:
-                self.vault.put_bytes(keys[4], json.dumps(examples.event_counts).encode())
+                self._put_counts(keys[4], examples.event_counts)
         except BaseException:
             delete(self.vault, keys)
             raise
@@ -249,7 +249,13 @@ class Sealer:
         return ListMac(*(self.secrets.keyed(f"people-{what}:{population.people}") for what in ("ids", "lengths")))
 
     def adopted(
-        self, batch: Batch, population: Population, objects: list[tuple[str, int]], runs: list[Run], id_bytes: int
+        self,
+        batch: Batch,
+        population: Population,
+        objects: list[tuple[str, int]],
+        runs: list[Run],
+        id_bytes: int,
+        event_counts: Mapping[str, int] | None = None,
     ) -> Prepared:
         """Prepare a seal from objects written elsewhere; `runs` hold the digest of every example once. Raises
         OverlappingBatch, and StaleBatch if some examples are erased; then no run remains."""
@@ -257,11 +263,22 @@ class Sealer:
         checked = self.disjoint.check(batch, run)
         if self.database.read("seal.erased", lambda c: count_blanked(c, population.id)):
             raise StaleBatch("Some examples do not keep their labels.")
-        run_key, rows = f"{batch.id}/sealed-{secrets.token_hex(8)}.run", sum(rows for _, rows in objects)
-        ids_mac = self._put_run(run_key, batch.label, run, runs)
-        return Prepared(
+        name, rows = secrets.token_hex(8), sum(rows for _, rows in objects)
+        run_key, events_key = f"{batch.id}/sealed-{name}.run", f"{batch.id}/{EVENTS}-{name}"
+        try:
+            ids_mac = self._put_run(run_key, batch.label, run, runs)
+            if event_counts is not None:
+                self._put_counts(events_key, event_counts)
+        except BaseException:
+            delete(self.vault, (run_key, events_key))
+            raise
+        sealed = Prepared(
             batch, population, tuple(objects), run_key, "", rows, id_bytes, ids_mac, checked, None, 0, [], 0
         )
+        return sealed if event_counts is None else replace(sealed, events_key=events_key)
+
+    def _put_counts(self, key: str, counts: Mapping[str, int]) -> None:
+        self.vault.put_bytes(key, json.dumps(counts).encode())
 
     def _put_run(self, key: str, label: str, run: Run, parts: list[Run]) -> str:
         """Store the digests; return the MAC of their set."""

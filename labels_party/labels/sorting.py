@@ -19,7 +19,7 @@ import numpy.typing as npt
 from label_dp.errors import Busy, MissingLabels
 from labels_party.labels.batches import DELETE, INSERT, Segment
 from labels_party.labels.by_id.sort import IdSort
-from labels_party.labels.columns import positions_of
+from labels_party.labels.columns import NONE, positions_of
 from labels_party.labels.digests import siphash128
 from labels_party.labels.runs import Run, contains
 from labels_party.labels.vault import LabelVault
@@ -31,7 +31,6 @@ SHOWN_IDS = 20
 SHARE = 28  # percent of memory for rows before the sort; sorted copies, Arrow and Python take the rest
 TOGETHER = 42  # percent for such rows and their digests, if both are in memory
 PATIENCE = 20.0  # seconds that a seal waits for another one of its process
-NONE = np.uint32(0xFFFFFFFF)  # in place of a position: a record without a label
 
 
 class IncompleteLabels(MissingLabels):

@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from label_dp.domain import Domain
 from label_dp.errors import Conflict, InvalidInput
-from label_dp.schemas.events import CUSTOM_PREFIX, LONGEST_NAME, TYPES, EventRule
-
-
-@dataclass(frozen=True)
-class DataSet:
-    """One data set. `currencies`: of types whose values some population refuses in another currency."""
-
-    name: str
-    example_path: tuple[str, ...]
-    currencies: dict[str, str]
+from label_dp.schemas.events import CUSTOM_PREFIX, LONGEST_NAME, TYPES, DataSet, EventRule
 
 
 def data_sets(rules: Iterable[EventRule]) -> dict[str, DataSet]:

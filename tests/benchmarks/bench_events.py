@@ -21,8 +21,7 @@ import pyarrow.compute as pc
 
 from label_dp.domain import Domain
 from label_dp.schemas.events import EventRule
-from labels_party.labels.at_rest import EventKeys
-from labels_party.labels.digests import siphash128
+from labels_party.labels.digests import EventKeys, siphash128
 from labels_party.labels.events.bodies import EVENT, HAS_EXAMPLE, HAS_VALUE, currency_number
 from labels_party.labels.events.fold import EventFold
 from tests.benchmarks.bench_intake import SINGLES, SMALL, Server, at_once, one_by_one, serving, timed

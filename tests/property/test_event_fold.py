@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from label_dp.domain import Domain
 from label_dp.schemas.events import EventRule
-from labels_party.labels.at_rest import EventKeys
+from labels_party.labels.columns import NONE
+from labels_party.labels.digests import EventKeys
 from labels_party.labels.events import fold
 from labels_party.labels.events.bodies import event_objects, stored_events
 from labels_party.labels.events.files import event_tables
-from labels_party.labels.sorting import NONE
 from labels_party.ledger.event_rules import data_sets
 from tests.support.events import DAY, SECOND, oracle
 

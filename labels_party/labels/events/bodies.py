@@ -14,14 +14,12 @@ import numpy.typing as npt
 import orjson
 
 from label_dp.errors import InvalidEvents, InvalidRows, RowProblem, TooLarge
-from label_dp.schemas.events import CUSTOM, CUSTOM_PREFIX, LONGEST_NAME
-from labels_party.labels.at_rest import EventKeys
+from label_dp.schemas.events import CUSTOM, CUSTOM_PREFIX, LONGEST_NAME, DataSet
 from labels_party.labels.chunks import CHUNK_ROWS
-from labels_party.labels.digests import U64, siphash128
+from labels_party.labels.digests import U64, EventKeys, siphash128
 from labels_party.labels.formats.records import NOT_JSON
 from labels_party.labels.formats.source import BLOCK
 from labels_party.labels.parsing import LATEST, SECONDS, canonical_column
-from labels_party.ledger.event_rules import DataSet
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,6 +16,7 @@ from label_dp.columnar.tables import is_parquet, refuse_pipe
 from label_dp.columnar.thrift import LyingFile
 from label_dp.errors import InvalidEvents, InvalidFile, RowProblem
 from label_dp.label_values import shortest
+from label_dp.schemas.events import DataSet
 from labels_party.labels.chunks import CHUNK_ROWS
 from labels_party.labels.events.bodies import (
     BOOLEAN,
@@ -33,7 +34,6 @@ from labels_party.labels.formats.parquet_file import read_tables
 from labels_party.labels.formats.source import BLOCK, Source
 from labels_party.labels.label_file import broken
 from labels_party.labels.parsing import SECONDS
-from labels_party.ledger.event_rules import DataSet
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -127,12 +127,17 @@ def column_rows(numbers: Sequence[int], columns: Mapping[str, pa.Array]) -> Even
 def event_columns(schema: pa.Schema, sets: Iterable[DataSet]) -> list[str]:
     """List the columns with members that a rule can need, by dotted names: a member without a column is absent of every
     event. Raises InvalidEvents if a column cannot hold its member; the error names the first row."""
-    examples = [".".join(data_set.example_path) for data_set in sets]
-    names = [name for name in dict.fromkeys([*REQUIRED, *OPTIONAL, *examples]) if _has(schema, name, name in examples)]
+    members = member_names(sets)
+    names = [name for name, example in members.items() if _has(schema, name, example)]
     for name in REQUIRED:
         if name not in names:
             raise _wrong(name, RULES.get(name, TEXT))
     return names
+
+
+def member_names(sets: Iterable[DataSet]) -> dict[str, bool]:
+    """Return the dotted names of the members that a rule can need, and which may hold an example id."""
+    return dict.fromkeys((*REQUIRED, *OPTIONAL), False) | {".".join(one.example_path): True for one in sets}
 
 
 def _has(schema: pa.Schema, name: str, example: bool) -> bool:

@@ -19,7 +19,8 @@ import numpy.typing as npt
 from label_dp.domain import Domain
 from label_dp.label_values import positions
 from label_dp.schemas.events import EventRule, Take
-from labels_party.labels.digests import U64, siphash128
+from labels_party.labels.columns import NONE
+from labels_party.labels.digests import U64, EventKeys, siphash128
 from labels_party.labels.events.bodies import (
     EVENT,
     HAS_EXAMPLE,
@@ -32,13 +33,10 @@ from labels_party.labels.events.bodies import (
     has,
 )
 from labels_party.labels.runs import locate, repeated, sort_run
-from labels_party.labels.sorting import NONE
 from labels_party.labels.spool import Spool
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from labels_party.labels.at_rest import EventKeys
 
 I64 = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.void]
@@ -86,16 +84,8 @@ class DigestParts:
 
     def add(self, rows: Rows) -> None:
         """Add rows[n] of the type. Raises OSError."""
-        if not self.bits:
-            self._spools[0].add(_bytes(rows))
-            return
-        part = (rows[self._digest] >> np.uint64(64 - self.bits)).astype(np.uint16)
-        order = np.argsort(part, kind="stable")
-        ends = np.cumsum(np.bincount(part, minlength=len(self._spools)))
-        rows = rows.take(order)  # ten times as quick as an index of rows
-        for spool, start, stop in zip(self._spools, [0, *ends[:-1].tolist()], ends.tolist(), strict=True):
-            if stop > start:
-                spool.add(_bytes(rows[start:stop]))
+        for part, of_part in split(rows, self._digest, self.bits):
+            self._spools[part].add(_bytes(of_part))
 
     def read(self) -> Iterator[Rows]:
         """Yield each part in the order of addition, and drop it. Raises OSError."""
@@ -106,17 +96,36 @@ class DigestParts:
             yield rows
 
 
+def split(rows: Rows, digest: str, bits: int) -> Iterator[tuple[int, Rows]]:
+    """Yield those of 2^`bits` parts by a digest that have rows, each with its rows in their order."""
+    if not bits:
+        yield from [(0, rows)] if len(rows) else []
+        return
+    part = (rows[digest] >> np.uint64(64 - bits)).astype(np.uint16)
+    order = np.argsort(part, kind="stable")
+    ends = np.cumsum(np.bincount(part, minlength=1 << bits))
+    rows = rows.take(order)  # ten times as quick as an index of rows
+    for number, (start, stop) in enumerate(zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)):
+        if stop > start:
+            yield number, rows[start:stop]
+
+
+def bits_of(rows: int, most: int = MOST_PARTS) -> int:
+    """Return how many bits of a digest part so many rows, into `most` parts at most."""
+    return max(0, min(most, -(-rows // ROWS_OF_PART)) - 1).bit_length()
+
+
 def _bytes(rows: Rows) -> memoryview:
     return np.ascontiguousarray(rows).view(np.uint8).data
 
 
 class EventFold:
     """Fold of the events of one population. `rows`: about how many records or examples there are, whichever is more.
-    Temporary files lie below `spill`."""
+    Temporary files lie below `spill`. Its steps on one part, `effects` and `labels`, serve tasks of an engine too."""
 
     def __init__(self, rule: EventRule, keys: EventKeys, rows: int, spill: Path) -> None:
         self.rule, self.keys, self.counts = rule, keys, FoldCounts()
-        self._bits = max(0, min(MOST_PARTS, -(-rows // ROWS_OF_PART)) - 1).bit_length()
+        self._bits = bits_of(rows)
         self._spill = spill
         self._records = DigestParts(EVENT, "event_high", self._bits, spill)
 
@@ -125,37 +134,31 @@ class EventFold:
 
     def add(self, records: Events) -> None:
         """Add records in the order of their arrival. Raises OSError."""
-        self.counts.records += len(records)
         self._records.add(records)
 
     def positions(self, examples: Examples, n: int, domain: Domain) -> npt.NDArray[np.uint32]:
         """Return the domain position of the label of each of the `n` examples, uint32[n]; NONE where no event counts.
         Call it once. Raises OSError."""
-        import pyarrow as pa
-
         labels = np.full(n, NONE)
         with ExitStack() as stack:
             effects, rows = (DigestParts(kind, "high", self._bits, self._spill) for kind in (EFFECT, LISTED))
             stack.callback(effects.close)
             stack.callback(rows.close)
             for records in self._records.read():
-                effects.add(self._effects(records))
-            for part in self._listed(examples):
-                rows.add(part)
+                effects.add(self.effects(records))
+            start = 0
+            for ids, times in examples:
+                rows.add(self.examples(ids, times, start))
+                start += len(ids)
             for some, of_part in zip(effects.read(), rows.read(), strict=True):
-                if len(of_part):
-                    values, marks = self._folded(some, of_part)
-                    places = positions(pa.array(values), values, domain)[0].astype(np.uint32)
-                    labels[of_part["row"]] = np.where(marks, places, NONE)
-                else:
-                    self.counts.not_listed += len(some)
-        self.counts.examples = int(np.count_nonzero(labels != NONE))
+                labels[of_part["row"]] = self.labels(some, of_part, domain)
         return labels
 
     # --- records of one event to what it does -------------------------------------------------------------------
 
-    def _effects(self, records: Events) -> Rows:
-        """Merge the records of each event, and select the events that the rule counts."""
+    def effects(self, records: Events) -> Rows:
+        """Merge the records of each event, all of which are among these, and select the events that the rule counts."""
+        self.counts.records += len(records)
         events = merged(records)
         self.counts.repeats += len(records) - len(events)
         signs, of_rule = self._signs(events["type"])
@@ -190,16 +193,26 @@ class EventFold:
 
     # --- events of one example to its label -----------------------------------------------------------------------
 
-    def _listed(self, examples: Examples) -> Iterator[Rows]:
-        start = 0
-        for ids, times in examples:
-            rows = np.zeros(len(ids), LISTED)
-            rows["low"], rows["high"] = siphash128(ids, self.keys.example)
-            rows["row"] = np.arange(start, start + len(ids))
-            if times is not None:
-                rows["time"] = times
-            start += len(ids)
-            yield rows
+    def examples(self, ids: pa.Array, times: I64 | None, start: int = 0) -> Rows:
+        """Return listed examples from row `start` on by their digests."""
+        rows = np.zeros(len(ids), LISTED)
+        rows["low"], rows["high"] = siphash128(ids, self.keys.example)
+        rows["row"] = np.arange(start, start + len(ids))
+        if times is not None:
+            rows["time"] = times
+        return rows
+
+    def labels(self, effects: Rows, rows: Rows, domain: Domain) -> npt.NDArray[np.uint32]:
+        """Return the domain positions of listed examples, or NONE; all their effects are among these."""
+        import pyarrow as pa
+
+        if not len(rows):
+            self.counts.not_listed += len(effects)
+            return np.full(0, NONE)
+        values, marks = self._folded(effects, rows)
+        self.counts.examples += int(np.count_nonzero(marks))
+        places = positions(pa.array(values), values, domain)[0].astype(np.uint32)
+        return np.where(marks, places, NONE)
 
     def _folded(self, effects: Rows, rows: Rows) -> tuple[Floats, Marks]:
         """Return the labels of a part's examples, and which have any."""

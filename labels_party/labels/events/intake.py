@@ -10,17 +10,18 @@ from dataclasses import dataclass, field
 from sqlalchemy.engine import Connection
 
 from label_dp.errors import InvalidEvents, LabelDPError, Unavailable
-from label_dp.schemas.events import EventRule
+from label_dp.schemas.events import DataSet, EventRule
 from label_dp.schemas.json_types import JsonObject
 from label_dp.store.database import Database
 from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply, earlier_of, remember
-from labels_party.labels.at_rest import EventKeys, event_keys
+from labels_party.labels.at_rest import event_keys
 from labels_party.labels.batches import EVENTS, StaleBatch
 from labels_party.labels.changes import commit, delete, until_current
+from labels_party.labels.digests import EventKeys
 from labels_party.labels.events.bodies import EventRows, Events, one_body, stored_events
 from labels_party.labels.events.windows import EventWindows, Window
 from labels_party.labels.vault import LabelVault
-from labels_party.ledger.event_rules import DataSet, data_sets
+from labels_party.ledger.event_rules import data_sets
 from labels_party.ledger.populations import Populations
 from labels_party.storage.secrets import Secrets
 

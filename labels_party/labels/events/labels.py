@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 
 from label_dp.domain import Domain
 from label_dp.errors import Conflict, InvalidFile, Unavailable
-from label_dp.schemas.events import EventRule
+from label_dp.schemas.events import DataSet, EventRule
 from label_dp.store.database import Database
 from labels_party.labels.at_rest import event_keys
 from labels_party.labels.batches import EVENTS, Batch, Segment, require_sealed
@@ -54,10 +54,13 @@ class EventLabels:
         records = self._records(file, rule)
         return self._folded(rule, domain, examples, records, file.rows)
 
-    def _records(self, file: EventFile, rule: EventRule) -> Iterator[Events]:
-        name, count = rule.data_set_id, 0
+    def sets_with(self, rule: EventRule) -> dict[str, DataSet]:
+        """Return the data sets of all populations and of this rule. Raises Conflict if another one contradicts it."""
         rules = self.database.read("events.look", self.windows.batches.populations.event_rules)
-        sets = data_sets([*map(EventRule.model_validate, rules), rule])
+        return data_sets([*map(EventRule.model_validate, rules), rule])
+
+    def _records(self, file: EventFile, rule: EventRule) -> Iterator[Events]:
+        name, count, sets = rule.data_set_id, 0, self.sets_with(rule)
         keys = dict.fromkeys(sets, event_keys(self.secrets, name))  # those of other data sets are not looked at
         for rows in file.events(sets.values()):
             count += len(rows)

@@ -1,11 +1,12 @@
 """Labels on their way in: checked, turned into positions and encrypted before anything of them leaves the task.
 
-What goes on is blocks: the ids of one range, and their encrypted labels, as few rows of bytes. Ranges split no id.
+What goes on is blocks: the ids of one range, and their encrypted labels, as few rows of bytes. Ranges split no id. Rows
+that are refused are named by a pass of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,32 +17,44 @@ from label_dp.domain import Domain
 from label_dp.errors import InvalidRows, InvalidTable
 from label_dp.spark.task import TaskFailed
 from labels_party.labels.ciphered import disclosed, enclosed
-from labels_party.labels.digests import id_buffers
-from labels_party.labels.parsing import canonical_column, positions_of, prefixed
+from labels_party.labels.digests import U64, id_buffers, siphash128
+from labels_party.labels.parsing import TIME, canonical_column, positions_of, prefixed, whole_seconds
+from labels_party.labels.runs import contains
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-LABELLED, LISTED, REFUSED = 0, 1, 2  # kinds of blocks
+LABELLED, LISTED, REFUSED, COUNTS = 0, 1, 2, 3  # kinds of blocks; counts are of events
 BLOCK = {"part": "int", "kind": "int", "lengths": "binary", "text": "binary", "labels": "binary"}
 PLACE = "block"
+LARGEST = (1 << 31) - 1  # bytes of ids
+SHOWN = 20
+WHERE = {"file": "string", "row": "long", "field": "string", "rule": "string"}
 
 
 @dataclass(frozen=True)
 class ArrivalRules:
-    """What a row must be. `label_field` None: a list of ids alone."""
+    """What a row must be. `label_field` None: a list of ids, which is `timed` if events count from its times."""
 
     id_field: str
     label_field: str | None
     domain: Domain
     out_of_domain: str
     id_prefix: str | None = None
+    timed: bool = False
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns to read, in their order."""
+        label = [] if self.label_field is None else [self.label_field]
+        return [self.id_field, *label, *([TIME] if self.timed else [])]
 
     def read(self, rows: pa.RecordBatch) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-        """Ids in their one spelling and positions int64[n], zeros of a list. Raises InvalidRows, InvalidTable."""
+        """Ids in their one spelling, and int64[n]: positions, or of a list the times in Unix seconds, if any, or zeros.
+        Raises InvalidRows, InvalidTable."""
         ids = prefixed(canonical_column(rows.column(0), self.id_field), self.id_prefix, self.id_field)
         if self.label_field is None:
-            return ids, np.zeros(len(ids), np.int64)
+            return ids, whole_seconds(rows.column(1)) if self.timed else np.zeros(len(ids), np.int64)
         return ids, positions_of(rows.column(1), self.domain, self.out_of_domain, self.label_field)
 
 
@@ -66,32 +79,56 @@ class ArrivingRows:
                     refused += max(1, batch.num_rows)
                 else:
                     if not refused and len(ids):
-                        yield self._blocks(kind, ids, index)
+                        labels = index.astype("<u4") if kind == LABELLED else None
+                        yield id_blocks(kind, ids, ranges_of(ids, self.bounds), labels, self.key)
         except Exception as error:
             raise TaskFailed(type(error).__name__) from None
         if refused:
-            yield _rows([0], [REFUSED], [np.array([refused], "<i8").tobytes()], [b""], [b""])
+            yield refusal(refused)
 
-    def _blocks(self, kind: int, ids: pa.Array, index: npt.NDArray[np.int64]) -> pa.RecordBatch:
-        import pyarrow as pa
 
-        part = ranges_of(ids, self.bounds)
-        order = np.argsort(part, kind="stable")
-        ids = ids.take(pa.array(order))
-        present, first = np.unique(part[order], return_index=True)
-        ends = [*first[1:].tolist(), len(order)]
-        offsets, data = id_buffers(ids)
-        lengths, labels = np.diff(offsets).astype("<u2"), index[order].astype("<u4")
-        pieces = list(zip(first.tolist(), ends, strict=True))
-        return _rows(
-            present.tolist(),
-            [kind] * len(pieces),
-            [lengths[a:b].tobytes() for a, b in pieces],
-            [data[offsets[a] : offsets[b]].tobytes() for a, b in pieces],
-            [enclosed(self.key, labels[a:b].tobytes(), PLACE) for a, b in pieces]
-            if kind == LABELLED
-            else [b""] * len(pieces),
-        )
+def id_blocks(
+    kind: int,
+    ids: pa.Array,
+    part: npt.NDArray[np.uint16],
+    numbers: npt.NDArray[np.generic] | None,
+    key: bytes,
+) -> pa.RecordBatch:
+    """Blocks of ids, one for each `part` uint16[n], with their `numbers` encrypted, if there are any."""
+    import pyarrow as pa
+
+    order = np.argsort(part, kind="stable")
+    ids = ids.take(pa.array(order))
+    present, first = np.unique(part[order], return_index=True)
+    ends = [*first[1:].tolist(), len(order)]
+    offsets, data = id_buffers(ids)
+    lengths, numbers = np.diff(offsets).astype("<u2"), None if numbers is None else numbers[order]
+    pieces = list(zip(first.tolist(), ends, strict=True))
+    return block_rows(
+        present.tolist(),
+        [kind] * len(pieces),
+        [lengths[a:b].tobytes() for a, b in pieces],
+        [data[offsets[a] : offsets[b]].tobytes() for a, b in pieces],
+        [b"" if numbers is None else enclosed(key, numbers[a:b].tobytes(), PLACE) for a, b in pieces],
+    )
+
+
+def refusal(rows: int, place: str = "") -> pa.RecordBatch:
+    """A block that says how many rows are refused, and where the first is, if that is known."""
+    return block_rows([0], [REFUSED], [np.array([rows], "<i8").tobytes()], [place.encode()], [b""])
+
+
+def ids_of(blocks: Sequence[Sequence[Any]]) -> pa.Array:
+    """The ids of blocks, one after the other. Raises MemoryError."""
+    import pyarrow as pa
+
+    lengths = np.concatenate([np.zeros(0, "<u2"), *(np.frombuffer(row[2], "<u2") for row in blocks)])
+    text = b"".join(row[3] for row in blocks)
+    if len(text) > LARGEST:
+        raise MemoryError
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, dtype=np.int32, out=offsets[1:])
+    return pa.StringArray.from_buffers(len(lengths), pa.py_buffer(offsets), pa.py_buffer(text))
 
 
 def labels_of(block: bytes, key: bytes) -> npt.NDArray[np.uint32]:
@@ -113,7 +150,8 @@ def ranges_of(ids: pa.Array, bounds: npt.NDArray[np.bytes_]) -> npt.NDArray[np.u
     return found.astype(np.uint16)
 
 
-def _rows(*columns: list[Any]) -> pa.RecordBatch:
+def block_rows(*columns: list[Any]) -> pa.RecordBatch:
+    """Blocks by the columns of `BLOCK`."""
     import pyarrow as pa
 
     kinds = {"int": pa.int32(), "binary": pa.binary()}
@@ -121,3 +159,44 @@ def _rows(*columns: list[Any]) -> pa.RecordBatch:
     return pa.record_batch(
         [pa.array(c, f.type) for c, f in zip(columns, fields, strict=True)], schema=pa.schema(fields)
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Locating:
+    """Picklable; from batches (id[, label], file, row) to places of refused rows, at most 20 a task. `wanted`: a run of
+    digests whose rows break `rule`; none: those that break the rules themselves."""
+
+    rules: ArrivalRules
+    digest_key: bytes = field(repr=False)
+    wanted: tuple[U64, U64]
+    rule: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Raises TaskFailed."""
+        import pyarrow as pa
+
+        kinds = {"string": pa.string(), "long": pa.int64()}
+        schema = pa.schema([pa.field(name, kinds[kind]) for name, kind in WHERE.items()])
+        found: list[dict[str, Any]] = []
+        for batch in batches:
+            try:
+                places = self._places(batch)
+            except Exception as error:
+                raise TaskFailed(type(error).__name__) from None
+            file, row = batch.column(batch.num_columns - 2), batch.column(batch.num_columns - 1)
+            for at, name, rule in places[: SHOWN - len(found)]:
+                where = {"file": file[at].as_py(), "row": row[at].as_py()} if batch.num_rows else {"file": "", "row": 0}
+                found.append(where | {"field": name, "rule": rule})
+        yield pa.RecordBatch.from_pylist(found, schema=schema)
+
+    def _places(self, batch: pa.RecordBatch) -> list[tuple[int, str, str]]:
+        try:
+            ids, _ = self.rules.read(batch)
+        except InvalidRows as error:
+            return [(p.row, p.field, p.rule) for p in error.problems]
+        except InvalidTable as error:
+            return [(0, self.rules.label_field or self.rules.id_field, error.detail)]
+        if not len(self.wanted[0]):
+            return []
+        marks = contains(self.wanted, *siphash128(ids, self.digest_key))
+        return [(int(at), self.rules.id_field, self.rule) for at in np.flatnonzero(marks)]

@@ -21,15 +21,13 @@ from labels_party.labels.columns import label_rows, label_schema
 from labels_party.labels.digests import id_buffers, siphash128
 from labels_party.labels.runs import sort_run
 from labels_party.labels.vault import write_object, write_run
-from labels_party.spark.executor.arriving import LABELLED, LISTED, REFUSED, labels_of
+from labels_party.spark.executor.arriving import COUNTS, LABELLED, LISTED, REFUSED, SHOWN, ids_of, labels_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 CHUNK = 1 << 17
-SHOWN = 20
 WRONG = ("repeated", "unlisted", "listed_again")
-LARGEST = (1 << 31) - 1  # bytes of ids
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +35,9 @@ class Sealing:
     """Picklable; from blocks of one range to one record. `missing_index` stands for a listed id without a label. `key`
     is of the batch whose objects are in the folder `room` of the vault.
 
-    A record counts what is wrong: `refused` rows, ids `repeated`, `unlisted`, `listed_again` (with the digests of some,
-    16 bytes each) or `missing` (with some of them, which were listed). Then nothing was written.
+    A record counts what is wrong: `refused` rows (with the `place` of one, if known), ids `repeated`, `unlisted`,
+    `listed_again` (with the digests of some, 16 bytes each) or `missing` (with some of them, which were listed). Then
+    nothing was written; nor if there is no id.
     """
 
     columns: ClassVar[dict[str, str]] = {
@@ -47,6 +46,8 @@ class Sealing:
         "rows": "long",
         "id_bytes": "long",
         "refused": "long",
+        "place": "string",
+        "event_counts": "binary",  # encrypted, of each task of a fold
         "missing": "long",
         "missing_ids": "binary",
     } | {f"{name}{part}": kind for name in WRONG for part, kind in (("", "long"), ("_digests", "binary"))}
@@ -68,9 +69,13 @@ class Sealing:
 
     def _sealed(self, blocks: list[tuple[Any, ...]]) -> dict[str, Any]:
         found: dict[str, Any] = {"number": blocks[0][0]}
-        refused = sum(int(np.frombuffer(row[2], "<i8")[0]) for row in blocks if row[1] == REFUSED)
+        refused = [(int(np.frombuffer(row[2], "<i8")[0]), row[3].decode()) for row in blocks if row[1] == REFUSED]
         if refused:
-            return found | {"refused": refused}
+            place = next((place for _, place in refused if place), "")
+            return found | {"refused": sum(rows for rows, _ in refused), "place": place}
+        found["event_counts"] = b"".join(row[4] for row in blocks if row[1] == COUNTS)
+        if all(row[1] == COUNTS for row in blocks):
+            return found
         ids, positions = self._sorted([row for row in blocks if row[1] == LABELLED])
         wrong = {"repeated": _repeated(ids)}
         missing = ids.slice(0, 0)
@@ -96,17 +101,8 @@ class Sealing:
 
     def _sorted(self, blocks: list[tuple[Any, ...]]) -> tuple[pa.Array, npt.NDArray[np.uint32]]:
         """Ids in bytewise order and their positions (none of a list)."""
-        import pyarrow as pa
-
-        lengths = np.concatenate([np.zeros(0, "<u2"), *(np.frombuffer(row[2], "<u2") for row in blocks)])
-        text = b"".join(row[3] for row in blocks)
-        if len(text) > LARGEST:
-            raise MemoryError
-        offsets = np.zeros(len(lengths) + 1, np.int32)
-        np.cumsum(lengths, dtype=np.int32, out=offsets[1:])
-        ids = pa.StringArray.from_buffers(len(lengths), pa.py_buffer(offsets), pa.py_buffer(text))
         labels = [labels_of(row[4], self.key) for row in blocks if row[1] == LABELLED]
-        return _in_order(ids, np.concatenate([np.zeros(0, np.uint32), *labels]))
+        return _in_order(ids_of(blocks), np.concatenate([np.zeros(0, np.uint32), *labels]))
 
     def _written(self, ids: pa.Array, positions: npt.NDArray[np.uint32]) -> dict[str, Any]:
         import pyarrow as pa

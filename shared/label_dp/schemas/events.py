@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
@@ -138,3 +139,12 @@ class EventRule(Ask):
         if self.mmt_only == "count":
             parts.append("events marked mmt_only count too")
         return "; ".join(parts)
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """One data set. `currencies`: of types whose values some population refuses in another currency."""
+
+    name: str
+    example_path: tuple[str, ...]
+    currencies: dict[str, str]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import hashlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,28 @@ from hypothesis import strategies as st
 from label_dp.documents.rows import largest_encoding
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
+from label_dp.schemas.events import EventRule
 from label_dp.spark.staging import staging, take
 from label_dp.spark.task import TaskFailed
+from labels_party.labels.ciphered import disclosed
+from labels_party.labels.digests import EventKeys
 from labels_party.labels.vault import read_object, read_run
+from labels_party.ledger.event_rules import data_sets
 from labels_party.mechanisms.rr_with_prior import rr_channel
-from labels_party.spark.executor.arriving import LABELLED, ArrivalRules, ArrivingRows, labels_of, ranges_of
+from labels_party.spark.executor.arriving import (
+    COUNTS,
+    LABELLED,
+    PLACE,
+    REFUSED,
+    ArrivalRules,
+    ArrivingRows,
+    ids_of,
+    labels_of,
+    ranges_of,
+)
 from labels_party.spark.executor.counting import Counting
 from labels_party.spark.executor.drawing import Drawing
+from labels_party.spark.executor.folding import ORDERED, Folding, counts_of
 from labels_party.spark.executor.sealing import Sealing, object_name, order_of
 from labels_party.spark.executor.slices import Slice, SlicedLabels
 
@@ -193,3 +209,93 @@ def test_a_histogram_counts_cells(tmp_path: Path) -> None:
     (record,) = counting.record(0).to_pylist()
     counts = np.bincount(LABELS, minlength=11)
     assert np.frombuffer(record["counts"], "<i8").tolist() == [counts[:3].sum(), counts[3], counts[4:].sum()]
+
+
+# --- the fold of events ---------------------------------------------------------------------------------------
+
+EVENT_KEYS = EventKeys(bytes(range(16)), bytes(range(16, 32)), bytes(range(32, 48)))
+EVENT_RULE = EventRule(data_set_id="shop", types={"purchase": "+"}, take="count")
+
+
+def folding(own: bytes = bytes(16), bits: int = 2) -> Folding:
+    names = ("data_set_id", "timestamp", "event_type", "id", "user_data.click_id")
+    bounds = np.array([b"c00100"], "S")
+    rules = ArrivalRules("id", None, RULES.domain, "clip")
+    sets = data_sets([EVENT_RULE])
+    return Folding(EVENT_RULE, sets, names, EVENT_KEYS, own, KEY, {77: 0, 99: 1}, bits, rules, 0, bounds)
+
+
+def event_batches(n: int = 600) -> list[pa.RecordBatch]:
+    """Two events of each of half as many clicks, one of them without an id, in two files whose rows are mixed."""
+    mixed = np.random.default_rng(4).permutation(n)
+    columns = {
+        "member_0": pa.array(["shop"] * n),
+        "member_1": pa.array(mixed + 1_700_000_000),
+        "member_2": pa.array(["purchase"] * n),
+        "member_3": pa.array([None if i % 2 else f"order-{i}" for i in mixed.tolist()], pa.string()),
+        "member_4": pa.array([IDS[i // 2] for i in mixed.tolist()]),
+        "file": pa.array(np.where(mixed % 2, 77, 99)),
+        "row": pa.array(mixed),
+    }
+    whole = pa.record_batch(list(columns.values()), list(columns))
+    return [whole.slice(0, 250), whole.slice(250)]
+
+
+def events_of(found: list[pa.RecordBatch]) -> dict[int, set[bytes]]:
+    """The events of each part."""
+    parts: dict[int, set[bytes]] = {}
+    for row in (row for batch in found for row in batch.to_pylist()):
+        records = np.frombuffer(disclosed(KEY, row["labels"], PLACE), ORDERED)
+        parts.setdefault(row["part"], set()).update(record.tobytes() for record in records)
+    return parts
+
+
+def test_an_event_arrives_alike_in_every_attempt_and_not_as_it_is() -> None:
+    """Also one without an id: it is in the same part, so that it is neither lost nor counted twice."""
+    found = [list(folding().arrive(iter(event_batches()))) for _ in range(2)]
+    first, again = map(events_of, found)
+    assert first == again
+    assert sum(map(len, first.values())) == 600
+    assert len(first) == 4
+    again = events_of(list(folding(bytes(range(16))).arrive(iter(event_batches()))))
+    assert first != again  # the control: under another key those without an id are elsewhere
+    whole = b"".join(value for batch in found[0] for row in batch.to_pylist() for value in list(row.values())[2:])
+    assert len(whole) > 600 * ORDERED.itemsize
+    for word in (b"order-", b"c00", b"purchase", b"shop", (1_700_000_300).to_bytes(8, "little")):
+        assert word not in whole
+
+
+@pytest.mark.parametrize("bits", [0, 3])
+def test_events_are_folded_part_by_part(bits: int) -> None:
+    job = folding(bits=bits)
+    arrived = list(job.arrive(iter(event_batches())))
+    listed = list(job.enlist(iter([pa.record_batch([pa.array([*IDS[:200], "nobody"])], ["id"])])))
+    merged = [batch for part in range(1 << bits) for batch in job.merge(of_part(arrived, part))]
+    labels, counts = dict[str, int](), b""
+    for part in range(1 << bits):
+        for batch in job.fold(of_part([*merged, *listed], part)):
+            for row in (tuple(row.values()) for row in batch.to_pylist()):
+                if row[1] == COUNTS:
+                    counts += row[4]
+                else:
+                    ids = ids_of([row]).to_pylist()
+                    assert {name >= "c00100" for name in ids} == {bool(row[0])}  # by ranges of ids
+                    labels |= dict(zip(ids, labels_of(row[4], KEY).tolist(), strict=True))
+    assert labels == dict.fromkeys(IDS[:200], 2) | {"nobody": 0}
+    shown = {name: count for name, count in counts_of(counts, KEY).items() if count}
+    assert shown == {"records": 600, "not_listed": 200, "counted": 400, "examples": 200}
+
+
+def test_a_refused_event_is_named_by_its_file_and_row() -> None:
+    batches = event_batches()
+    times = batches[1]["member_1"].to_numpy().copy()
+    times[17] = -98_765
+    bad = batches[1].set_column(1, "member_1", pa.array(times))
+    (block,) = list(folding().arrive(iter([batches[0], bad])))
+    (row,) = block.to_pylist()
+    file, at = (99, 77)[batches[1]["row"][17].as_py() % 2], batches[1]["row"][17].as_py()
+    place = {"file": {77: 0, 99: 1}[file], "row": at, "field": "timestamp", "rule": "must be whole seconds since 1970"}
+    assert (row["kind"], json.loads(row["text"])) == (REFUSED, place)
+    assert "98765" not in str(row)
+    with pytest.raises(TaskFailed, match=r"^KeyError$"):  # a file that came meanwhile
+        list(folding().arrive(iter([bad.set_column(5, "file", pa.array([5] * bad.num_rows))])))
