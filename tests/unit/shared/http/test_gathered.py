@@ -75,6 +75,10 @@ def test_work_that_fails_fails_for_all_of_its_call() -> None:
     asyncio.run(ask())
 
 
+class Death(BaseException):
+    """What ends a thread and is no fault of the work."""
+
+
 def test_nobody_waits_for_a_call_that_died() -> None:
     go, calls = threading.Event(), list[int]()
 
@@ -82,7 +86,7 @@ def test_nobody_waits_for_a_call_that_died() -> None:
         calls.append(len(items))
         if len(calls) == 1:
             go.wait(10)
-            raise KeyboardInterrupt
+            raise Death
         return list(items)
 
     async def ask() -> list[int | BaseException]:
