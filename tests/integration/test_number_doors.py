@@ -52,6 +52,7 @@ BODIES: dict[str, dict[str, dict[str, Any]]] = {
     "POST /v1/batches/{batch}/medians": {"": {"epsilon": "1", "delta": "0.000001", "method": "slices"}},
     "POST /v1/batches/{batch}/rectangles": {"": RECTANGLE},
     "POST /v1/batches/{batch}/linear-models": {"": MODEL},
+    "POST /v1/batches/{batch}/sums": {"": {"epsilon": "1", "by": ["kind"]}},
     "POST /v1/predictors": {
         "": PREDICTOR,
         "threshold": PREDICTOR | {"method": "soft-majority", "threshold": 5},
@@ -61,7 +62,7 @@ BODIES: dict[str, dict[str, dict[str, Any]]] = {
     },
     "PUT /v1/batches/{batch}/calibration-allowance": {"": {"epsilon": "1"}},
 }
-for _kind in ("rectangles", "linear-models"):
+for _kind in ("rectangles", "linear-models", "sums"):
     BODIES[f"POST /v1/batches/{{batch}}/{_kind}/plan"] = BODIES[f"POST /v1/batches/{{batch}}/{_kind}"]
 BODIES["PATCH /v1/batches/{batch}"] = {
     key: {name: value for name, value in body.items() if name != "presence"}

@@ -65,6 +65,8 @@ LABELS: dict[str, set[str]] = {
     "POST /v1/batches/{batch}/rectangles/plan": OWNER,
     "POST /v1/batches/{batch}/linear-models": OWNER,
     "POST /v1/batches/{batch}/linear-models/plan": OWNER,
+    "POST /v1/batches/{batch}/sums": OWNER,
+    "POST /v1/batches/{batch}/sums/plan": OWNER,
     "PUT /v1/batches/{batch}/features": OWNER,
     "POST /v1/predictors": OWNER,
     "GET /v1/predictors": {"owner", "features", "auditor"},

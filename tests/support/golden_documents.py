@@ -66,7 +66,7 @@ RULES = {
 def documents(key_id: str = KEY_ID) -> dict[str, Document]:
     """By name: messages of every kind of channel, answers of every kind, shape, method and bound, and a receipt; they
     name the key that will sign them."""
-    answers = [*_calibrations(), *_medians(), *_own_features(), *_predictions()]
+    answers = [*_calibrations(), *_medians(), *_own_features(), *_predictions(), *_sums()]
     found = {name: document | {"key_id": key_id} for name, document in [*_messages(), *answers]}
     about = {"document_id": "rel_1", "document_digest": "ab" * 32, "labels_key_id": key_id, "audience": "me"}
     receipt = Receipt(**about, accepted="2026-11-20", position=1, previous="0" * 64)
@@ -253,6 +253,25 @@ def _own_features() -> Iterator[tuple[str, Document]]:
         ]
         result = {"constant": "-0.125", "weights": told}
         yield f"linear model: {name}", _example("linear-model", planned, result)
+
+
+def _sums() -> Iterator[tuple[str, Document]]:
+    by, values = [["device"], ["country", "device"]], {"device": ["app", "web"], "country": ["DE", "FR", None]}
+    cells = {"one": ([[0], [1]], [12, 8]), "two": ([[0, 0], [1, 1], [2, 0]], [5, 8, 7])}
+    for name, (first, shares) in {"of both": (0, ["0.25", "0.05"]), "of one": (1, ["0.3"])}.items():
+        groupings = [
+            {"cells": places, "n": n, "sums": [str(7 * i - 9) for i in range(len(n))]} for places, n in cells.values()
+        ][first:]
+        named = [
+            {"name": of, "values": values[of]} for of in dict.fromkeys(of for columns in by[first:] for of in columns)
+        ]
+        parameters = {"by": by[first:], "epsilon": shares, "cells": [len(g["n"]) for g in groupings], "examples": 20}
+        yield (
+            f"sums: {name}",
+            _answer(
+                "sums", _whole("0.3"), parameters, {"columns": named, "groupings": groupings}, adjacency=REPLACE_ONE
+            ),
+        )
 
 
 def _example(kind: str, planned: Planned, result: Any) -> Document:

@@ -27,6 +27,8 @@ REFUSING = {
     "POST /v1/batches/{batch}/rectangles/plan": "features are columns of the batch's table",
     "POST /v1/batches/{batch}/linear-models": "features are columns of the batch's table",
     "POST /v1/batches/{batch}/linear-models/plan": "features are columns of the batch's table",
+    "POST /v1/batches/{batch}/sums": "groups are columns of the batch's table",
+    "POST /v1/batches/{batch}/sums/plan": "groups are columns of the batch's table",
     "POST /v1/predictors": "features are columns of the batch's table, and thresholds lie in the label domain",
     "POST /v1/predictors/{predictor}/predict": "a query names the predictor's features",
     "POST /v1/webhooks": "addresses inside the own network are refused, and the population must exist",

@@ -21,6 +21,7 @@ from sqlalchemy.engine import Connection
 from label_dp.columnar.tables import canonical_ids, read_table, refuse_duplicates, refuse_pipe
 from label_dp.companions.kinds.linear_model import LINEAR_MODEL
 from label_dp.companions.kinds.rectangle import RECTANGLE
+from label_dp.companions.kinds.sums import SUMS
 from label_dp.errors import Conflict, InvalidFile, InvalidTable, LabelDPError, TooLarge, Unavailable
 from label_dp.store.database import Database
 from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply
@@ -40,7 +41,7 @@ IntArray = npt.NDArray[np.int64]
 ID = "example_id"
 MOST_BYTES = 1 << 31  # of a decoded table, which is in memory as a whole
 MOST_COLUMNS = 1000
-OF_FEATURES = (RECTANGLE, LINEAR_MODEL)  # answers that are computed from the table
+OF_FEATURES = (RECTANGLE, LINEAR_MODEL, SUMS)  # answers that are computed from the table
 
 
 class FeatureStore:
@@ -155,35 +156,46 @@ class FeatureStore:
     def count(self, sealed: Sequence[str], key: str, schema: Schema) -> int:
         """Count the examples of the batch `sealed` in these objects that have features; reads ids and features alone.
         Raises InvalidTable, InvalidRows (errors in the columns of `schema`), Unavailable."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         table = self.load(key, schema.names)
         schema.check(table)
-        ids, matched = table[ID].combine_chunks(), 0
+        return sum(len(rows) for rows in self.matches(sealed, table))
+
+    def matches(self, sealed: Sequence[str], table: pa.Table) -> Iterator[IntArray]:
+        """Yield the rows int64[m] of a table that the examples of the batch `sealed` in these objects have; reads ids
+        alone. Raises Unavailable."""
+        ids = table[ID].combine_chunks()
         try:
             for rows in itertools.chain.from_iterable(map(self.vault.scan, sealed)):
-                matched += int(pc.sum(pc.is_in(rows.column(0).cast(pa.large_string()), value_set=ids)).as_py() or 0)
+                yield _places(rows.column(0), ids)[0]
         except OSError:
             raise Unavailable("The batch was written again meanwhile; try again.") from None
-        return matched
 
     def met(self, labels: SealedLabels, key: str, schema: Schema) -> Iterator[tuple[pa.Array, IntArray, IntArray]]:
         """Yield (ids, codes int64[m, p], label positions int64[m]) of the examples with features, in the order of ids.
         Raises InvalidTable, InvalidRows, Unavailable."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         table = self.load(key, schema.names)
-        codes, known_ids = schema.table_codes(table), table[ID].combine_chunks()
+        yield from self.joined(labels, table, schema.table_codes(table))
+
+    @staticmethod
+    def joined(labels: SealedLabels, table: pa.Table, codes: IntArray) -> Iterator[tuple[pa.Array, IntArray, IntArray]]:
+        """Yield as `met` with the codes int64[rows, p] of a table. Raises Unavailable."""
+        known_ids = table[ID].combine_chunks()
         try:
             for ids, positions in labels.chunks():
-                at = pc.index_in(ids.cast(pa.large_string()), value_set=known_ids)
-                there = at.is_valid()
-                rows = at.filter(there).to_numpy(zero_copy_only=False).astype(np.int64)
+                rows, there = _places(ids, known_ids)
                 yield ids.filter(there), codes[rows], positions[there.to_numpy(zero_copy_only=False)]
         except OSError:
             raise Unavailable("The batch was written again meanwhile; it is tried again.") from None
+
+
+def _places(ids: pa.Array, known_ids: pa.Array) -> tuple[IntArray, pa.Array]:
+    """Find the rows int64[m] of the ids that are known, and mark those."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    at = pc.index_in(ids.cast(pa.large_string()), value_set=known_ids)
+    there = at.is_valid()
+    return at.filter(there).to_numpy(zero_copy_only=False).astype(np.int64), there
 
 
 def _chosen(table: pa.Table, names: Sequence[str]) -> pa.Table:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from label_dp.cli.layout import number
 from label_dp.cli.output import say, table
 
 RANK_ERROR = "rank_error_19_of_20"
-IN_TABLES = ("query", "features")  # parameters that `show_result` shows
+IN_TABLES = ("query", "features", "by", "cells")  # parameters that `show_result` shows
+MOST_ROWS = 40  # of a grouping
 
 
 def headline(data: Mapping[str, Any]) -> str:
@@ -57,6 +59,22 @@ def show_result(parameters: Mapping[str, Any], result: Mapping[str, Any]) -> Non
             say("A side was not found, so nothing is inside: too few examples share one at this ε and δ.")
         elif any(side["first"] > side["last"] for side in result["sides"]):
             say("A side ends before it begins, so nothing is inside: too few examples are positive, or many are equal.")
+    for grouping in result.get("tables", []):
+        rows = grouping["rows"]
+        heads = [*grouping["by"], "examples", "mean", "sum", "19 times in 20", ""]
+        shown = [
+            [
+                *("none" if row[name] is None else row[name] for name in grouping["by"]),
+                f"{row['n']:,}",
+                *(number(row[figure]) for figure in ("mean", "sum")),
+                f"{number(row['sum_from'])} to {number(row['sum_to'])}",
+                "says nothing" if row["says_nothing"] else "",
+            ]
+            for row in rows[:MOST_ROWS]
+        ]
+        table(f"By {' and '.join(grouping['by'])}", heads, shown)
+        if len(rows) > MOST_ROWS:
+            say(f"{len(rows) - MOST_ROWS:,} more rows; --json has all of them.")
     if "weights" in result:
         weights = [
             ["=".join(w[k] for k in ("name", "value") if w[k] is not None), w["weight"]] for w in result["weights"]
@@ -74,4 +92,6 @@ def _end(number: Any) -> str:
 
 def _said(value: Any) -> str:
     """Format a parameter; the options of a shape as NAME=VALUE."""
-    return ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{k}={v}" for k, v in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -20,6 +20,7 @@ from label_dp.client.declared import Feed, declared
 from label_dp.companions.kinds.linear_model import LinearModel
 from label_dp.companions.kinds.median import Median
 from label_dp.companions.kinds.rectangle import Rectangle
+from label_dp.companions.kinds.sums import Sums
 from label_dp.documents.registry import KINDS
 from label_dp.schemas.calibration import Calibration
 from label_dp.schemas.filters import PopulationFilter
@@ -106,6 +107,8 @@ SCHEMAS: dict[str, Any] = {
     "plan_rectangle": Rectangle,
     "linear_model": LinearModel,
     "plan_linear_model": LinearModel,
+    "sums": Sums,
+    "plan_sums": Sums,
     "create_predictor": Predictor,
     "calibrate": Calibration,
     "train": Training,
