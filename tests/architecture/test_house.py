@@ -9,11 +9,11 @@ from tests.measures import house
 pytestmark = pytest.mark.extended
 
 LIMITS = {
-    "product files": 785,
-    "product lines": 90_500,
+    "product files": 800,
+    "product lines": 94_000,
     "product lines of the core": 72_000,
     "pairs of rooms that import each other": 0,
-    "classes": 965,
+    "classes": 990,
     "class names used more than once": 8,
     "classes named by a participle": 0,
     "bindings of a participle": 670,

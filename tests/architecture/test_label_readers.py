@@ -19,8 +19,9 @@ READERS = {  # module: the row that says what pays for it
     "spark/executor/drawing.py": "message: draw",
     "companions/kinds/calibration/kind.py": "calibration",
     "companions/kinds/median.py": "median",
-    "companions/kinds/own_features.py": "rectangle, linear model",
-    "companions/kinds/feature_store.py": "rectangle, linear model",
+    "companions/kinds/own_features.py": "rectangle, linear model, sums",
+    "companions/kinds/sum.py": "rectangle, linear model, sums",
+    "companions/kinds/feature_store.py": "rectangle, linear model, sums",
     "companions/kinds/prediction/predictors.py": "predictor: learning",
 }
 

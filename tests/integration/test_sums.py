@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from label_dp.companions.kinds.sums import Lattice, VerifiedSums, open_sums
+from label_dp.companions.kinds.sum import LabelLattice, VerifiedSums, open_sums
 from label_dp.companions.maps.group_sums import half_width
 from label_dp.documents.signing import VerifyingKey
 from label_dp.domain import Domain
-from labels_party.companions.kinds import sums as kind
+from labels_party.companions.kinds import sum as kind
 from labels_party.mechanisms.entropy import LaplaceNoise
 from tests.support.labels import LabelsParty
 from tests.support.own_features import document, sealed
@@ -132,10 +132,10 @@ def test_what_cannot_be_summed_is_refused_at_no_charge(
 def test_a_lattice_holds_every_label() -> None:
     for text in ("-3:7:0.25", "5:5", "0:400:0.01"):
         domain = Domain.parse(text)
-        lattice = Lattice.of(domain)
+        lattice = LabelLattice.of(domain)
         assert lattice.low + lattice.unit * lattice.sensitivity == Fraction(domain.value(domain.k - 1))
     listed = Domain.from_values(["-2.5", "0", "1.5", "10"])
-    lattice = Lattice.of(listed)
+    lattice = LabelLattice.of(listed)
     assert (lattice.unit, lattice.sensitivity, lattice.numbers) == (Fraction(1, 2), 25, [0, 5, 8, 25])
 
 

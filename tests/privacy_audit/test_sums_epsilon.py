@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from label_dp.companions.kinds.sums import Lattice
+from label_dp.companions.kinds.sum import LabelLattice
 from label_dp.domain import Domain
-from labels_party.companions.kinds.sums import GroupColumns, noisy_groupings
+from labels_party.companions.kinds.sum import GroupColumns, noisy_groupings
 from labels_party.mechanisms.entropy import LaplaceNoise, discrete_laplace
 from tests.support.auditor import audit
 
@@ -60,7 +60,7 @@ def noise(sensitivity: int, epsilon: Fraction = HALF) -> LaplaceNoise:
     return LaplaceNoise(sensitivity, epsilon)
 
 
-WIDTH = Lattice.of(Domain.parse("0:2")).sensitivity
+WIDTH = LabelLattice.of(Domain.parse("0:2")).sensitivity
 
 
 def test_answers_about_neighbours_prove_no_more_than_was_paid() -> None:

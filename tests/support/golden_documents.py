@@ -265,11 +265,11 @@ def _sums() -> Iterator[tuple[str, Document]]:
         named = [
             {"name": of, "values": values[of]} for of in dict.fromkeys(of for columns in by[first:] for of in columns)
         ]
-        parameters = {"by": by[first:], "epsilon": shares, "cells": [len(g["n"]) for g in groupings], "examples": 20}
+        parameters = {"by": by[first:], "epsilon": shares, "cells": [len(g["n"]) for g in groupings], "rows": 20}
         yield (
             f"sums: {name}",
             _answer(
-                "sums", _whole("0.3"), parameters, {"columns": named, "groupings": groupings}, adjacency=REPLACE_ONE
+                "sum", _whole("0.3"), parameters, {"columns": named, "groupings": groupings}, adjacency=REPLACE_ONE
             ),
         )
 

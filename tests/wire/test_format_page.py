@@ -21,7 +21,7 @@ from label_dp.companions.kinds.linear_model import Weight
 from label_dp.companions.kinds.own_features import Category, Charging, Number
 from label_dp.companions.kinds.prediction_methods import METHODS
 from label_dp.companions.kinds.rectangle import Side
-from label_dp.companions.kinds.sums import ColumnValues, Grouping
+from label_dp.companions.kinds.sum import ColumnValues, Grouping
 from label_dp.documents.answer import Answer, AnswerMechanism
 from label_dp.documents.export import AuditExport
 from label_dp.documents.hand_over import HandOver
@@ -91,7 +91,7 @@ EXPECTED: dict[str, list[set[str]]] = {
     "Event": [set(Event("").as_json()), set(Subject().as_json())],
 }
 WITHIN: dict[str, list[set[str]]] = {"rectangle": [members(Side)], "linear-model": [members(Weight)]}
-WITHIN["sums"] = [members(ColumnValues), members(Grouping)]
+WITHIN["sum"] = [members(ColumnValues), members(Grouping)]
 for _name, _kind in ANSWERS.items():
     EXPECTED[f"`{_name}`: parameters"] = [members(_kind.parameters, members(Charging))]
     EXPECTED[f"`{_name}`: facts of its mechanism"] = [{name for form in _kind.facts for name in members(form)}]

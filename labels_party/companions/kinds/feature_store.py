@@ -21,7 +21,7 @@ from sqlalchemy.engine import Connection
 from label_dp.columnar.tables import canonical_ids, read_table, refuse_duplicates, refuse_pipe
 from label_dp.companions.kinds.linear_model import LINEAR_MODEL
 from label_dp.companions.kinds.rectangle import RECTANGLE
-from label_dp.companions.kinds.sums import SUMS
+from label_dp.companions.kinds.sum import SUM
 from label_dp.errors import Conflict, InvalidFile, InvalidTable, LabelDPError, TooLarge, Unavailable
 from label_dp.store.database import Database
 from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply
@@ -41,7 +41,7 @@ IntArray = npt.NDArray[np.int64]
 ID = "example_id"
 MOST_BYTES = 1 << 31  # of a decoded table, which is in memory as a whole
 MOST_COLUMNS = 1000
-OF_FEATURES = (RECTANGLE, LINEAR_MODEL, SUMS)  # answers that are computed from the table
+OF_FEATURES = (RECTANGLE, LINEAR_MODEL, SUM)  # answers that are computed from the table
 
 
 class FeatureStore:

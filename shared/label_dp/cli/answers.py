@@ -62,7 +62,7 @@ def show_result(parameters: Mapping[str, Any], result: Mapping[str, Any]) -> Non
     for grouping in result.get("tables", []):
         rows = grouping["rows"]
         heads = [*grouping["by"], "examples", "mean", "sum", "19 times in 20", ""]
-        shown = [
+        lines = [
             [
                 *("none" if row[name] is None else row[name] for name in grouping["by"]),
                 f"{row['n']:,}",
@@ -72,7 +72,7 @@ def show_result(parameters: Mapping[str, Any], result: Mapping[str, Any]) -> Non
             ]
             for row in rows[:MOST_ROWS]
         ]
-        table(f"By {' and '.join(grouping['by'])}", heads, shown)
+        table(f"By {' and '.join(grouping['by'])}", heads, lines)
         if len(rows) > MOST_ROWS:
             say(f"{len(rows) - MOST_ROWS:,} more rows; --json has all of them.")
     if "weights" in result:

@@ -20,7 +20,7 @@ from label_dp.client.declared import Feed, declared
 from label_dp.companions.kinds.linear_model import LinearModel
 from label_dp.companions.kinds.median import Median
 from label_dp.companions.kinds.rectangle import Rectangle
-from label_dp.companions.kinds.sums import Sums
+from label_dp.companions.kinds.sum import GroupSums
 from label_dp.documents.registry import KINDS
 from label_dp.schemas.calibration import Calibration
 from label_dp.schemas.filters import PopulationFilter
@@ -45,9 +45,9 @@ LABELS = """
     add_labels allow_calibrations answer answer_document answers approve audit_export batch batches budget calibrate
     calibration_allowance cancel create_people create_population create_predictor create_webhook decide decline
     delete_labels delete_webhook discard ensure_population erase erase_people event_counts linear_model manifest median
-    open_batch people people_budget plan plan_linear_model plan_rectangle population populations predict predictor
-    predictors purge put_examples put_features rectangle release release_state releases reschedule retire_predictor seal
-    send_events set_aside statement wait wait_answer wait_predictor webhooks
+    open_batch people people_budget plan plan_linear_model plan_rectangle plan_sums population populations predict
+    predictor predictors purge put_examples put_features rectangle release release_state releases reschedule
+    retire_predictor seal send_events set_aside statement sums wait wait_answer wait_predictor webhooks
 """
 FEATURES = """
     answer answer_document answers ask_calibration audit_events audit_export calibrate cancel card_text compare
@@ -107,8 +107,8 @@ SCHEMAS: dict[str, Any] = {
     "plan_rectangle": Rectangle,
     "linear_model": LinearModel,
     "plan_linear_model": LinearModel,
-    "sums": Sums,
-    "plan_sums": Sums,
+    "sums": GroupSums,
+    "plan_sums": GroupSums,
     "create_predictor": Predictor,
     "calibrate": Calibration,
     "train": Training,

@@ -38,7 +38,7 @@ def document() -> dict[str, Any]:
         "format": "label-dp-message/1",
         "id": "rel_1",
         "batch": "bat_1",
-        "population": {"id": "pop_1", "name": "shop", "label": "revenue"},
+        "population": {"id": "pop_1", "name": "shop", "label": "revenue", "events": None},
         "audiences": ["features-party"],
         "key_id": "ed25519:" + "0" * 64,
         "created": "2026-01-02",

@@ -13,7 +13,7 @@ import labels_party.cli
 from label_dp.companions.kinds.linear_model import LinearModel
 from label_dp.companions.kinds.median import Median
 from label_dp.companions.kinds.rectangle import Rectangle
-from label_dp.companions.kinds.sums import Sums
+from label_dp.companions.kinds.sum import GroupSums
 from label_dp.domain import Domain
 from label_dp.schemas.base import NO_OPTION, Ask, QueryAsk, option_of, word_of
 from label_dp.schemas.calibration import Allowance, Calibration
@@ -44,7 +44,7 @@ DOORS: dict[type[Ask], tuple[str, str]] = {
     Median: ("median", "POST /v1/batches/{batch}/medians"),
     Rectangle: ("rectangle", "POST /v1/batches/{batch}/rectangles"),
     LinearModel: ("linear-model", "POST /v1/batches/{batch}/linear-models"),
-    Sums: ("sums", "POST /v1/batches/{batch}/sums"),
+    GroupSums: ("sums", "POST /v1/batches/{batch}/sums"),
     Predictor: ("predictor create", "POST /v1/predictors"),
     PredictorQuery: ("predict", "POST /v1/predictors/{predictor}/predict"),
     Webhook: ("webhook create", "POST /v1/webhooks"),

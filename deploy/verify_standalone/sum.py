@@ -17,20 +17,20 @@ MOST_GROUPINGS, MOST_COLUMNS, MOST_CELLS, MOST_TEXT = 16, 8, 10_000, 200
 WHOLE = re.compile("0|-?[1-9][0-9]{0,18}", re.ASCII)
 
 
-def check_sums(given: Answer) -> str:
+def check_sums(answer: Answer) -> str:
     """A line for the groupings."""
-    p = members(given.parameters, ("by", "epsilon", "cells", "examples"), "sums")
-    result = members(given.result, ("columns", "groupings"), "the result of sums")
+    p = members(answer.parameters, ("by", "epsilon", "cells", "rows"), "sums")
+    result = members(answer.result, ("columns", "groupings"), "the result of sums")
     by = [_columns(columns) for columns in listed(p["by"], 1, MOST_GROUPINGS, "the list of groupings")]
     if len({frozenset(columns) for columns in by}) != len(by):
         refuse("a grouping comes twice")
     shares = [
         units(part, NANO, "ε of a grouping") for part in listed(p["epsilon"], len(by), len(by), "the shares of ε")
     ]
-    if not all(shares) or given.domain.k < 2:
+    if not all(shares) or answer.domain.k < 2:
         refuse("every grouping costs ε, and labels differ")
-    given.check(Fraction(sum(shares), NANO), Fraction(0), REPLACE_ONE)
-    examples = count(p["examples"], 1, given.n, "the number of examples")
+    answer.check(Fraction(sum(shares), NANO), Fraction(0), REPLACE_ONE)
+    examples = count(p["rows"], 1, answer.n, "the number of examples")
     sizes = _sizes(result["columns"], list(dict.fromkeys(name for columns in by for name in columns)))
     groupings = listed(result["groupings"], len(by), len(by), "the list of groupings")
     for columns, cells, grouping in zip(
@@ -78,4 +78,4 @@ def _check_grouping(grouping: Any, sizes: list[int], cells: int, examples: int) 
         matching(noisy, WHOLE, "a sum")
 
 
-KIND = Kind("sums", check_sums)
+KIND = Kind("sum", check_sums)

@@ -16,12 +16,12 @@ import numpy.typing as npt
 from sqlalchemy.engine import Connection
 
 from label_dp.companions.kinds.own_features import MOST_TEXT
-from label_dp.companions.kinds.sums import (
+from label_dp.companions.kinds.sum import (
     MOST_CELLS,
     MOST_COLUMNS,
-    SUMS,
-    Lattice,
-    Sums,
+    SUM,
+    GroupSums,
+    LabelLattice,
     SumsParameters,
 )
 from label_dp.companions.maps.places import category_text
@@ -32,6 +32,7 @@ from label_dp.documents.signing import SigningKey
 from label_dp.domain import Domain
 from label_dp.errors import Conflict, InvalidInput, InvalidTable
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
+from label_dp.schemas.json_types import JsonObject
 from labels_party.companions.kinds.answer import AnswerKind, Computed, Parts, require_order
 from labels_party.companions.kinds.feature_store import FeatureStore
 from labels_party.companions.kinds.own_features import check_paid
@@ -127,26 +128,22 @@ class SumsWish:
         return [Epsilon(each + (i < rest)) for i in range(len(self.schema.by))]
 
 
-class SumsKind(AnswerKind[SumsWish], PreviewedKind[Sums, SumsWish]):
+class SumsKind(AnswerKind[SumsWish], PreviewedKind[GroupSums, SumsWish]):
     """Kind with one pass over the sealed labels, paid by ε_randomize of the answer."""
 
-    name = SUMS
-    schema = Sums
+    name = SUM
+    schema = GroupSums
     adjacency = REPLACE_ONE
 
     def __init__(self, key: SigningKey, features: FeatureStore) -> None:
         super().__init__(key)
         self.features = features
 
-    @property
-    def path(self) -> str:
-        return self.name
-
     @classmethod
     def made(cls, parts: Parts) -> Self:
         return cls(parts.key, parts.features)
 
-    def wish(self, _population: Population, body: Sums) -> SumsWish:
+    def wish(self, _population: Population, body: GroupSums) -> SumsWish:
         """Parse a request. Raises InvalidEpsilon, InvalidInput."""
         wish = SumsWish(
             Epsilon.parse(body.epsilon, positive=True), GroupColumns.parse(body.by), body.additional_release
@@ -162,7 +159,7 @@ class SumsKind(AnswerKind[SumsWish], PreviewedKind[Sums, SumsWish]):
         split = EpsilonSplit(ZERO, ZERO, wish.epsilon)
         return self.asked(split, parameters, additional_release=wish.additional_release, features=features)
 
-    def preview(self, batch: Batch, population: Population, wish: SumsWish) -> dict[str, Any]:
+    def preview(self, batch: Batch, population: Population, wish: SumsWish) -> JsonObject:
         parameters, _ = self._planned(batch, population, wish)
         split = EpsilonSplit(ZERO, ZERO, wish.epsilon)
         return {"epsilon": split.as_json(), "parameters": parameters, "facts": {}}
@@ -184,14 +181,14 @@ class SumsKind(AnswerKind[SumsWish], PreviewedKind[Sums, SumsWish]):
             raise InvalidInput("No example of the batch has features; send a table of features with its example ids.")
         cells = [len(counts) for _, counts, _ in wish.schema.cells(codes[rows])]
         _check_size(values, cells)
-        lattice = Lattice.of(population.domain)
+        lattice = LabelLattice.of(population.domain)
         if not 0 < lattice.sensitivity * len(rows) < MOST_SUM:
             raise InvalidInput("Sums need at least two labels, and a domain whose sums are exact: take larger steps.")
         parameters = {
             "by": [list(columns) for columns in wish.schema.by],
             "epsilon": [str(share) for share in wish.shares],
             "cells": cells,
-            "examples": len(rows),
+            "rows": len(rows),
         }
         _noises(parameters, population.domain)  # refuses too small an ε
         return parameters, features_key
@@ -202,14 +199,14 @@ class SumsKind(AnswerKind[SumsWish], PreviewedKind[Sums, SumsWish]):
         Guarantee. Replacing one label moves one sum of each grouping by the lattice's width at most; each sum gets
         discrete Laplace noise for that width and the grouping's ε, drawn exactly.
         """
-        parameters, lattice = job.work.plan, Lattice.of(job.population.domain)
+        parameters, lattice = job.work.plan, LabelLattice.of(job.population.domain)
         check_paid(SumsParameters.model_validate(parameters).cost(), job)
         columns = GroupColumns(tuple(map(tuple, parameters["by"])))
         table = self.features.load(job.work.features, columns.names)
         values, codes = columns.encode(table)
-        met = list(self.features.joined(job.labels, table, codes))
-        codes = np.concatenate([codes[:0], *(part for _, part, _ in met)])
-        numbers = np.concatenate([np.zeros(0, np.int64), *(positions for _, _, positions in met)])
+        joins = list(self.features.joined(job.labels, table, codes))
+        codes = np.concatenate([codes[:0], *(part for _, part, _ in joins)])
+        numbers = np.concatenate([np.zeros(0, np.int64), *(positions for _, _, positions in joins)])
         if lattice.numbers is not None:
             numbers = np.array(lattice.numbers, np.int64)[numbers]
         groupings = noisy_groupings(columns, codes, numbers, _noises(parameters, job.population.domain))
@@ -236,7 +233,7 @@ def noisy_groupings(
 
 def _noises(parameters: dict[str, Any], domain: Domain) -> list[LaplaceNoise]:
     """Return the noise of each grouping's sums."""
-    sensitivity = Lattice.of(domain).sensitivity
+    sensitivity = LabelLattice.of(domain).sensitivity
     return [LaplaceNoise(sensitivity, Epsilon.parse(share).fraction) for share in parameters["epsilon"]]
 
 

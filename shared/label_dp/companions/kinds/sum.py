@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from label_dp.documents.signing import VerifyingKey
     from label_dp.domain import Domain
 
-SUMS = "sums"
+SUM = "sum"
 MOST_GROUPINGS, MOST_COLUMNS, MOST_CELLS = 16, 8, 10_000
 ROUNDING = 2.0**-50  # share by which the scale of the sampler, a float, may exceed sensitivity/ε
 
 
-class Sums(Ask):
+class GroupSums(Ask):
     """Answer with the sum and mean of labels in every group of public columns, signed and charged."""
 
     model_config = whole({"epsilon": "0.1", "by": ["campaign", "country,device"]})
@@ -70,14 +70,14 @@ class SumsParameters(Strict):
     by: Annotated[list[Columns], Field(min_length=1, max_length=MOST_GROUPINGS)]
     epsilon: list[ExactEpsilon]
     cells: list[Cells]
-    examples: int = Field(ge=1, le=1 << 40)
+    rows: int = Field(ge=1, le=1 << 40)
 
     @property
     def columns(self) -> list[str]:
         """Columns of all groupings, in the order of their first use."""
         return list(dict.fromkeys(name for columns in self.by for name in columns))
 
-    def scales(self, lattice: Lattice) -> list[float]:
+    def scales(self, lattice: LabelLattice) -> list[float]:
         """Return s of the noise P[t] ∝ e^(−|t|/s) of each grouping's sums, no smaller than the sampler's, a float."""
         return [float(lattice.sensitivity / epsilon.fraction) * (1.0 + ROUNDING) for epsilon in self.epsilon]
 
@@ -109,7 +109,7 @@ class SumsResult(Strict):
 
 
 @dataclass(frozen=True)
-class Lattice:
+class LabelLattice:
     """Whole numbers of a label domain: label = `low` + `unit`·number, numbers 0 … `sensitivity`. `numbers` has that of
     each position of a listed domain; None where it is the position itself."""
 
@@ -119,7 +119,7 @@ class Lattice:
     numbers: list[int] | None
 
     @classmethod
-    def of(cls, domain: Domain) -> Lattice:
+    def of(cls, domain: Domain) -> LabelLattice:
         """Return the lattice of a domain."""
         scale, ints = domain.lattice
         if not isinstance(ints, list):
@@ -150,7 +150,7 @@ def tables(answer: Answer) -> list[dict[str, Any]]:
 
     from label_dp.companions.maps.group_sums import CellSums, consistent, deviation, half_width
 
-    lattice, result = Lattice.of(answer.domain), SumsResult.model_validate(answer.result)
+    lattice, result = LabelLattice.of(answer.domain), SumsResult.model_validate(answer.result)
     parameters = SumsParameters.model_validate(answer.parameters)
     low, unit = float(lattice.low), float(lattice.unit)
     values = {column.name: column.values for column in result.columns}
@@ -162,7 +162,7 @@ def tables(answer: Answer) -> list[dict[str, Any]]:
         cells.append(CellSums(tuple(columns), codes, n, noisy, unit * deviation(scale)))
     ends = low, low + unit * lattice.sensitivity
     estimates = consistent(cells, *ends)
-    found = []
+    groupings = []
     for of, estimate, scale in zip(cells, estimates, scales, strict=True):
         least, most, reach = of.n * ends[0], of.n * ends[1], unit * half_width(scale)
         first, last = np.clip(of.sums - reach, least, most), np.clip(of.sums + reach, least, most)
@@ -172,16 +172,16 @@ def tables(answer: Answer) -> list[dict[str, Any]]:
             row |= {"n": int(of.n[i]), "sum": float(estimate[i]), "mean": float(estimate[i] / of.n[i])}
             row |= {"sum_from": float(first[i]), "sum_to": float(last[i])}
             rows.append(row | {"says_nothing": bool(first[i] <= least[i] and last[i] >= most[i])})
-        found.append({"by": list(of.columns), "rows": rows})
-    return found
+        groupings.append({"by": list(of.columns), "rows": rows})
+    return groupings
 
 
 def _rule(answer: Answer, parameters: SumsParameters, result: SumsResult) -> None:
     check_charge(answer, parameters.cost(), REPLACE_ONE)
-    groupings, lattice = len(parameters.by), Lattice.of(answer.domain)
+    groupings, lattice = len(parameters.by), LabelLattice.of(answer.domain)
     if {len(parameters.epsilon), len(parameters.cells), len(result.groupings)} != {groupings}:
         raise MalformedAnswer("every grouping has an ε and cells.")
-    if not all(parameters.epsilon) or parameters.examples > answer.n or lattice.sensitivity < 1:
+    if not all(parameters.epsilon) or parameters.rows > answer.n or lattice.sensitivity < 1:
         raise MalformedAnswer("sums cost ε, and are of examples of the batch with labels that differ.")
     if len({frozenset(columns) for columns in parameters.by}) != groupings or any(
         len(set(columns)) != len(columns) for columns in parameters.by
@@ -194,7 +194,7 @@ def _rule(answer: Answer, parameters: SumsParameters, result: SumsResult) -> Non
     sizes = {column.name: len(column.values) for column in result.columns}
     for columns, count, grouping in zip(parameters.by, parameters.cells, result.groupings, strict=True):
         _check_cells(grouping, [sizes[name] for name in columns], count)
-        if sum(grouping.n) != parameters.examples:
+        if sum(grouping.n) != parameters.rows:
             raise MalformedAnswer("every example is in one cell of each grouping.")
 
 
@@ -213,7 +213,7 @@ def _brief(answer: Answer) -> Mapping[str, Any]:
     return {"tables": tables(answer)}
 
 
-KIND = Kind(SUMS, SumsParameters, SumsResult, _rule, Sums, "features", brief=_brief)
+KIND = Kind(SUM, SumsParameters, SumsResult, _rule, GroupSums, "features", "sums", brief=_brief)
 
 
 def open_sums(envelope: bytes, key: VerifyingKey, audience: str | None) -> VerifiedSums:
