@@ -14,7 +14,7 @@ from .exact import N, exp_lower, whole
 from .members import listed, members
 from .noise import check_exponential, check_noise
 from .refusal import refuse
-from .tables import check_dense, check_knots, floats, rising
+from .tables import MOST_DENSE, check_dense, check_knots, floats, rising
 
 MOST_OUTPUTS, MOST_KEPT = 1 << 16, 1 << 15
 MOST_DIGITS = 40
@@ -73,6 +73,23 @@ def _top_labels(channel: Any, domain: Domain, nano: int) -> str:
     return f"A ≤ e^ε · B with A + {len(kept) - 1}·B = 2^64"
 
 
+def _subsets(channel: Any, domain: Domain, nano: int) -> str:
+    """All labels have one row, shifted: weight A on r subsets, B + 1 on some of the others and B on the rest."""
+    k = domain.k
+    lists = listed(channel["blocks"], 1, MOST_DENSE // k**2, "the list of base blocks")
+    blocks = [[whole(x) for x in listed(block, 1, k - 1, "a base block")] for block in lists]
+    if any(block[0] != 0 or block[-1] >= k or not rising(block) for block in blocks):
+        refuse("a base block of the channel is not a list of positions of the domain that rises from 0")
+    r = sum(map(len, blocks))
+    others = k * len(blocks) - r
+    a, b = whole(channel["A"]), whole(channel["B"])
+    spare = N - r * a - others * b
+    if not 1 <= b <= a or not 0 <= spare < others or b + (spare > 0) > a:
+        refuse("the weights A and B of the channel do not sum to 2^64")
+    _prove(a, b, nano)
+    return f"A ≤ e^ε · B with {r}·A + {others}·B + {spare} = 2^64"
+
+
 def _one_bit(channel: Any, domain: Domain, nano: int) -> str:
     """The upper one of two outputs has a weight that rises with the label, clipped to low … high, from B to A."""
     a, b = _two_weights(channel, 2)
@@ -108,5 +125,6 @@ KINDS: dict[str, tuple[Callable[[Any, Domain, int], str], str]] = {
     "exponential": (check_exponential, "decay cells"),
     "knots": (check_knots, "knots outputs weights residual_bias"),
     "rr-with-prior": (_top_labels, "A B kept"),
+    "subset-selection": (_subsets, "A B blocks"),
     "dense": (check_dense, "outputs weights"),
 }

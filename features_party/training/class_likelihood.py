@@ -33,6 +33,7 @@ IntArray = npt.NDArray[np.integer]
 ROUNDS, SETTLED = 5000, 1e-10  # of the search for the most likely shares
 HALF = 0.5  # pseudo-count of each class (Krichevsky & Trofimov 1981), so that no share is 0
 LEAST_TOLD = 1e-9
+BLOCK = 1 << 22  # chances of outputs at once: subsets are several times as many as classes
 EVEN = 0.01  # weight of an even prior mixed into an estimated one, which may be 0 at labels that occur
 MOST_TREES, FEWEST_ROUNDS, LARGEST_RATE = 4000, 20, 0.3
 
@@ -189,6 +190,14 @@ class ClassLikelihood:
         for at, channel in enumerate(self.given):
             yield np.flatnonzero(self.message == at), channel
 
+    def _blocks(self) -> Iterator[tuple[Any, FloatArray]]:
+        """Yield as `_parts`, some rows at a time, so that BLOCK holds a chance for each of them and each output."""
+        for here, channel in self._parts():
+            rows, step = len(self.outputs) if isinstance(here, slice) else len(here), max(1, BLOCK // channel.shape[1])
+            for start in range(0, rows, step):
+                part = slice(start, start + step)
+                yield part if isinstance(here, slice) else here[part], channel
+
     def seen(self, p: Matrix) -> tuple[Matrix, Matrix]:
         """Return (p − r [n, k], the gradients on the scores; L [n] of the observed outputs) at probabilities [n, k], in
         their type."""
@@ -203,7 +212,7 @@ class ClassLikelihood:
         """Return the Fisher information [n, j] of an output on scores along `directions` [k, j], at probabilities [n,
         k]."""
         information, least = np.empty((len(p), directions.shape[1]), p.dtype), np.finfo(p.dtype).tiny
-        for here, matrix in self._parts():
+        for here, matrix in self._blocks():
             channel = matrix.astype(p.dtype)
             unlikely = 1.0 / np.maximum(p[here] @ channel, 1e6 * least)
             for at, direction in enumerate(directions.T):
@@ -215,7 +224,7 @@ class ClassLikelihood:
         """Return (gradient, Hessian) [n, k] at scores [n, k], in their type."""
         p = softmax(score)
         hessian, least = np.empty_like(p), 1e6 * np.finfo(p.dtype).tiny
-        for here, matrix in self._parts():
+        for here, matrix in self._blocks():
             channel = matrix.astype(p.dtype)
             hessian[here] = (1.0 / np.maximum(p[here] @ channel, least)) @ (channel**2).T
         hessian -= 1.0

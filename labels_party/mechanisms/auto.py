@@ -4,9 +4,10 @@ The choice reads the domain, the prior, ε, the loss and n, so it is post-proces
 costs no ε. Trainable losses are judged by `model_error`; a loss given as a matrix, which is not trainable, by the
 expected label loss, for which RR-on-Bins is the best of its family (Ghazi et al. 2022, Theorem 5).
 
-Classes, which are unordered if there are more than two, are judged by the remaining share of information. For two
-labels nothing is judged: any ε-DP channel of them is randomized response followed by a function that does not read the
-label (Kairouz, Oh & Viswanath 2014), so no loss and no prior can make another one better, and no prior is bought.
+Classes, which are unordered if there are more than two, are judged by the remaining share of information; no prior is
+bought for them (`classes`). For two labels nothing is judged: any ε-DP channel of them is randomized response followed
+by a function that does not read the label (Kairouz, Oh & Viswanath 2014), so no loss and no prior can make another one
+better, and no prior is bought.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy.typing as npt
 
 from label_dp.channels.base import Channel
 from label_dp.channels.information import share_of_information
+from label_dp.channels.subsets import SubsetChannel
 from label_dp.domain import Domain
 from label_dp.errors import InvalidEpsilon, InvalidLoss, InvalidMechanism
 from label_dp.losses import LOG, Loss, MatrixLoss, get_loss
@@ -32,6 +34,7 @@ FloatArray = npt.NDArray[np.float64]
 AUTO = "auto"
 LARGEST_CHANNEL = 1 << 19  # bytes in the manifest, half of its limit
 NAMED = 3  # runners-up in the reason
+DIGITS = 12  # of a share of information; rounding alone may differ beyond them
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,11 @@ CANDIDATES = (
     Candidate("rr", {}, "k-ary randomized response", 512),
 )
 RR = CANDIDATES[-1]
-OF_CLASSES = (RR, Candidate("rr-with-prior", {}, "randomized response on the likeliest classes"))
+OF_CLASSES = (
+    RR,
+    Candidate("rr-with-prior", {}, "randomized response on the likeliest classes"),
+    Candidate("subset-selection", {}, "subset selection"),
+)
 WHY_TWO = (
     f"chosen by auto: {RR.called}; of two labels any other randomizer of the same ε is it and more noise, whatever "
     "the prior and the loss"
@@ -129,15 +136,22 @@ def _choose_of_classes(domain: Domain, prior: FloatArray, epsilon: Epsilon, n: i
     for candidate in OF_CLASSES:
         channel = MECHANISMS[candidate.name].design(domain, prior, epsilon, LOG, candidate.options, n)
         ratings.append(Rating(candidate, channel, 1.0 - share_of_information(channel, prior)))
-    ratings.sort(key=lambda judged: judged.figure)  # stable: of equals the simpler one
-    best, other = ratings
+    ratings.sort(key=lambda judged: round(judged.figure, DIGITS))  # stable: of equals the simpler one
+    best, others = ratings[0], ratings[1:]
     share = 1.0 - best.figure
     why = (
-        f"chosen by auto: {best.candidate.called}, {best.channel.m} of {domain.k}, share of information {share:.3g}, "
-        f"so that {n:,} labels tell as much as {n * share:,.0f} without noise; next {other.candidate.called}, "
-        f"{other.channel.m} of {domain.k}, {1.0 - other.figure:.3g}"
+        f"chosen by auto: {_called(best)}, share of information {share:.3g}, so that {n:,} labels tell as much as "
+        f"{n * share:,.0f} without noise; next "
     )
-    return Choice((best, other), why)
+    why += ", ".join(f"{_called(other)} {1.0 - other.figure:.3g}" for other in others)
+    return Choice((best, *others), why)
+
+
+def _called(rating: Rating) -> str:
+    """Return the name of a candidate for classes, and on how many of them."""
+    channel = rating.channel
+    on = f"subsets of {channel.d}" if isinstance(channel, SubsetChannel) else f"{channel.m}"
+    return f"{rating.candidate.called} ({on} of {channel.k})"
 
 
 def _judge(

@@ -30,6 +30,7 @@ from labels_party.mechanisms.randomized_response import rr_weights
 from labels_party.mechanisms.rr_with_prior import rr_channel, rr_with_prior_channel
 from labels_party.mechanisms.sampling import sample
 from labels_party.mechanisms.staircase import staircase_channel
+from labels_party.mechanisms.subset_selection import subset_channel
 from labels_party.mechanisms.unbiased import unbiased_channel
 
 FloatArray = npt.NDArray[np.float64]
@@ -159,6 +160,10 @@ def _rr_with_prior(request: DesignRequest) -> Channel:
     return rr_with_prior_channel(request.domain, request.known_prior("RRWithPrior"), request.epsilon)
 
 
+def _subset_selection(request: DesignRequest) -> Channel:
+    return subset_channel(request.domain, request.epsilon)
+
+
 def _laplace(*, discrete: bool) -> InnerDesign:
     def design(asked: DesignRequest) -> Channel:
         return laplace_channel(asked.domain, asked.epsilon, discrete=discrete, unclipped=asked.flag("unclipped"))
@@ -225,6 +230,7 @@ _HERE = {
         mechanism("balanced", _balanced, needs_prior=always),
         mechanism("rr", _rr, needs_prior=never),
         mechanism("rr-with-prior", _rr_with_prior, needs_prior=always),
+        mechanism("subset-selection", _subset_selection, needs_prior=never),
         mechanism("laplace", _laplace(discrete=False), needs_prior=never, options=ADDITIVE),
         mechanism("discrete-laplace", _laplace(discrete=True), needs_prior=never, options=ADDITIVE),
         mechanism("staircase", _staircase(discrete=False), needs_prior=never, options=ADDITIVE),

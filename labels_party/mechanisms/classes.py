@@ -1,25 +1,18 @@
-"""Labels that are classes: whether a prior is worth its ε, and the number of likeliest classes to respond on.
+"""Labels that are classes: what a prior of them costs, and the number of likeliest classes to respond on.
 
 Randomized response on the d likeliest classes shows them more often than one on all k, the more so the smaller e^ε is
 beside k, and carries no information on the others. The share of information φ² (`label_dp.channels.information`) weighs
 both.
 
-Whether `auto` buys a prior is decided from n, k and ε alone. `make around ARGS=classes` prints the gain: φ² with a
-bought prior over φ² without one, for k = 3 to 100, ε = 0.5 to 4 and n = 10³ to 10⁶. If the rule k ≥ 3·e^ε and n·ε·k ≥
-15,000 buys:
-
-- on shares of Zipf's law it gains, up to a factor of 16.4 (exponent 2, k = 100, ε = 0.5), with one exception (0.93 at
-  exponent 1, k = 30, ε = 2, n = 10³);
-- on equal shares it costs up to 15 % from n = 10⁵ on, 31 % at n = 10⁴ and 51 % at n = 10³, where noise hides that they
-  are equal;
-- the geometric mean over the three truths is above 1 except in that one setting (0.94).
-
-If the rule does not buy, the mean is at most 1.03, except for k = 100 at ε = 4 (1.14 to 1.18 from n = 10⁵ on).
+`auto` buys no prior of classes, since subset selection needs none. `make around ARGS=classes` prints the gain of one:
+φ² with a bought prior over φ² without one, for k = 3 to 100, ε = 0.5 to 4 and n = 10³ to 10⁶. On equal shares and
+Zipf's law of exponent 1 it gains nowhere, of exponent 2 by 15 % at most, of exponent 3 by 41 %. It costs up to 10 % at
+n = 10⁴ and 62 % at n = 10³. The geometric mean over the four truths is at most 1.04, and from n = 10⁵ on 1.13. So
+whoever knows that a few classes hold nearly all labels asks for a prior or gives one.
 """
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 
 import numpy as np
@@ -29,16 +22,8 @@ from label_dp.privacy import Epsilon
 from labels_party.mechanisms.prior import FloatArray, PriorPlan, prior_epsilon
 from labels_party.mechanisms.randomized_response import rr_weights
 
-ENOUGH = 15_000  # n·ε·k
-ROOM = 3  # k over e^ε
 SHARE, LARGEST_SHARE = 40, 10  # of ε, for the prior
 LEAST, EACH = 50, 30  # n·ε_prior: at least, and for each class
-
-
-def buys_prior(k: int, n: int, epsilon: Epsilon) -> bool:
-    """Decide whether `auto` pays for a prior of k classes, from public figures alone."""
-    value = float(epsilon)
-    return value < math.log(max(k, 1) / ROOM) and n * value * k >= ENOUGH
 
 
 def class_prior(rule: str | Epsilon, *, k: int, n: int, epsilon: Epsilon) -> PriorPlan:

@@ -28,7 +28,6 @@ USES = {
     "bins_grid.py": PAID,
     "bins_kernels.py": PAID,
     "bins_paths.py": PAID,
-    "classes.py": PUBLIC,
     "clip.py": PAID,
     "knots.py": PAID,
     "laplace.py": CHECKED,

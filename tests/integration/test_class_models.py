@@ -24,6 +24,7 @@ from tests.support.classes import ClassWorld, k_ary, kept
 from tests.support.features_api import running
 from tests.support.features_cli import Shell
 from tests.support.messages import Sender, World
+from tests.support.receipts import pair
 
 pytestmark = pytest.mark.extended
 
@@ -194,6 +195,45 @@ def test_the_estimators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         LabelDPRegressor([tmp_path / "m.parquet"], loss="log", **given).fit(X)
     with pytest.raises(InvalidInput, match="needs true labels"):
         found.score(HELD.features)
+
+
+def test_many_classes_by_subsets_from_release_to_metrics(tmp_path: Path) -> None:
+    """`auto` takes subsets; a message by randomized response of the same ε, the control, tells less of the model."""
+    names, released = [f"shelf {at:02d}" for at in range(20)], {}
+    worlds = {"train": ClassWorld.of(8000, 20, 1, strength=2.0), "held": ClassWorld.of(6000, 20, 2, strength=2.0)}
+    with pair(tmp_path) as both:
+        for name, world in worlds.items():
+            ids, labels = [f"{name}{i:05d}" for i in range(len(world.labels))], [names[int(y)] for y in world.labels]
+            pq.write_table(world.features.append_column("id", [ids]), tmp_path / f"{name}.features.parquet")
+            pq.write_table(world.features.append_column("shelf", [labels]), tmp_path / f"{name}.true.parquet")
+            batch = both.labels.sealed_batch(pa.table({"example_id": ids, "label": labels}), domain=",".join(names))
+            for mechanism in ("auto", "rr"):
+                made = both.labels.release(batch, "1", mechanism=mechanism, additional_release=mechanism == "rr")
+                both.clock.move(minutes=1)
+                assert both.pull(made).problem is None
+                released[name, mechanism] = f"features-{made}.parquet"
+        messages = both.receiver.services.messages.accept(tmp_path / released["held", "auto"], None)
+        channel = messages.manifest.read_channel()
+        assert (messages.manifest.mechanism.name, channel.kind) == ("subset-selection", "subset-selection")
+        assert (channel.k, messages.manifest.prior.source) == (20, "not used")
+    shell = Shell(tmp_path)
+    shell.env["FEATURES_PARTY_HOME"] = str(tmp_path / "features")
+    ask = ("--features", "train.features.parquet", "--id-column", "id", "--model", "trees", "--out", "model")
+    shell.run("train", "--message", released["train", "auto"], *ask)
+    judge = ("evaluate", "--model", "model", "--examples")
+    true = shell.json(*judge, "held.true.parquet", "--label-column", "shelf")
+    told, control = (
+        shell.json(*judge, "held.features.parquet", "--id-column", "id", "--message", released["held", mechanism])
+        for mechanism in ("auto", "rr")
+    )
+    assert true["log_loss_below_constant"]["low"] > 0.1
+    for name in set(NAMES) - {"macro_auc"}:
+        # five standard errors: two in a million
+        assert abs(told[name]["estimate"] - true[name]["estimate"]) < 5 * told[name]["standard_error"], name
+    # an AUC is of the classes that are frequent enough for the message, so that the two are of different classes
+    assert true["macro_auc_classes"] >= told["macro_auc_classes"] >= 1
+    # 2.2 times the rows by `make around ARGS=classes`
+    assert told["accuracy"]["standard_error"] < 0.8 * control["accuracy"]["standard_error"]
 
 
 NAMED = Domain.from_names(["books", "garden", "home, kitchen", "toys"])

@@ -189,7 +189,10 @@ def test_a_message_of_names_from_upload_to_signed_document(desk: Desk, shop: str
     assert desk.labels(body("ndjson", ids, labels), MEDIA["ndjson"], shop).status_code == 200
     assert client.post(f"/v1/batches/{shop}/seal").status_code == 200
     plan = client.get("/v1/populations/named/plan", params={"epsilon": "1", "batch": shop}).json()
-    assert (plan["loss"], {m["mechanism"] for m in plan["mechanisms"]}) == ("log", {"rr", "rr-with-prior"})
+    assert (plan["loss"], {m["mechanism"] for m in plan["mechanisms"]}) == (
+        "log",
+        {"rr", "rr-with-prior", "subset-selection"},
+    )
     assert "labels tell as much as" in plan["recommendations"][0]["why"]
     asked = {"epsilon": "1", "prior": "estimate"}
     release = client.post(f"/v1/batches/{shop}/releases", json=asked).json()["id"]

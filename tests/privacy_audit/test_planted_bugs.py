@@ -25,7 +25,8 @@ from tests.support.exact_matrix import check_matrix, design, wrong_words
 from tests.support.streams import repeated, words_drawn
 
 EPSILON = Epsilon.parse("1")
-NAMES = ["rr", "rr-on-bins", "rr-with-prior", "one-bit", "discrete-laplace", "discrete-staircase", "exponential"]
+NAMES = ["rr", "rr-on-bins", "rr-with-prior", "subset-selection", "one-bit"]
+NAMES += ["discrete-laplace", "discrete-staircase", "exponential"]
 Patch = pytest.MonkeyPatch
 
 

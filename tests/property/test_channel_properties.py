@@ -149,7 +149,9 @@ json_values = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.dictionaries(
-            st.sampled_from(["kind", "N", "A", "B", "boundaries", "outputs", "bin_means", "weights", "low", "high"]),
+            st.sampled_from(
+                ["kind", "N", "A", "B", "boundaries", "outputs", "bin_means", "weights", "low", "high", "blocks"]
+            ),
             inner,
         )
     ),
@@ -159,7 +161,7 @@ json_values = st.recursive(
 
 @given(
     json_values,
-    st.sampled_from(["rr", "one-bit", "laplace", "staircase", "dense", "knots", "rr-with-prior"]),
+    st.sampled_from(["rr", "one-bit", "laplace", "staircase", "dense", "knots", "rr-with-prior", "subset-selection"]),
 )
 @settings(max_examples=200, deadline=None)
 def test_no_input_breaks_the_reader(value: object, kind: str) -> None:

@@ -26,6 +26,7 @@ MECHANISMS = (
     "rr-on-bins",
     "rr",
     "rr-with-prior",
+    "subset-selection",
     "discrete-laplace",
     "laplace",
     "staircase",

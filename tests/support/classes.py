@@ -14,6 +14,7 @@ from label_dp.channels.base import Channel
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
 from labels_party.mechanisms.rr_with_prior import rr_channel, rr_with_prior_channel
+from labels_party.mechanisms.subset_selection import subset_channel
 from tests.support.messages import draw
 
 FloatArray = npt.NDArray[np.float64]
@@ -26,6 +27,11 @@ def k_ary(k: int, epsilon: str) -> Channel:
 def kept(shares: FloatArray, epsilon: str) -> Channel:
     """The top-k kind, whose outputs are the likelier labels alone."""
     return rr_with_prior_channel(Domain.parse(f"0:{len(shares) - 1}"), shares, Epsilon.parse(epsilon))
+
+
+def by_subsets(k: int, epsilon: str) -> Channel:
+    """Subsets of the classes, of which there are more than classes."""
+    return subset_channel(Domain.parse(f"0:{k - 1}"), Epsilon.parse(epsilon))
 
 
 @dataclass(frozen=True)

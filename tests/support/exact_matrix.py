@@ -21,11 +21,12 @@ from label_dp.channels.knots import KnotsChannel
 from label_dp.channels.noise import NoiseChannel
 from label_dp.channels.one_bit import OneBitChannel
 from label_dp.channels.rr import RRChannel
+from label_dp.channels.subsets import SubsetChannel
 from label_dp.channels.top_labels import TopLabelsChannel
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
 from labels_party.mechanisms import auto, catalogue, sampling
-from tests.support.posterior import exp_below
+from tests.support.posterior import exp_below, subset_order, subset_row
 
 UInt64Array = npt.NDArray[np.uint64]
 Options = Mapping[str, Any]
@@ -41,6 +42,7 @@ VARIANTS: dict[str, list[Options]] = {
     "balanced": [{}],
     "rr": [{}],
     "rr-with-prior": [{}],
+    "subset-selection": [{}],
     "laplace": [{}, {"unclipped": True}],
     "discrete-laplace": [{}, {"unclipped": True}],
     "staircase": [{}, {"unclipped": True}],
@@ -57,7 +59,7 @@ def uncovered() -> list[str]:
         tried = {option for options in VARIANTS[name] for option in options}
         missing += [f"{name}: {option}" for option in sorted(catalogue.MECHANISMS[name].options ^ tried)]
     missing += [f"auto: {c.called}" for c in auto.CANDIDATES if c.options not in VARIANTS.get(c.name, [])]
-    kinds = RRChannel, OneBitChannel, TopLabelsChannel, KnotsChannel, NoiseChannel, ExponentialChannel
+    kinds = RRChannel, OneBitChannel, TopLabelsChannel, SubsetChannel, KnotsChannel, NoiseChannel, ExponentialChannel
     return missing + [f"sampler: {kind.__name__}" for kind in sampling.SAMPLERS if not issubclass(kind, kinds)]
 
 
@@ -115,6 +117,8 @@ def rows(channel: Channel, points: npt.NDArray[np.int64]) -> UInt64Array:
         kept, (whole, rest) = channel.kept[place] == points, divmod(N, channel.d)
         response = np.where(columns == place[:, None], np.uint64(channel.A), np.uint64(channel.B))
         return np.where(kept[:, None], response, np.uint64(whole) + (columns < rest).astype(np.uint64))
+    if isinstance(channel, SubsetChannel):
+        return np.array([subset_row(channel, point) for point in points.tolist()], np.uint64)
     if isinstance(channel, KnotsChannel | ExponentialChannel):
         return channel.weights[points]
     assert isinstance(channel, NoiseChannel)
@@ -242,6 +246,9 @@ def _edges(channel: Channel, position: int) -> list[tuple[list[int], int]]:
             return [([N // 3, word], output) for word, output in _ends(row, rising)]
         own = channel.kept.tolist().index(position)
         return [([word, N // 3], out) for word, out in _ends(row, [own, *rising[:own], *rising[own + 1 :]])]
+    if isinstance(channel, SubsetChannel):
+        with_it, without = subset_order(channel, position)
+        return [([word], output) for word, output in _ends(row, [*with_it, *without])]
     assert isinstance(channel, RRChannel)
     own = int(np.searchsorted(channel.boundaries, position, side="right")) - 1
     return [([word], output) for word, output in _ends(row, [own, *rising[:own], *rising[own + 1 :]])]

@@ -96,6 +96,7 @@ def _messages() -> Iterator[tuple[str, Document]]:
         "dense": _dense(),
         "knots": MECHANISMS["unbiased"].design(TEN, np.full(11, 1 / 11), Epsilon.parse("2"), "squared", {}),
         "top labels": MECHANISMS["rr-with-prior"].design(TEN, np.full(11, 1 / 11), Epsilon.parse("2"), "squared", {}),
+        "subsets": _designed("subset-selection"),
         "exponential": _designed("exponential", "0:6"),
         "noise": _designed("discrete-laplace", "0:6", unclipped=True),
     }

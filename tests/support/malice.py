@@ -133,6 +133,10 @@ def hostile_documents(good: Path) -> dict[str, dict[str, Any]]:
             "channel": {"kind": "rr-with-prior", "N": two64, "A": str((1 << 64) - 29_999), "B": "1",
                         "kept": [str(i) for i in range(30_000)]},
         },
+        "30,000 subsets": {
+            "domain": {"range": f"0:{most}:1"},
+            "channel": {"kind": "subset-selection", "N": two64, "A": "2", "B": "1", "blocks": [["0"]] * 30_000},
+        },
         "30,000 bins": {
             "domain": {"range": f"0:{most}:1"},
             "channel": rr | {"outputs": numbers, "bin_means": numbers, "boundaries": [str(i) for i in range(30_001)]},

@@ -26,6 +26,7 @@ from label_dp.channels.knots import KnotsChannel
 from label_dp.channels.noise import NoiseChannel
 from label_dp.channels.one_bit import OneBitChannel
 from label_dp.channels.rr import RRChannel
+from label_dp.channels.subsets import SubsetChannel
 from label_dp.channels.top_labels import TopLabelsChannel
 from label_dp.documents.manifest import Manifest
 from label_dp.documents.signing import MANIFEST_TYPE, VerifyingKey, open_envelope
@@ -58,6 +59,8 @@ def exact_row(channel: Channel, position: int) -> list[int]:
             return [channel.A if j == kept.index(position) else channel.B for j in range(channel.d)]
         whole, rest = divmod(N, channel.d)
         return [whole + (j < rest) for j in range(channel.d)]
+    if isinstance(channel, SubsetChannel):
+        return subset_row(channel, position)
     if isinstance(channel, KnotsChannel):
         places = channel.lower, channel.upper, channel.upper_chance
         low, high, chance = (int(of[position]) for of in places)
@@ -66,6 +69,23 @@ def exact_row(channel: Channel, position: int) -> list[int]:
         low, chance = (int(of[position]) for of in channel.positions)
         return _mixed(_point(channel, low), _point(channel, min(low + 1, channel.cells)), chance)
     raise TypeError(type(channel).__name__)
+
+
+def subset_order(channel: SubsetChannel, position: int) -> tuple[list[int], list[int]]:
+    """The subsets with and without a label: number s·t + b, sorted by the block b and the label's place in it."""
+    t, k = len(channel.blocks), channel.k
+    pairs = [(b, x, (position - x) % k * t + b) for b in range(t) for x in range(k)]
+    with_it = [o for b, x, o in pairs if x in channel.blocks[b].tolist()]
+    return with_it, [o for b, x, o in pairs if x not in channel.blocks[b].tolist()]
+
+
+def subset_row(channel: SubsetChannel, position: int) -> list[int]:
+    """The weights of one label: what A and B leave of 2⁶⁴ goes to the first subsets without it, one each."""
+    with_it, without = subset_order(channel, position)
+    left, row = N - len(with_it) * channel.A - len(without) * channel.B, [channel.A] * channel.m
+    for at, output in enumerate(without):
+        row[output] = channel.B + (at < left)
+    return row
 
 
 def _mixed(one: list[int], other: list[int], chance: int) -> list[int]:

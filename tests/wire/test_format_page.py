@@ -77,6 +77,7 @@ EXPECTED: dict[str, list[set[str]]] = {
     "`rr`: randomized response on bins": [set(CHANNELS["rr"].members)],
     "`one-bit`: one bit on a clipped label": [set(CHANNELS["one-bit"].members)],
     "`rr-with-prior`: randomized response on the likeliest labels": [set(CHANNELS["rr-with-prior"].members)],
+    "`subset-selection`: a subset that is likelier to hold the label": [set(CHANNELS["subset-selection"].members)],
     "`laplace` and `staircase`: noise on a lattice": [{*CHANNELS["laplace"].members, *CHANNELS["staircase"].members}],
     "`exponential`: the exponential mechanism on a lattice": [set(CHANNELS["exponential"].members)],
     "`knots`: rows of weights at some labels": [set(CHANNELS["knots"].members)],

@@ -12,6 +12,7 @@ from label_dp.channels.lattice import LatticeChannel
 from label_dp.channels.noise import NoiseChannel
 from label_dp.channels.one_bit import OneBitChannel
 from label_dp.channels.rr import RRChannel
+from label_dp.channels.subsets import SubsetChannel
 from label_dp.channels.top_labels import TopLabelsChannel
 from label_dp.numbers import rounded_up
 from label_dp.privacy import Epsilon
@@ -142,6 +143,13 @@ def mechanism_words(channel: Channel) -> str:
             f"The {channel.d} likeliest labels of the prior are the output values. An example with one of them keeps "
             "it with one fixed probability, otherwise it gets another of them, all alike; an example with any other "
             "label gets one of them, all alike. Chances are whole numbers out of 2⁶⁴."
+        )
+    if isinstance(channel, SubsetChannel):
+        return (
+            f"Each example gets one of {channel.m} public subsets of the labels, of up to {channel.d} each. A subset "
+            "with the example's label has one fixed chance, every other subset a smaller one, all alike. A row names "
+            "one label of its subset, by which it is numbered; that is no guess at the label. Chances are whole "
+            "numbers out of 2⁶⁴."
         )
     return (
         "Each label becomes one of the listed output values with the chances in the manifest's table of weights. "

@@ -34,6 +34,7 @@ MECHANISMS = (
     "balanced",
     "rr",
     "rr-with-prior",
+    "subset-selection",
     "laplace",
     "discrete-laplace",
     "staircase",

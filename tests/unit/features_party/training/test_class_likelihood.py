@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from features_party.training import class_likelihood
 from features_party.training.class_likelihood import ClassLikelihood
 from features_party.training.classes import are_classes, class_names
 from features_party.training.likelihood import RowLikelihood
@@ -13,7 +14,7 @@ from features_party.training.straightening import straightened
 from label_dp.channels.base import Channel
 from label_dp.domain import Domain
 from label_dp.errors import InvalidLoss
-from tests.support.classes import ClassWorld, k_ary, kept
+from tests.support.classes import ClassWorld, by_subsets, k_ary, kept
 from tests.support.messages import draw
 
 FOUR = Domain.parse("0:3")
@@ -46,7 +47,19 @@ def test_gradients_are_those_of_the_likelihood_of_what_was_seen() -> None:
     assert np.all(hessian > 0.0)
 
 
-@pytest.mark.parametrize("channel", [k_ary(4, "1"), kept(UNEVEN, "1")])
+def test_rows_are_alike_in_blocks_and_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    score, directions = np.random.default_rng(4).normal(size=(300, 4)), np.eye(4)[:, :3]
+    for told in (two_messages(), ClassWorld.of(300, 4, 2).through(k_ary(4, "1")).told):
+        assert isinstance(told, ClassLikelihood)
+        whole = *told(score), told.information_along(softmax(score), directions)
+        with monkeypatch.context() as patch:
+            patch.setattr(class_likelihood, "BLOCK", 29)
+            blocks = *told(score), told.information_along(softmax(score), directions)
+        for one, other in zip(whole, blocks, strict=True):
+            assert one == pytest.approx(other, rel=1e-12)
+
+
+@pytest.mark.parametrize("channel", [k_ary(4, "1"), kept(UNEVEN, "1"), by_subsets(4, "0.5")])
 def test_the_hessian_is_the_expected_square_of_the_gradient(channel: Channel) -> None:
     """By enumeration of the outputs."""
     score = np.random.default_rng(5).normal(0.0, 0.5, (20, 4))
@@ -92,7 +105,7 @@ def test_true_labels_give_multinomial_regression() -> None:
         ClassLikelihood.certain(labels + 0.5, FOUR)
 
 
-@pytest.mark.parametrize("channel", [k_ary(4, "1"), kept(UNEVEN, "2")])
+@pytest.mark.parametrize("channel", [k_ary(4, "1"), kept(UNEVEN, "2"), by_subsets(4, "0.5")])
 def test_the_shares_of_classes_are_found_through_the_channel(channel: Channel) -> None:
     labels = np.random.default_rng(8).choice(4, 200_000, p=UNEVEN).astype(float)
     told = ClassLikelihood.through([channel], np.zeros(200_000, np.int8), draw(channel, labels, 1), FOUR)
@@ -100,7 +113,7 @@ def test_the_shares_of_classes_are_found_through_the_channel(channel: Channel) -
     # what is determined is the distribution of outputs; five standard errors
     assert told.shares @ own == pytest.approx(UNEVEN @ own, abs=5 * 0.5 / np.sqrt(200_000))
     assert np.all(told.shares > 0.0)
-    if channel.m == 4:  # all are told apart
+    if channel.m >= 4:  # all are told apart
         assert told.shares == pytest.approx(UNEVEN, abs=0.02)
 
 
