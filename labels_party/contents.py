@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from label_dp.channels.lattice import LatticeChannel
+from label_dp.channels.subsets import SubsetChannel
 from label_dp.documents.heaps import Prior, heaps
 from label_dp.documents.manifest import Manifest
 from label_dp.documents.registry import KINDS, trusted_answer
@@ -46,7 +49,7 @@ def of_message(manifest: Manifest, prior: Prior | None = None) -> JsonObject:
         "channel_epsilon": str(channel.epsilon),
         "prior": manifest.prior.source,
         "expected_label_loss": None if manifest.expected_loss is None else float(manifest.expected_loss),
-        "outputs": [_output(domain, float(v)) for v in channel.outputs[:64]],
+        "outputs": [_output(domain, float(v)) for v in np.unique(channel.outputs)[:64]],
         "heaps": [heap.as_json() for heap in heaps(manifest, prior)],
         **manifest.stated,
     }
@@ -57,6 +60,8 @@ def of_message(manifest: Manifest, prior: Prior | None = None) -> JsonObject:
             "step": channel.lattice_step,
             "outputs": channel.m,
         }
+    if isinstance(channel, SubsetChannel):
+        data["subsets"] = {"size": channel.d, "of": channel.k, "outputs": channel.m}
     if channel.m == 1:
         data["note"] = "there is one output only, so this message says nothing about single labels; n or ε is too small"
     boundaries = getattr(channel, "boundaries", None)

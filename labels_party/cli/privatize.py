@@ -59,6 +59,9 @@ def show_message(data: dict[str, Any]) -> None:
     if "lattice" in data:
         ends, step = (number(data["lattice"][end]) for end in ("from", "to")), number(data["lattice"]["step"])
         rows.append(["outputs", f"{' … '.join(ends)}, {step} apart ({data['lattice']['outputs']:,})"])
+    elif "subsets" in data:
+        subsets = data["subsets"]
+        rows.append(["outputs", f"{subsets['outputs']:,} subsets of up to {subsets['size']} of {subsets['of']} labels"])
     elif "bins" not in data:
         rows.append(["outputs", shortened([_shown(v) for v in data["outputs"]])])
     beside = [name for name in data.get("files", []) if name != str(data["message"])]

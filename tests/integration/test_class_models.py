@@ -19,6 +19,7 @@ from features_party.training.class_metrics import NAMES
 from label_dp.domain import Domain
 from label_dp.errors import InvalidInput
 from label_dp.privacy import Epsilon
+from labels_party.contents import of_message
 from labels_party.mechanisms.rr_with_prior import rr_channel
 from tests.support.classes import ClassWorld, k_ary, kept
 from tests.support.features_api import running
@@ -216,6 +217,8 @@ def test_many_classes_by_subsets_from_release_to_metrics(tmp_path: Path) -> None
         channel = messages.manifest.read_channel()
         assert (messages.manifest.mechanism.name, channel.kind) == ("subset-selection", "subset-selection")
         assert (channel.k, messages.manifest.prior.source) == (20, "not used")
+        shown = of_message(messages.manifest)
+        assert (shown["subsets"], shown["outputs"]) == ({"size": 5, "of": 20, "outputs": channel.m}, names)
     shell = Shell(tmp_path)
     shell.env["FEATURES_PARTY_HOME"] = str(tmp_path / "features")
     ask = ("--features", "train.features.parquet", "--id-column", "id", "--model", "trees", "--out", "model")

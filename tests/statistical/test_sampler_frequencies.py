@@ -120,6 +120,14 @@ def test_labels_that_are_not_kept_are_uniform_over_those_that_are() -> None:
     assert p_value(counts, channel.rows(0, 1)[0]) < ALPHA
 
 
+def test_subsets_are_drawn_by_the_label_that_they_hold() -> None:
+    channel = MECHANISMS["subset-selection"].design(Domain.parse("0:9"), None, Epsilon.parse("1"), "squared", {})
+    assert channel.m > channel.k
+    counts = np.bincount(sample(channel, np.full(300_000, 3)), minlength=channel.m)
+    assert p_value(counts, channel.rows(3, 4)[0]) > ALPHA
+    assert p_value(counts, channel.rows(4, 5)[0]) < ALPHA
+
+
 def laplace_probabilities(scale: Fraction, reach: int) -> np.ndarray:
     """P[−reach], …, P[reach] with everything beyond on the two ends."""
     r = math.exp(-float(1 / scale))

@@ -12,6 +12,7 @@ from tests.benchmarks.utility import (
     figures,
     report,
     table_auto,
+    table_classes,
     table_combined,
     table_conversions,
     table_coverage,
@@ -49,6 +50,7 @@ PARTS: dict[str, Part] = {
     "losses": (table_losses.cells, table_losses.tables),
     "sums": (table_sums.cells, table_sums.tables),
     "peers": (table_peers.cells, table_peers.tables),
+    "classes": (table_classes.cells, table_classes.tables),
     "combined": (table_combined.cells, table_combined.tables),
 }
 

@@ -114,7 +114,7 @@ class Seen:
 def seen(cell: Cell, data: Split) -> Seen:
     """Labels of two values or of classes, which the cell's mechanism made private; one draw."""
     message = make_message(cell, data)
-    channel, outputs = message.channel, draw(message, data).astype(np.int8)
+    channel, outputs = message.channel, draw(message, data).astype(np.int16)  # subsets are more than 127
     none = np.zeros(data.n, np.int8)
     if data.domain.nominal:
         classes = ClassLikelihood.through([channel], none, outputs, channel.domain, message.prior)

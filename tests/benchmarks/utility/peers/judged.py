@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import rankdata
 
 from features_party.training.ranking import auc
 from label_dp.domain import Domain
 
 FloatArray = npt.NDArray[np.float64]
 
-HIGHER = ("auc", "accuracy")  # of the others less is better
+HIGHER = ("auc", "accuracy", "macro_auc")  # of the others less is better
 LEAST = 1e-6  # where probabilities are cut for their logarithms, as the service's own metrics do
 CUTS = (LEAST, 1e-3, 1e-2)  # of a peer that was not made to predict probabilities
 
@@ -23,8 +24,19 @@ CUTS = (LEAST, 1e-3, 1e-2)  # of a peer that was not made to predict probabiliti
 def figures_of(domain: Domain) -> tuple[str, ...]:
     """What models of labels in this domain are judged by."""
     if domain.nominal:
-        return ("accuracy", "log_loss")
+        return ("accuracy", "log_loss", "macro_auc")
     return ("auc", "log_loss") if domain.k == 2 else ("mse",)
+
+
+def macro_auc(predictions: FloatArray, truth: FloatArray) -> float:
+    """Mean over the classes of the AUC of each against the rest, of probabilities float64[m, k] (Mann & Whitney)."""
+    aucs = []
+    for at in np.unique(truth.astype(np.int64)):
+        own = truth == at
+        ranks, hits = rankdata(predictions[:, at]), int(own.sum())
+        if hits < len(truth):
+            aucs.append((ranks[own].sum() - hits * (hits + 1) / 2) / (hits * (len(truth) - hits)))
+    return float(np.mean(aucs)) if aucs else 0.5
 
 
 def judge(domain: Domain, predictions: FloatArray, truth: FloatArray, cut: float = LEAST) -> dict[str, float]:
@@ -32,7 +44,8 @@ def judge(domain: Domain, predictions: FloatArray, truth: FloatArray, cut: float
     if domain.nominal:
         own = predictions[np.arange(len(truth)), truth.astype(np.int64)]
         right = predictions.argmax(axis=1) == truth
-        return {"accuracy": float(right.mean()), "log_loss": float(-np.log(np.maximum(own, cut)).mean())}
+        log_loss = float(-np.log(np.maximum(own, cut)).mean())
+        return {"accuracy": float(right.mean()), "log_loss": log_loss, "macro_auc": macro_auc(predictions, truth)}
     if domain.k == 2:
         p = np.clip(predictions, cut, 1.0 - cut)
         loss = -float(np.mean(truth * np.log(p) + (1.0 - truth) * np.log1p(-p)))

@@ -12,17 +12,18 @@ import pyarrow as pa
 import pytest
 from scipy.optimize import linprog
 
+from features_party.training.ranking import auc
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
 from labels_party.mechanisms.unbiased import unbiased_channel
-from tests.benchmarks.utility import table_peers
+from tests.benchmarks.utility import table_classes, table_peers
 from tests.benchmarks.utility.cells import INFINITE, Cell
 from tests.benchmarks.utility.conversions import INCOME
 from tests.benchmarks.utility.grid import Settings
 from tests.benchmarks.utility.peers import boosters, lp_mst, noisy_gradients
 from tests.benchmarks.utility.peers.cell import EDUCATION, LP_MST, MESSAGE, NOISY
 from tests.benchmarks.utility.peers.coded import Coded, one_hot
-from tests.benchmarks.utility.peers.judged import Best, judge
+from tests.benchmarks.utility.peers.judged import Best, judge, macro_auc
 from tests.benchmarks.utility.results import Results
 from tests.benchmarks.utility.store import Result
 
@@ -269,8 +270,37 @@ def test_figures_are_those_of_the_best_setting_each() -> None:
     assert best.settings == {"auc": "ranks", "log_loss": "sure"}
     classes = Domain.from_names(("p", "q", "r"))
     told = judge(classes, np.array([[0.5, 0.25, 0.25], [0.5, 0.25, 0.25]]), np.array([0.0, 1.0]))
-    assert told == {"accuracy": 0.5, "log_loss": pytest.approx(math.log(8.0) / 2.0)}
+    assert told == {"accuracy": 0.5, "log_loss": pytest.approx(math.log(8.0) / 2.0), "macro_auc": 0.5}
     assert judge(Domain.parse("0:10"), np.array([-5.0, 12.0]), np.array([0.0, 10.0])) == {"mse": 0.0}
+
+
+def test_the_macro_auc_is_the_mean_of_the_services_own() -> None:
+    rng = np.random.default_rng(3)
+    predictions, truth = np.round(rng.random((200, 3)), 1), rng.integers(0, 3, 200).astype(float)  # with many ties
+    own = [auc(predictions[:, at], (truth == at).astype(float), np.arange(200)).estimate for at in range(3)]
+    assert macro_auc(predictions, truth) == pytest.approx(np.mean(own))
+    assert macro_auc(np.eye(3)[truth.astype(int)], truth) == 1.0
+
+
+def test_the_table_of_classes_shows_each_mechanism_beside_the_constant() -> None:
+    settings = Settings(seeds=2, epsilons=("1",))
+    wanted = list(table_classes.cells(settings))
+    assert {cell.mechanism for cell in wanted} == set(table_classes.MECHANISMS)
+    found: dict[Cell, Result] = {
+        cell: {"ours": {"accuracy": 0.5 if cell.mechanism == "rr" else 0.7}, "constant_accuracy": 0.25}
+        for cell in wanted
+        if cell.mechanism != "auto"
+    }
+    (table,) = table_classes.tables(Results(found, settings))
+    (row,) = table.rows
+    shown = dict(zip(table.header, row, strict=True))
+    assert (shown["figure"], shown["rr"], shown["subset-selection"]) == (
+        "accuracy",
+        "0.5000 ± 0.0000",
+        "0.7000 ± 0.0000",
+    )
+    assert (shown["auto"], shown["constant"][:4]) == ("–", "0.25")
+    assert not list(table_classes.cells(replace(settings, data=("bike",))))
 
 
 def _results(settings: Settings) -> Iterator[tuple[Cell, Result]]:
