@@ -9,6 +9,7 @@ import typer
 
 from features_party.cli.app import LabelsKey, app, public_key, services
 from features_party.cli.door import labels_party
+from label_dp.cli.answers import Csv, Parquet, show_written, write_groupings
 from label_dp.cli.output import echo, emit, progress, table
 from label_dp.cli.panels import AROUND
 from label_dp.cli.party_commands import Force, Json
@@ -44,17 +45,28 @@ def answers_list(as_json: Json = False) -> None:
 def answers_show(
     answer: Annotated[str, typer.Argument(metavar="ANSWER", help="Its id, or the digest of its document.")],
     out: Annotated[Path | None, typer.Option(help="Write the signed document to this file (.json).")] = None,
+    csv: Csv = None,
+    parquet: Parquet = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """What an accepted answer says and what it cost."""
     from features_party.cli.show import show_answer
+    from label_dp.documents.registry import KINDS
 
     found = services(existing=True).answers.open(answer)
     if out is not None:
         with replacing(out, force) as target:
             target.write_bytes(found.envelope)
-    emit(found.summary(), as_json, lambda: show_answer(found))
+    files = []
+    if csv is not None or parquet is not None:
+        files = write_groupings([KINDS[found.answer.kind].shown(found.answer)], csv, parquet, force=force)
+
+    def human() -> None:
+        show_answer(found)
+        show_written(files)
+
+    emit(found.summary() | ({"files": files} if files else {}), as_json, human)
 
 
 @answers.command("accept")

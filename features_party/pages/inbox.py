@@ -1,4 +1,4 @@
-"""Inbox: accepted documents, their senders, and their ε."""
+"""Inbox: accepted documents, their senders, and their ε; what an answer says."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from features_party.receive.acceptances import ANSWER, MESSAGE
 from features_party.storage.tables import audit_events, received
 from label_dp.audit.events import KEY_HANDED_OVER, Event
 from label_dp.audit.hand_overs import hand_overs
+from label_dp.cli.answers import answer_rows
 from label_dp.documents.hand_over import KeyFamilies
+from label_dp.documents.registry import KINDS
+from label_dp.pages.groupings import SignedResult, groupings
 from label_dp.pages.site import page_router
 from label_dp.privacy import Epsilon
 
@@ -31,6 +34,20 @@ def inbox(visit: Reader, cursor: Cursor = None, answers: Cursor = None) -> Respo
         answers=ctx.acceptances.page(ANSWER, newest(answers)),
         keys=ctx.pinned.listed(),
         names=ctx.pinned.names(),
+    )
+
+
+@router.get("/answers/{name}")
+def answer(name: str, visit: Reader) -> Response:
+    """Show an accepted answer."""
+    signed_answer = services(visit).answers.open(name)
+    answer, facts = signed_answer.answer, signed_answer.answer.mechanism.facts
+    return visit.page(
+        "answer",
+        answer=answer,
+        summary=signed_answer.summary(),
+        rows=answer_rows(answer.parameters, KINDS[answer.kind].shown(answer), facts),
+        groupings=groupings(SignedResult(signed_answer.digest, answer)),
     )
 
 

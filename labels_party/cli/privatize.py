@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from label_dp.cli.answers import budget_rows, headline
+from label_dp.cli.answers import Csv, Parquet, budget_rows, headline, show_written, write_groupings
 from label_dp.cli.commands import command
 from label_dp.cli.layout import number
 from label_dp.cli.output import emit, progress, table, warn
 from label_dp.cli.panels import EXPERT_PANEL
-from label_dp.cli.party_commands import Json
+from label_dp.cli.party_commands import Force, Json
 from label_dp.errors import InvalidFile, InvalidInput
 from label_dp.named_modules import installed
 from labels_party.cli.app import app, services
@@ -226,9 +226,13 @@ def inspect(
     labels_key: Annotated[
         Path | None, typer.Option(help="Public key to verify with; default this party's own, of now and before.")
     ] = None,
+    csv: Csv = None,
+    parquet: Parquet = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Verify a message, or an answer, and show what it says: mechanism, bins, ε split, audiences. Writes nothing."""
+    """Verify a message, or an answer, and show what it says: mechanism, bins, ε split, audiences. Writes nothing else
+    than sums by group, where asked."""
     from label_dp.documents.bundle import Bundle, verify
     from label_dp.documents.signing import VerifyingKey
     from labels_party.contents import of_answer, of_message
@@ -249,16 +253,20 @@ def inspect(
         for envelope in read_answers(path):
             key, place = signer(envelope)
             contents.append(of_answer(envelope, key) | {"out": str(path), "labels_key": str(place), "verified": True})
+        files = write_groupings(contents, csv, parquet, force=force)
+        results = [content | ({"files": files} if files else {}) for content in contents]
 
         def human() -> None:
             output = installed("labels_party.companions.cli.answers")
             for content in contents:
                 output.show_answer(content)
+            show_written(files)
 
-        emit(contents if len(contents) > 1 else contents[0], as_json, human)
+        emit(results if len(results) > 1 else results[0], as_json, human)
         return
     if not path.exists():
         raise InvalidFile(f"There is no message at '{path}'.")
+    write_groupings([], csv, parquet)  # refuses: a message has none
     verified = verify(path, signer(Bundle(path).envelope())[0], None)
     prior = None
     if verified.prior_path is not None:

@@ -8,10 +8,13 @@ from fastapi import Query, Response
 from fastapi.responses import HTMLResponse
 from sqlalchemy.engine import Connection
 
+from label_dp.documents.registry import trusted_answer
 from label_dp.documents.statement import CONTENT_SECURITY_POLICY
+from label_dp.pages.groupings import GroupingView, SignedResult, groupings
 from label_dp.pages.site import FORM, HEADERS, Visit, page_router
 from label_dp.schemas.filters import GivenFilter
 from label_dp.store.paging import Page
+from labels_party.bootstrap import Services
 from labels_party.labels.batch_uses import ACCEPTED, PUBLISHED, WORKING
 from labels_party.mechanisms.auto import AUTO
 from labels_party.pages.context import Owner, Receiver, Viewer, days, services
@@ -61,7 +64,17 @@ def _one(visit: Visit, name: str, family: Family) -> Response:
     values = ctx.database.read("page.work", look)
     described = values["work"]
     auto = described["state"] == PUBLISHED and described.get("mechanism") == AUTO
-    return visit.page("work", drawn=ctx.statements.mechanism(name) if auto else None, **values)
+    by_group = _groupings(ctx, described, family)
+    return visit.page("work", drawn=ctx.statements.mechanism(name) if auto else None, groupings=by_group, **values)
+
+
+def _groupings(ctx: Services, work: dict[str, Any], family: Family) -> tuple[GroupingView, ...]:
+    """Return what the document of an answer says by groups; nothing of a release, or of files that were lost."""
+    if family is not ANSWERS or not work["files"]:
+        return ()
+    envelope = ctx.work.envelope(work["id"])
+    answer, digest = trusted_answer(envelope, ctx.own_keys.of(envelope), None)
+    return groupings(SignedResult(digest, answer))
 
 
 @router.get("/releases/{name}")

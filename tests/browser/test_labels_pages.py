@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.support.browser import Person
 from tests.support.events import SECOND, EventShop, event
 from tests.support.labels import LabelsParty
 from tests.support.labels_api import published
+from tests.support.own_features import document
 from tests.support.serving import serving
 
 pytestmark = pytest.mark.processes
+PARQUET = "application/vnd.apache.parquet"
 HOSTILE = "shop <script>alert(1)</script>"
 
 
@@ -32,6 +37,7 @@ class Day:
         self.release = self.asked(owner, self.web, "c", "balanced")
         published(owner, self.release)
         self.waiting = self.asked(owner, self.four, "d", "one-bit")
+        self.sums = self.summed(owner, self.web, "e")
         shop = EventShop(party)
         self.of_events = shop.open(shop.population("orders", window_days=7), ["a"], {"a": SECOND})
         shop.send(event("a", 30, id="1"), event("a", 40, id="1"), event("a", 5, event_type="page_view"), event("x", 1))
@@ -45,6 +51,29 @@ class Day:
         owner.post(f"/v1/batches/{batch}/seal")
         body = {"epsilon": "1", "mechanism": mechanism}
         return str(owner.post(f"/v1/batches/{batch}/releases", json=body).json()["id"])
+
+    @staticmethod
+    def summed(owner: Any, population: str, prefix: str) -> str:
+        batch = owner.post(f"/v1/populations/{population}/batches", json={"presence": "public"}).json()["id"]
+        rows = [{"example_id": f"{prefix}{i}", "label": i % 7} for i in range(400)]
+        groups = [
+            {
+                "example_id": f"{prefix}{i}",
+                "campaign": f"campaign with a long name, number {i % 60}",
+                "country": f"c{i % 3}",
+                "web": i % 2,
+            }
+            for i in range(400)
+        ]
+        owner.post(f"/v1/batches/{batch}/labels", json={"records": rows})
+        owner.post(f"/v1/batches/{batch}/seal")
+        buffer = io.BytesIO()
+        pq.write_table(pa.Table.from_pylist(groups), buffer)
+        owner.put(f"/v1/batches/{batch}/features", content=buffer.getvalue(), headers={"Content-Type": PARQUET})
+        body = {"epsilon": "2", "by": ["country", "country,web", "campaign"]}
+        answer = str(owner.post(f"/v1/batches/{batch}/sums", json=body).json()["id"])
+        document(owner, "sums", answer)
+        return answer
 
     def key(self, role: str) -> str:
         audience = "features-party" if role == "features" else None
@@ -107,6 +136,13 @@ def test_an_owner_looks_at_what_became_of_events(person: Person, day: Day) -> No
     person.page.get_by_role("link", name=day.of_events[:12]).click()
     person.sees("Batch")
     assert "4 records came" in person.page.get_by_role("table").last.inner_text()
+
+
+def test_an_audience_looks_at_sums_by_group(person: Person, day: Day) -> None:
+    person.sign_in(day.key("features"))
+    person.open(f"/answers/{day.sums}", "Answer")
+    assert person.page.locator("svg.picture").count() == 3
+    assert person.page.get_by_role("table", name="Sums and means by country and web").get_by_role("row").count() == 7
 
 
 def test_a_name_that_is_a_script_is_text(browser: Any, day: Day) -> None:

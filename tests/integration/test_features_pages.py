@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from label_dp.documents.signing import ANSWER_TYPE
 from tests.support.features_api import Api, message_files, running
+from tests.support.golden_documents import documents
 from tests.support.messages import Sender
 from tests.support.pages import Looker, signed_in
 
 BOTH, TRAINER, AUDITOR = {"trainer", "auditor"}, {"trainer"}, {"auditor"}
 PAGES = {
     "/inbox": BOTH,
+    "/answers/{answer}": BOTH,
     "/tables": BOTH,
     "/trainings": BOTH,
     "/trainings/{training}": BOTH,
@@ -39,6 +42,10 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     sender = Sender()
     with running(folder, sender) as found:
         found.accept(message_files(sender, folder / "sent"))
+        own = {"batch": "bat_sums", "population": {"id": "pop_sums", "name": "club", "label": "visits", "events": None}}
+        found.services.answers.accept(
+            sender.key.sign(ANSWER_TYPE, documents(sender.key.public.id)["sums: of both"] | own)
+        )
         yield found
 
 
@@ -46,7 +53,8 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 def names(api: Api) -> dict[str, str]:
     model, second = api.trained(name="<i>first</i>"), api.trained()
     training = api.trainer.get(f"/v1/models?limit=1&training={model.replace('m_', 'tr_')}").json()[0]["training"]
-    return {"model": model, "second": second, "training": training}
+    answer = api.trainer.get("/v1/answers").json()[0]["answer"]
+    return {"model": model, "second": second, "training": training, "answer": answer}
 
 
 @pytest.mark.parametrize("role", sorted(BOTH))
@@ -68,6 +76,16 @@ def test_nobody_sees_a_page_without_a_session(api: Api, names: dict[str, str]) -
     stranger = Looker(api.client("trainer"))
     for path in [*PAGES, "/trainings/{training}/events"]:
         assert stranger.get(path.format(**names)).headers["location"].partition("?")[0].endswith("/sign-in"), path
+
+
+def test_the_page_of_an_answer_shows_its_groups(api: Api, names: dict[str, str]) -> None:
+    person = signed_in(api.client("trainer"))
+    link = re.search(f'href="./(answers/[^"]+)"><code>{names["answer"]}', person.get("/inbox").text)
+    assert link is not None
+    page = person.get(f"/{link.group(1)}").text
+    assert page.count('class="picture"') == 2
+    assert "By country and device" in page
+    assert re.search(">DE</th><th [^>]+>app</th><td [^>]+>5</td>", page)
 
 
 def test_a_key_of_the_other_party_opens_nothing(api: Api) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -14,11 +15,13 @@ import pytest
 from label_dp.companions.kinds.sum import LabelLattice, VerifiedSums, open_sums
 from label_dp.companions.maps.group_sums import half_width
 from label_dp.documents.signing import VerifyingKey
+from label_dp.documents.statement_text import number
 from label_dp.domain import Domain
 from labels_party.companions.kinds import sum as kind
 from labels_party.mechanisms.entropy import LaplaceNoise
 from tests.support.labels import LabelsParty
 from tests.support.own_features import document, sealed
+from tests.support.pages import signed_in
 
 N = 600
 RNG = np.random.default_rng(3)
@@ -127,6 +130,28 @@ def test_what_cannot_be_summed_is_refused_at_no_charge(
     assert refused.status_code == status, refused.text
     assert told in refused.json()["detail"]
     assert party.spent(batch) == "0"
+
+
+def test_the_page_of_an_answer_shows_its_groups_to_whom_it_is_for(party: LabelsParty) -> None:
+    hostile, ids = "<b>&\n", pa.array(IDS)
+    wide = [f"{'x' * 30}-{i % 250:03d}" for i in range(N)]
+    table = pa.table({"example_id": ids, "country": COUNTRY, "wide": wide}).append_column(
+        "<i>", pa.array([hostile if day == 1 else None for day in DAY])
+    )
+    verified = answered(party, sealed(party, LABELS, table), epsilon="0.4", by=["country", "wide", "<i>,country"])
+    countries, many, _ = verified.tables()
+    for role in ("owner", "auditor", "features"):
+        page = signed_in(party.client(role)).get(f"/answers/{verified.answer.id}").text
+        for row in countries["rows"]:
+            assert re.search(f">{row['country']}</th>.*>{row['n']:,}</td>.*>{number(row['sum'])}</td>", page), role
+        assert page.count('class="picture"') == 3
+        assert "&lt;i&gt; and country" in page
+        assert "<b>&" not in page
+        assert "The picture shows the 40 groups with most examples, of 250." in page
+        assert f"150 more rows: <code>labels-party answer {verified.answer.id} --out FILE.json --csv FOLDER" in page
+    assert page.count("says nothing</span>") >= sum(row["says_nothing"] for row in many["rows"][:100]) > 0
+    stranger = signed_in(party.client("features", "somebody-else"))
+    assert stranger.get(f"/answers/{verified.answer.id}").status_code == 404
 
 
 def test_a_lattice_holds_every_label() -> None:

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from label_dp.cli.answers import answer_rows, budget_rows, headline, show_result
+from label_dp.cli.answers import (
+    Csv,
+    Parquet,
+    answer_rows,
+    budget_rows,
+    headline,
+    show_result,
+    show_written,
+    write_groupings,
+)
 from label_dp.cli.commands import command
 from label_dp.cli.output import emit, say, table
 from label_dp.cli.panels import AROUND, Panel
@@ -51,6 +60,8 @@ def answers(
 def answer(
     name: Annotated[str, typer.Argument(metavar="ANSWER", help="Id of a charged or published answer.")],
     out: Annotated[Path, typer.Option(help="Where its signed document goes (.json).")],
+    csv: Csv = None,
+    parquet: Parquet = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -63,7 +74,13 @@ def answer(
     with told_apart(party, name):
         finish(party, name, ANSWERS)
     result = write_out(party, name, out, force=force)
-    emit(result, as_json, lambda: show_answer(result))
+    files = write_groupings([result], csv, parquet, force=force)
+
+    def human() -> None:
+        show_answer(result)
+        show_written(files)
+
+    emit(result | ({"files": files} if files else {}), as_json, human)
 
 
 def show_answer(data: dict[str, Any]) -> None:

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from label_dp.cli.layout import number
 from label_dp.cli.output import say, table
+from label_dp.errors import InvalidFile, InvalidInput
+from label_dp.store.output_files import replacing
 
 RANK_ERROR = "rank_error_19_of_20"
 IN_TABLES = ("query", "features", "by", "cells")  # parameters that `show_result` shows
 MOST_ROWS = 40  # of a grouping
+MOST_NAME = 80  # letters of a grouping's file
+Csv = Annotated[
+    Path | None,
+    typer.Option("--csv", metavar="FOLDER", help="Write sums by group too: a CSV file for each grouping."),
+]
+Parquet = Annotated[
+    Path | None,
+    typer.Option("--parquet", metavar="FOLDER", help="Write sums by group too: a Parquet file for each grouping."),
+]
 
 
 def headline(data: Mapping[str, Any]) -> str:
@@ -74,7 +90,7 @@ def show_result(parameters: Mapping[str, Any], result: Mapping[str, Any]) -> Non
         ]
         table(f"By {' and '.join(grouping['by'])}", heads, lines)
         if len(rows) > MOST_ROWS:
-            say(f"{len(rows) - MOST_ROWS:,} more rows; --json has all of them.")
+            say(f"{len(rows) - MOST_ROWS:,} more rows; --csv FOLDER writes all of them.")
     if "weights" in result:
         weights = [
             ["=".join(w[k] for k in ("name", "value") if w[k] is not None), w["weight"]] for w in result["weights"]
@@ -95,3 +111,84 @@ def _said(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{k}={v}" for k, v in value.items())
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def write_groupings(
+    results: Sequence[Mapping[str, Any]], csv: Path | None, parquet: Path | None, *, force: bool = False
+) -> list[str]:
+    """Write each grouping of an answer to a file in these folders, which are made if missing; returns the files.
+
+    All files are complete before the first gets its name. Raises InvalidInput (nothing to write, a file exists without
+    `force`), InvalidFile.
+    """
+    folders = [(folder, ending) for folder, ending in ((csv, "csv"), (parquet, "parquet")) if folder is not None]
+    if not folders:
+        return []
+    groupings = [result.get("tables") for result in results]
+    if len(groupings) != 1 or not groupings[0]:
+        raise InvalidInput("--csv and --parquet are for one answer with sums by group, such as `sums` gives.")
+    fresh = [folder for folder in dict.fromkeys(folder for folder, _ in folders) if _make(folder)]
+    files = []
+    try:
+        with ExitStack() as stack:
+            for folder, ending in folders:
+                for name, grouping in zip(_file_names(groupings[0]), groupings[0], strict=True):
+                    path = folder / f"{name}.{ending}"
+                    _write(grouping, stack.enter_context(replacing(path, force)))
+                    files.append(str(path))
+    except BaseException:
+        for folder in fresh:
+            with suppress(OSError):
+                folder.rmdir()  # keeps one that has files
+        raise
+    return files
+
+
+def show_written(files: Sequence[str]) -> None:
+    """Print the files that were written."""
+    for file in files:
+        say(f"written: {file}")
+
+
+def _make(folder: Path) -> bool:
+    """Make a folder; returns False if it exists."""
+    if folder.suffix.lower() in (".csv", ".parquet"):
+        raise InvalidInput(
+            f"'{folder}' is to be a folder, which gets a file for each grouping; name it without ending."
+        )
+    if folder.is_dir():
+        return False
+    try:
+        folder.mkdir()
+    except OSError as error:
+        raise InvalidFile(f"The folder '{folder}' cannot be made ({error.strerror}).") from None
+    return True
+
+
+def _file_names(groupings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a different name for each grouping, of its columns, that any file system takes."""
+    names: list[str] = []
+    for grouping in groupings:
+        plain = "-".join(re.sub(r"[^\w.-]", "_", name) for name in grouping["by"])
+        name = plain = plain[:MOST_NAME].lstrip(".") or "grouping"
+        again = 2
+        while name.casefold() in map(str.casefold, names):
+            name, again = f"{plain}-{again}", again + 1
+        names.append(name)
+    return names
+
+
+def _write(grouping: Mapping[str, Any], path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyarrow import csv as arrow_csv
+
+    figures = {"n": pa.int64(), **dict.fromkeys(("sum", "mean", "sum_from", "sum_to"), pa.float64())}
+    schema = pa.schema(
+        [*dict.fromkeys(grouping["by"], pa.string()).items(), *figures.items(), ("says_nothing", pa.bool_())]
+    )
+    columns = pa.Table.from_pylist(grouping["rows"], schema)
+    if path.suffix == ".csv":
+        arrow_csv.write_csv(columns, path, arrow_csv.WriteOptions(quoting_style="needed"))
+    else:
+        pq.write_table(columns, path)
