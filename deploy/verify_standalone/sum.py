@@ -30,7 +30,7 @@ def check_sums(answer: Answer) -> str:
     if not all(shares) or answer.domain.k < 2:
         refuse("every grouping costs ε, and labels differ")
     answer.check(Fraction(sum(shares), NANO), Fraction(0), REPLACE_ONE)
-    examples = count(p["rows"], 1, answer.n, "the number of examples")
+    examples = count(p["rows"], 1, MANY, "the number of rows")
     sizes = _sizes(result["columns"], list(dict.fromkeys(name for columns in by for name in columns)))
     groupings = listed(result["groupings"], len(by), len(by), "the list of groupings")
     for columns, cells, grouping in zip(

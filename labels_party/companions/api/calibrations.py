@@ -16,12 +16,14 @@ from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
 from label_dp.privacy import Epsilon
 from label_dp.schemas.calibration import Allowance, Calibration
 from label_dp.schemas.replies import AllowanceOut
+from label_dp.store.apikeys import Principal
 from label_dp.store.idempotency import Reply
 from labels_party.api.columns import ScoreColumns
 from labels_party.api.context import Ctx, IdempotencyKey, Lister, Owner, Viewer, idempotent
 from labels_party.api.models import AnswerOut
 from labels_party.api.upload_docs import upload_docs
 from labels_party.api.uploads import Upload, receive
+from labels_party.bootstrap import Services
 from labels_party.companions.kinds.calibration.kind import CalibrationWish
 from labels_party.companions.services import companions_of
 from labels_party.labels.parsing import ID, SCORE, SCORE_2
@@ -48,27 +50,13 @@ def set_allowance(
 
     Without an allowance only the owner causes a charge, and audiences are told of no such batch.
     """
-    call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode(), batch)
-    allowed = Epsilon.parse(body.epsilon, name="the allowance")
-    _, answer = ctx.allowances.set(batch, CALIBRATION, allowed, caller.actor, call)
-    return cast("AllowanceOut", answer)
+    return allowance_set(CALIBRATION, batch, body, request, ctx, caller, key)
 
 
 @router.get("/batches/{batch}/calibration-allowance")
 def get_allowance(batch: str, ctx: Ctx, caller: Viewer) -> AllowanceOut:
     """What is allowed, used and left."""
-
-    def look(connection: Connection) -> AllowanceOut:
-        try:
-            _, population = ctx.batches.get(connection, batch)
-            allowed = ctx.allowances.of(connection, batch, CALIBRATION) is not None
-        except NotFound:
-            raise NotFound(f"There is no batch '{batch}'.") from None
-        if caller.role == "features" and not (allowed and caller.audience in population.audiences):
-            raise NotFound(f"There is no batch '{batch}'.")
-        return ctx.allowances.describe(connection, batch, CALIBRATION)
-
-    return ctx.database.read("allowance.get", look)
+    return allowance_of(CALIBRATION, batch, ctx, caller)
 
 
 @router.post(
@@ -106,3 +94,32 @@ async def create_calibration(
     ctx.worker.wake()
     response.headers["Location"] = f"/v1/answers/{answer['id']}"
     return AnswerOut(**shown(ctx.work, answer, caller))
+
+
+# --- allowances of every kind that an audience may ask for -----------------------------------------------------
+
+
+def allowance_set(
+    kind: str, batch: str, body: Allowance, request: Request, ctx: Services, caller: Principal, key: str | None
+) -> AllowanceOut:
+    """Set how much ε audiences may charge by answers of a kind. Raises as `Allowances.set`."""
+    call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode(), batch)
+    allowed = Epsilon.parse(body.epsilon, name="the allowance")
+    _, answer = ctx.allowances.set(batch, kind, allowed, caller.actor, call)
+    return cast("AllowanceOut", answer)
+
+
+def allowance_of(kind: str, batch: str, ctx: Services, caller: Principal) -> AllowanceOut:
+    """Return what is allowed, used and left of a kind. Raises NotFound."""
+
+    def look(connection: Connection) -> AllowanceOut:
+        try:
+            _, population = ctx.batches.get(connection, batch)
+            allowed = ctx.allowances.of(connection, batch, kind) is not None
+        except NotFound:
+            raise NotFound(f"There is no batch '{batch}'.") from None
+        if caller.role == "features" and not (allowed and caller.audience in population.audiences):
+            raise NotFound(f"There is no batch '{batch}'.")
+        return ctx.allowances.describe(connection, batch, kind)
+
+    return ctx.database.read("allowance.get", look)

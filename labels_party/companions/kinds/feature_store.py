@@ -79,6 +79,12 @@ class FeatureStore:
         return read_table(file, text_columns=[id_column], name=name, names_are_public=False, most_bytes=MOST_BYTES)
 
     @staticmethod
+    def chosen(table: pa.Table, id_column: str, names: Sequence[str]) -> pa.Table:
+        """Return the ids in their one spelling and the columns `names` of a table that comes with a request. Raises
+        InvalidTable, InvalidRows, InvalidFile."""
+        return _chosen(_plain_table(table, id_column), names)
+
+    @staticmethod
     def check(table: pa.Table, id_column: str, schema: Schema) -> None:
         """Raise InvalidTable, InvalidRows if `put` and `count` would refuse a table and the columns of `schema`."""
         schema.check(_chosen(_plain_table(table, id_column), schema.names))

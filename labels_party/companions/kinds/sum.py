@@ -1,125 +1,74 @@
 """Sums by group: one pass over the sealed labels, with exact discrete noise for every cell of every grouping.
 
-The columns are the owner's and public by its request, as are the ids that have them; only labels are protected.
+The columns are the asker's and public by the request, as are the ids that have them; only labels are protected.
 An example is in one cell of each grouping, so replacing its label moves one sum of each by the width of the domain at
 most: a grouping costs what one of its sums costs (parallel composition), and groupings add up (basic composition).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import numpy.typing as npt
 from sqlalchemy.engine import Connection
 
-from label_dp.companions.kinds.own_features import MOST_TEXT
 from label_dp.companions.kinds.sum import (
     MOST_CELLS,
-    MOST_COLUMNS,
     SUM,
     GroupSums,
     LabelLattice,
     SumsParameters,
 )
-from label_dp.companions.maps.places import category_text
 from label_dp.documents.adjacency import REPLACE_ONE
 from label_dp.documents.kind import Facts
 from label_dp.documents.signed import MAX_BYTES
 from label_dp.documents.signing import SigningKey
 from label_dp.domain import Domain
-from label_dp.errors import Conflict, InvalidInput, InvalidTable
+from label_dp.errors import Conflict, InvalidInput
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
 from label_dp.schemas.json_types import JsonObject
 from labels_party.companions.kinds.answer import AnswerKind, Computed, Parts, require_order
 from labels_party.companions.kinds.feature_store import FeatureStore
+from labels_party.companions.kinds.groups import GroupColumns, Groups, IntArray, Values
 from labels_party.companions.kinds.own_features import check_paid
-from labels_party.labels.batches import SEALED, Batch
+from labels_party.labels.at_rest import digest_key
+from labels_party.labels.batches import RUNS, SEALED, Batch
+from labels_party.labels.runs import among
 from labels_party.ledger.populations import Population
 from labels_party.mechanisms.entropy import LaplaceNoise, discrete_laplace
+from labels_party.storage.secrets import Secrets
 from labels_party.work.kind import Job, PlannedWork, PreviewedKind
+from labels_party.work.store import Works
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 SOURCE = "Dwork, McSherry, Nissim & Smith 2006, with discrete noise by Canonne, Kamath & Steinke 2020"
-IntArray = npt.NDArray[np.int64]
 MOST_SUM = 1 << 53  # sums of floats up to here are exact
 CELL_BYTES = 48  # about, of a cell's places, count and sum in the document
-Values = list[str | None]
-
-
-@dataclass(frozen=True)
-class GroupColumns:
-    """Groupings by columns of the owner's table."""
-
-    by: tuple[tuple[str, ...], ...]
-
-    @classmethod
-    def parse(cls, texts: Sequence[str]) -> Self:
-        """Parse "campaign" or "country,device" each. Raises InvalidInput."""
-        by = tuple(tuple(name.strip() for name in text.split(",")) for text in texts)
-        for text, columns in zip(texts, by, strict=True):
-            if not all(0 < len(name) <= MOST_TEXT for name in columns) or len(columns) > MOST_COLUMNS:
-                raise InvalidInput(
-                    f"A grouping names 1 to {MOST_COLUMNS} columns, with commas; '{text[:60]}' does not."
-                )
-            if len(set(columns)) != len(columns):
-                raise InvalidInput(f"The grouping '{text[:60]}' names a column twice.")
-        if len({frozenset(columns) for columns in by}) != len(by):
-            raise InvalidInput("Two groupings have the same columns: each costs its part of ε, so name it once.")
-        return cls(by)
-
-    @property
-    def names(self) -> list[str]:
-        return list(dict.fromkeys(name for columns in self.by for name in columns))
-
-    def check(self, table: pa.Table) -> None:
-        """Raise InvalidTable if the columns of a table are no groups."""
-        for name in self.names:
-            _encoded(table, name)
-
-    def encode(self, table: pa.Table) -> tuple[list[Values], IntArray]:
-        """Return the values of each column, none last, and the place int64[rows, p] of each row's. Raises
-        InvalidTable."""
-        encoded = [_encoded(table, name) for name in self.names]
-        return [values for values, _ in encoded], np.stack([codes for _, codes in encoded], axis=1)
-
-    def cells(self, codes: IntArray) -> Iterator[tuple[IntArray, IntArray, IntArray]]:
-        """Yield of each grouping its cells int64[c, p] in ascending order, how many rows each has, and the cell of each
-        row."""
-        for columns in self.by:
-            part = codes[:, [self.names.index(name) for name in columns]]
-            cells, at, counts = np.unique(part, axis=0, return_inverse=True, return_counts=True)
-            yield cells, counts.astype(np.int64), at.reshape(-1).astype(np.int64)
-
-
-def _encoded(table: pa.Table, name: str) -> tuple[Values, IntArray]:
-    import pyarrow as pa
-
-    column = table[name].combine_chunks()
-    if pa.types.is_floating(column.type) and column.null_count < len(column):
-        raise InvalidTable(f"The column '{name}' holds decimals, which make no groups; round them to whole numbers.")
-    coded = column.dictionary_encode()
-    texts = [category_text(value, name) for value in coded.dictionary.to_pylist()]
-    if len(texts) > MOST_CELLS:
-        raise InvalidTable(f"The column '{name}' has {len(texts):,} values, and {MOST_CELLS:,} are the most.")
-    order = sorted(range(len(texts)), key=lambda i: str(texts[i]))
-    place = np.empty(len(texts) + 1, np.int64)
-    place[order], place[-1] = np.arange(len(texts)), len(texts)
-    codes = place[coded.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False).astype(np.int64)]
-    return [*(texts[i] for i in order), *([None] if column.null_count else [])], codes
 
 
 @dataclass(frozen=True)
 class SumsWish:
-    """Checked request; all of it public."""
+    """Checked request; all of it public. `groups`: a table that came with it, in place of the one that is stored;
+    `by_audience`: the audience that asks for itself, None for the owner."""
 
     epsilon: Epsilon
     schema: GroupColumns
     additional_release: bool
+    groups: Groups | None = None
+    by_audience: str | None = None
+
+    @classmethod
+    def parse(cls, asked: GroupSums) -> Self:
+        """Parse a request. Raises InvalidEpsilon, InvalidInput."""
+        epsilon = Epsilon.parse(asked.epsilon, positive=True)
+        wish = cls(epsilon, GroupColumns.parse(asked.by), asked.additional_release)
+        if not all(wish.shares):
+            raise InvalidInput(f"ε is too small to be shared by {len(wish.schema.by)} groupings.")
+        return wish
 
     @property
     def shares(self) -> list[Epsilon]:
@@ -135,29 +84,50 @@ class SumsKind(AnswerKind[SumsWish], PreviewedKind[GroupSums, SumsWish]):
     schema = GroupSums
     adjacency = REPLACE_ONE
 
-    def __init__(self, key: SigningKey, features: FeatureStore) -> None:
+    def __init__(self, key: SigningKey, features: FeatureStore, works: Works, secrets_: Secrets) -> None:
         super().__init__(key)
-        self.features = features
+        self.features, self.works, self.secrets = features, works, secrets_
+        self.database, self.batches, self.vault = features.database, features.batches, features.vault
 
     @classmethod
     def made(cls, parts: Parts) -> Self:
-        return cls(parts.key, parts.features)
+        return cls(parts.key, parts.features, parts.works, parts.secrets)
+
+    # --- requests -----------------------------------------------------------------------------------------
 
     def wish(self, _population: Population, body: GroupSums) -> SumsWish:
-        """Parse a request. Raises InvalidEpsilon, InvalidInput."""
-        wish = SumsWish(
-            Epsilon.parse(body.epsilon, positive=True), GroupColumns.parse(body.by), body.additional_release
+        """Parse a request about the stored table. Raises as `SumsWish.parse`."""
+        return SumsWish.parse(body)
+
+    def of_table(
+        self, batch_id: str, asked: SumsWish, read: Callable[[], pa.Table], id_column: str, by_audience: str | None
+    ) -> SumsWish:
+        """Read the table of a request. Raises as `Works.allowed`, `FeatureStore.read`; nothing is charged."""
+        _, population = self.database.read(
+            "sum.look", lambda c: self.works.allowed(c, batch_id, self.name, by_audience)
         )
-        if not all(wish.shares):
-            raise InvalidInput(f"ε is too small to be shared by {len(wish.schema.by)} groupings.")
-        return wish
+        table = self.features.chosen(read(), id_column, asked.schema.names)
+        groups = Groups.of(table, asked.schema, population.label, self.secrets, id_column)
+        return replace(asked, groups=groups, by_audience=by_audience)
+
+    def asker(self, wish: SumsWish) -> str | None:
+        return wish.by_audience
 
     def plan(self, batch: Batch, population: Population, wish: SumsWish) -> PlannedWork:
         """Plan the work. Raises InvalidInput, InvalidMechanism (ε too small), InvalidTable, Conflict (no features),
-        Unavailable."""
+        Unavailable, and to the owner InvalidRows (ids of a table that are not in the batch)."""
         parameters, features = self._planned(batch, population, wish)
-        split = EpsilonSplit(ZERO, ZERO, wish.epsilon)
-        return self.asked(split, parameters, additional_release=wish.additional_release, features=features)
+        audience, groups = wish.by_audience, wish.groups
+        return self.asked(
+            EpsilonSplit(ZERO, ZERO, wish.epsilon),
+            parameters,
+            additional_release=wish.additional_release,
+            features=features,
+            audiences=None if audience is None else (audience,),
+            by_audience=audience,
+            inputs=groups,
+            inputs_mac="" if groups is None else groups.mac(self.secrets),
+        )
 
     def preview(self, batch: Batch, population: Population, wish: SumsWish) -> JsonObject:
         parameters, _ = self._planned(batch, population, wish)
@@ -165,33 +135,48 @@ class SumsKind(AnswerKind[SumsWish], PreviewedKind[GroupSums, SumsWish]):
         return {"epsilon": split.as_json(), "parameters": parameters, "facts": {}}
 
     def _planned(self, batch: Batch, population: Population, wish: SumsWish) -> tuple[dict[str, Any], str]:
+        """Return the parameters, and the key of the stored table if that is used."""
         require_order(population.domain, "A sum")
-
-        def look(connection: Connection) -> tuple[list[str], str]:
-            sealed = self.features.batches.segments(connection, batch.id, SEALED)
-            return [s.key for s in sealed], self.features.key(connection, batch.id)
-
-        sealed, features_key = self.features.database.read(f"{self.name}.features", look)
-        if not sealed:
-            raise Conflict(f"The labels of batch '{batch.id}' were purged meanwhile.")
-        table = self.features.load(features_key, wish.schema.names)
-        values, codes = wish.schema.encode(table)
-        rows = np.concatenate([np.zeros(0, np.int64), *self.features.matches(sealed, table)])
-        if not len(rows):
+        (values, codes), features_key = self._grouped(batch, wish)
+        if not len(codes):
             raise InvalidInput("No example of the batch has features; send a table of features with its example ids.")
-        cells = [len(counts) for _, counts, _ in wish.schema.cells(codes[rows])]
+        cells = [len(counts) for _, counts, _ in wish.schema.cells(codes)]
         _check_size(values, cells)
         lattice = LabelLattice.of(population.domain)
-        if not 0 < lattice.sensitivity * len(rows) < MOST_SUM:
+        if not 0 < lattice.sensitivity * len(codes) < MOST_SUM:
             raise InvalidInput("Sums need at least two labels, and a domain whose sums are exact: take larger steps.")
         parameters = {
             "by": [list(columns) for columns in wish.schema.by],
             "epsilon": [str(share) for share in wish.shares],
             "cells": cells,
-            "rows": len(rows),
+            "rows": len(codes),
         }
         _noises(parameters, population.domain)  # refuses too small an ε
         return parameters, features_key
+
+    def _grouped(self, batch: Batch, wish: SumsWish) -> tuple[tuple[list[Values], IntArray], str]:
+        """Return the values of columns and the places int64[n, p] of those of the rows, and the key of the stored table
+        if these are the examples that it has."""
+
+        def look(connection: Connection) -> tuple[list[str], list[str], str]:
+            sealed, runs = (self.batches.segments(connection, batch.id, *of) for of in ((SEALED,), (RUNS, SEALED)))
+            key = self.features.key(connection, batch.id) if wish.groups is None else ""
+            return [s.key for s in sealed if s.kind == SEALED], [s.key for s in runs], key
+
+        sealed, runs, features_key = self.database.read("sum.features", look)
+        if not sealed:
+            raise Conflict(f"The labels of batch '{batch.id}' were purged meanwhile.")
+        if wish.groups is None:
+            table = self.features.load(features_key, wish.schema.names)
+            values, codes = wish.schema.encode(table)
+            rows = np.concatenate([np.zeros(0, np.int64), *self.features.matches(sealed, table)])
+            return (values, codes[rows]), features_key
+        if wish.by_audience is None:
+            scores = wish.groups.scores
+            scores.refuse_unknown(among(scores.run, [self.vault.run(run) for run in runs]))
+        return (wish.groups.values, wish.groups.codes), ""
+
+    # --- computation --------------------------------------------------------------------------------------
 
     def compute(self, job: Job) -> Computed:
         """Sum up. Raises Unavailable, RandomnessUnavailable.
@@ -202,17 +187,27 @@ class SumsKind(AnswerKind[SumsWish], PreviewedKind[GroupSums, SumsWish]):
         parameters, lattice = job.work.plan, LabelLattice.of(job.population.domain)
         check_paid(SumsParameters.model_validate(parameters).cost(), job)
         columns = GroupColumns(tuple(map(tuple, parameters["by"])))
-        table = self.features.load(job.work.features, columns.names)
-        values, codes = columns.encode(table)
-        joins = list(self.features.joined(job.labels, table, codes))
-        codes = np.concatenate([codes[:0], *(part for _, part, _ in joins)])
-        numbers = np.concatenate([np.zeros(0, np.int64), *(positions for _, _, positions in joins)])
-        if lattice.numbers is not None:
-            numbers = np.array(lattice.numbers, np.int64)[numbers]
+        values, codes, rows, positions = self._met(job, columns)
+        numbers = np.zeros(len(codes), np.int64)
+        numbers[rows] = positions if lattice.numbers is None else np.array(lattice.numbers, np.int64)[positions]
         groupings = noisy_groupings(columns, codes, numbers, _noises(parameters, job.population.domain))
         named = [{"name": name, "values": of} for name, of in zip(columns.names, values, strict=True)]
         result = {"columns": named, "groupings": groupings}
         return Computed(result, "noisy sums of cells", SOURCE, Facts(), self.adjacency)
+
+    def _met(self, job: Job, columns: GroupColumns) -> tuple[list[Values], IntArray, IntArray, IntArray]:
+        """Return the values, the places int64[n, p] of the rows that count, and which rows int64[m] have which label
+        positions int64[m]."""
+        if job.inputs is not None:
+            groups = Groups.load(job.inputs)
+            at, positions = groups.scores.places(job.labels, digest_key(self.secrets, job.population.label))
+            return groups.values, groups.codes, at, positions
+        table = self.features.load(job.work.features, columns.names)
+        values, codes = columns.encode(table)
+        joins = list(self.features.joined(job.labels, table, codes))
+        codes = np.concatenate([codes[:0], *(part for _, part, _ in joins)])
+        positions = np.concatenate([np.zeros(0, np.int64), *(part for _, _, part in joins)])
+        return values, codes, np.arange(len(codes)), positions
 
 
 def noisy_groupings(

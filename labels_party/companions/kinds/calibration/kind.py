@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Self
 
-import numpy as np
-
 from label_dp.companions.kinds.calibration import CALIBRATION
 from label_dp.companions.maps.scores import FLOAT32, ScoreGrid
 from label_dp.companions.maps.shapes import BINS, FORMS, GRID, LOSSES
@@ -37,9 +35,8 @@ from labels_party.companions.kinds.calibration.shapes import AUTO, SHAPES, Terms
 from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import RUNS, SEALED, Batch
 from labels_party.labels.chunks import Chunks
-from labels_party.labels.digests import siphash128
 from labels_party.labels.parsing import ID, SCORE, SCORE_2
-from labels_party.labels.runs import among, contains, locate, sort_run
+from labels_party.labels.runs import among
 from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Population
 from labels_party.storage.secrets import Secrets
@@ -195,17 +192,6 @@ class CalibrationKind(AnswerKind[CalibrationRequest]):
     def _met(self, job: Job, scores: Scores) -> tuple[Any, Any]:
         """Join (numbers int64[m], or int64[2, m] of two scores; label positions int64[m]) of the examples that have a
         score, in the order of ids."""
-        key = digest_key(self.secrets, job.population.label)
-        numbers: list[Any] = [scores.numbers[:, :0]]
-        labels: list[Any] = [np.zeros(0, np.int64)]
-        for ids, index in job.labels.chunks():
-            low, high = siphash128(ids, key)
-            rows = np.flatnonzero(contains(scores.run, low, high))
-            if len(rows):
-                uploaded, order = sort_run(low[rows], high[rows])
-                at = np.empty(len(rows), np.int64)
-                at[order] = locate(scores.run, uploaded)
-                numbers.append(scores.numbers[:, at])
-                labels.append(index[rows])
-        x = np.concatenate(numbers, axis=1)
-        return (x[0] if len(x) == 1 else x), np.concatenate(labels)
+        at, positions = scores.places(job.labels, digest_key(self.secrets, job.population.label))
+        x = scores.numbers[:, at]
+        return (x[0] if len(x) == 1 else x), positions

@@ -23,7 +23,8 @@ from labels_party.labels.at_rest import digest_key
 from labels_party.labels.chunks import TWICE, Chunks, Findings, sliced
 from labels_party.labels.digests import U64, siphash128
 from labels_party.labels.parsing import ID, canonical_column, floats_of
-from labels_party.labels.runs import Run, repeated, run_parts, sort_run
+from labels_party.labels.runs import Run, contains, locate, repeated, run_parts, sort_run
+from labels_party.labels.seal import SealedLabels
 from labels_party.storage.files import INPUTS
 from labels_party.storage.secrets import Secrets
 
@@ -111,6 +112,21 @@ class Scores:
             findings = Findings()
             findings.add_rows(self.rows[~known], self.id_field, NO_EXAMPLE)
             raise findings.error()
+
+    def places(self, labels: SealedLabels, key: bytes) -> tuple[IntArray, IntArray]:
+        """Find the rows int64[m] of the upload that are examples of the batch, and the label position int64[m] of each,
+        in the order of the examples' ids; `key` is that of the digests. Raises Unavailable."""
+        places, positions = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        for ids, index in labels.chunks():
+            low, high = siphash128(ids, key)
+            rows = np.flatnonzero(contains(self.run, low, high))
+            if len(rows):
+                uploaded, order = sort_run(low[rows], high[rows])
+                at = np.empty(len(rows), np.int64)
+                at[order] = locate(self.run, uploaded)
+                places.append(at)
+                positions.append(index[rows])
+        return np.concatenate(places), np.concatenate(positions)
 
     def mac(self, secrets_: Secrets) -> str:
         """Compute a keyed digest that shows whether two uploads are the same, comparable by this party only."""

@@ -181,8 +181,8 @@ def _rule(answer: Answer, parameters: SumsParameters, result: SumsResult) -> Non
     groupings, lattice = len(parameters.by), LabelLattice.of(answer.domain)
     if {len(parameters.epsilon), len(parameters.cells), len(result.groupings)} != {groupings}:
         raise MalformedAnswer("every grouping has an ε and cells.")
-    if not all(parameters.epsilon) or parameters.rows > answer.n or lattice.sensitivity < 1:
-        raise MalformedAnswer("sums cost ε, and are of examples of the batch with labels that differ.")
+    if not all(parameters.epsilon) or lattice.sensitivity < 1:
+        raise MalformedAnswer("sums cost ε, and labels differ.")
     if len({frozenset(columns) for columns in parameters.by}) != groupings or any(
         len(set(columns)) != len(columns) for columns in parameters.by
     ):

@@ -1,0 +1,93 @@
+"""Sums by columns of a table that comes with the request, and what audiences may charge for them."""
+
+from __future__ import annotations
+
+from typing import Annotated, cast
+
+from fastapi import Query, Request, Response
+from pydantic import ConfigDict
+
+from label_dp.companions.kinds.sum import SUM, GroupSums
+from label_dp.errors import NotFound, UnsupportedMediaType
+from label_dp.http.calls import UPLOAD
+from label_dp.http.json_bodies import JsonRouter
+from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
+from label_dp.schemas.calibration import Allowance
+from label_dp.schemas.replies import AllowanceOut
+from label_dp.store.idempotency import Reply
+from labels_party.api.context import Ctx, IdempotencyKey, Lister, Owner, Viewer
+from labels_party.api.models import AnswerOut
+from labels_party.api.uploads import Upload, receive
+from labels_party.companions.api.calibrations import allowance_of, allowance_set
+from labels_party.companions.api.predictors import TABLE
+from labels_party.companions.kinds.sum import SumsKind, SumsWish
+from labels_party.companions.services import companions_of
+from labels_party.labels.formats.formats import CSV, PARQUET
+from labels_party.work.seen import shown
+
+router = JsonRouter(prefix="/v1", tags=["sums"], responses=PROBLEM_RESPONSES)
+
+
+class SumsQuery(GroupSums):
+    """In a query, where everything is text."""
+
+    model_config = ConfigDict(extra="ignore", strict=False)  # what no part of the call knows is refused before
+
+
+@router.put("/batches/{batch}/sums-allowance", responses=problem_responses(403, 409, 413))
+def set_allowance(
+    batch: str, body: Allowance, request: Request, ctx: Ctx, caller: Owner, key: IdempotencyKey = None
+) -> AllowanceOut:
+    """How much ε of a sealed batch its audiences may charge in all by sums they ask for; 0 ends it.
+
+    Without an allowance only the owner causes a charge, and audiences are told of no such batch.
+    """
+    return allowance_set(SUM, batch, body, request, ctx, caller, key)
+
+
+@router.get("/batches/{batch}/sums-allowance")
+def get_allowance(batch: str, ctx: Ctx, caller: Viewer) -> AllowanceOut:
+    """What is allowed, used and left."""
+    return allowance_of(SUM, batch, ctx, caller)
+
+
+@router.post(
+    "/batches/{batch}/sums-of-table",
+    status_code=202,
+    openapi_extra=TABLE,
+    responses=problem_responses(403, 409, 413, 415),
+    dependencies=[UPLOAD],
+)
+async def create_sums(
+    batch: str,
+    request: Request,
+    response: Response,
+    ctx: Ctx,
+    caller: Lister,
+    asked: Annotated[SumsQuery, Query()],
+    id_column: Annotated[str, Query(min_length=1, max_length=200, description="Its column with ids.")] = "example_id",
+    key: IdempotencyKey = None,
+) -> AnswerOut:
+    """Charge the whole batch, whatever the table is, and queue noisy sums of labels by its columns.
+
+    The owner may ask at any time, an audience within the allowance. Examples without a row are in no sum. Rows of ids
+    that are not in the batch are refused to the owner; of an audience they count as the lowest label.
+    """
+    audience = caller.audience if caller.role == "features" else None
+    if caller.role == "features" and audience is None:
+        raise NotFound(f"There is no batch '{batch}'.")
+    wish, companions = SumsWish.parse(asked), companions_of(ctx)
+    kind = cast("SumsKind", ctx.work.kinds[SUM])
+
+    def work(upload: Upload) -> Reply:
+        if upload.kind not in (CSV, PARQUET):
+            raise UnsupportedMediaType(f"Send a table as {CSV.types[0]} or {PARQUET.types[0]}.")
+        table = kind.of_table(
+            batch, wish, lambda: companions.features.read(upload, ctx.home.spill, id_column), id_column, audience
+        )
+        return ctx.work.ask(kind, batch, table, caller.actor, upload.call)
+
+    answer = await receive(request, ctx, caller, key, batch, {}, work)
+    ctx.worker.wake()
+    response.headers["Location"] = f"/v1/answers/{answer['id']}"
+    return AnswerOut(**shown(ctx.work, answer, caller))
