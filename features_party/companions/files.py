@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,18 @@ from label_dp.schemas.json_types import JsonObject
 from label_dp.store.output_files import replacing
 
 
+@dataclass(frozen=True, kw_only=True)
+class Awaited:
+    """`wait` seconds for the publication of an answer; 0: not at all."""
+
+    labels_key: VerifyingKey | None = None
+    wait: float = 0.0
+
+
 @dataclass(frozen=True)
-class AskJob:
+class AskJob(Awaited):
     """`model`: a folder, or an id of the registry, that scores the examples of `file`; or else the columns of `file`
-    that hold one score or two. `wait` seconds for the publication; 0: not at all."""
+    that hold one score or two."""
 
     batch: str
     asked: Asking
@@ -60,8 +69,6 @@ class AskJob:
     id_column: str
     model: str | None = None
     score_columns: tuple[str, ...] = ()
-    labels_key: VerifyingKey | None = None
-    wait: float = 0.0
 
     def check(self) -> None:
         """Raises InvalidInput where the parts do not go together."""
@@ -71,12 +78,13 @@ class AskJob:
 
 
 @dataclass(frozen=True)
-class CalibrationRun:
-    """A charged calibration, and where its publication was waited for, what came and how our receipts went."""
+class AnswerRun:
+    """A charged answer about so many `rows`, and if its publication was waited for, what came and how our receipts
+    went."""
 
     name: str
     state: str
-    scores: int
+    rows: int
     found: SignedAnswer | None = None
     delivery: Delivery | None = None
 
@@ -84,10 +92,10 @@ class CalibrationRun:
         members: JsonObject = {} if self.found is None else self.found.summary() | {"fresh": self.found.fresh}
         if self.delivery is not None:
             members["receipts"] = self.delivery.as_json()
-        return {"answer": self.name, "state": self.state, "scores": self.scores, **members}
+        return {"answer": self.name, "state": self.state, "rows": self.rows, **members}
 
 
-def ask_and_pull(services: Services, service: LabelsService, job: AskJob, progress: Progress) -> CalibrationRun:
+def ask_and_pull(services: Services, service: LabelsService, job: AskJob, progress: Progress) -> AnswerRun:
     """Score, ask, wait, fetch, verify, account, acknowledge. `job.check` came before.
 
     Raises what `ask_calibration` and `pull_answer` raise; once the calibration is charged a repeated run goes on with
@@ -97,22 +105,35 @@ def ask_and_pull(services: Services, service: LabelsService, job: AskJob, progre
         services.pinned.required()  # nothing is charged that could not be verified
     require_allowance(service, job.batch)
     scored = _scored(services, job, progress)
-    asked = ask_calibration(service, job.batch, scored, job.asked, progress)
-    name, sent = asked["answer"], len(scored.ids)
+    order = ask_calibration(service, job.batch, scored, job.asked, progress)
+    run = AnswerRun(order["answer"], order["state"], len(scored.ids))
+    return arrived(services, service, run, job, lambda answer: require_asked(answer, job.batch, job.asked), progress)
+
+
+def arrived(
+    services: Services,
+    service: LabelsService,
+    run: AnswerRun,
+    job: Awaited,
+    check: Callable[[SignedAnswer], None],
+    progress: Progress,
+) -> AnswerRun:
+    """Wait for a charged answer if the job does, fetch, verify and `check` it, account for it, acknowledge it. Raises
+    as `pull_answer` and `check`."""
     if not job.wait:
-        return CalibrationRun(name, asked["state"], sent)
+        return run
     try:
-        await_published(service, name, Patience(job.wait), lambda what, _: progress(what, 0.7), noun="answer")
+        await_published(service, run.name, Patience(job.wait), lambda what, _: progress(what, 0.7), noun="answer")
     except Unavailable as error:
         raise Unavailable(f"{error.detail} It is charged; the same command again goes on with it at no cost.") from None
     except Conflict as error:
         raise Conflict(f"{error.detail} A new one, with --additional-release or other terms, is charged too.") from None
     progress("fetching", 0.9)
     arrivals = services.arrivals(job.labels_key)
-    envelope = pull_answer(service, name, arrivals.choose_key, services.settings.name)
-    require_asked(services.answers.verify(envelope, job.labels_key), job.batch, job.asked)
+    envelope = pull_answer(service, run.name, arrivals.choose_key, services.settings.name)
+    check(services.answers.verify(envelope, job.labels_key))
     signed_answer = arrivals.answer(envelope)
-    return CalibrationRun(name, "published", sent, signed_answer, arrivals.acknowledge(service))
+    return replace(run, state="published", found=signed_answer, delivery=arrivals.acknowledge(service))
 
 
 def _scored(services: Services, job: AskJob, progress: Progress) -> ScoreTable:

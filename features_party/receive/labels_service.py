@@ -159,24 +159,34 @@ class LabelsService(PublishedCalls, BlockingClient):
 
         The same scores and query again, also by another process, return the same calibration without further charge.
         """
-        where = path(at.CALIBRATIONS, batch)
-        operation = f"{where}?{urlencode(query, doseq=True)}".encode()
-        request = Request(
-            "POST",
-            where,
-            params=query,
-            content=_Pieces(scores, on_bytes),
-            content_type=ARROW,
-            headers={"Content-Length": str(len(scores))},
-            key=hashlib.sha256(operation + b"\0" + scores).hexdigest(),
-        )
-        data = yield from ask(request)
-        answer, state = data.get("id"), data.get("state")
-        if not (isinstance(answer, str) and _ID.fullmatch(answer) and isinstance(state, str)):
-            raise errors.Unavailable(
-                "The labels party's answer names no calibration; check that the URL is its service's."
-            )
-        return {"answer": answer, "state": _printable(state)}
+        return _charged(path(at.CALIBRATIONS, batch), query, scores, ARROW, on_bytes)
+
+    @call
+    def ask_sums(
+        self, batch: str, table: bytes, query: dict[str, Any], on_bytes: Bytes = lambda _n: None
+    ) -> Conversation[dict[str, str]]:
+        """Order sums by columns of `table`, a Parquet file; otherwise as `ask_calibration`."""
+        return _charged(path(at.SUMS_OF_TABLE, batch), query, table, PARQUET, on_bytes)
+
+
+def _charged(
+    where: str, query: dict[str, Any], content: bytes, content_type: str, on_bytes: Bytes
+) -> Conversation[dict[str, str]]:
+    operation = f"{where}?{urlencode(query, doseq=True)}".encode()
+    request = Request(
+        "POST",
+        where,
+        params=query,
+        content=_Pieces(content, on_bytes),
+        content_type=content_type,
+        headers={"Content-Length": str(len(content))},
+        key=hashlib.sha256(operation + b"\0" + content).hexdigest(),
+    )
+    data = yield from ask(request)
+    answer, state = data.get("id"), data.get("state")
+    if not (isinstance(answer, str) and _ID.fullmatch(answer) and isinstance(state, str)):
+        raise errors.Unavailable("The labels party's reply names no answer; check that the URL is its service's.")
+    return {"answer": answer, "state": _printable(state)}
 
 
 @dataclass(frozen=True)

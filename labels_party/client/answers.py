@@ -1,4 +1,4 @@
-"""Answers around the message: calibrations, medians, rectangles and linear models."""
+"""Answers around the message: calibrations, medians, rectangles, linear models and sums."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from label_dp.client.asking import Asking, asks, members
 from label_dp.client.conversation import Conversation, Json, Request, ask, path, post
 from label_dp.client.declared import call
 from label_dp.client.listings import linked
-from label_dp.client.tables import as_arrow, renamed
+from label_dp.client.tables import as_arrow, as_parquet, renamed
 from label_dp.companions.kinds.linear_model import LinearModel
 from label_dp.companions.kinds.median import Median
 from label_dp.companions.kinds.rectangle import Rectangle
 from label_dp.documents.kind import Kind
 from label_dp.documents.registry import KINDS
 from label_dp.schemas.calibration import Allowance, Calibration
+from label_dp.schemas.sums import GroupSums
 
 if TYPE_CHECKING:
     from label_dp.columnar.frames import Frame
@@ -36,6 +37,12 @@ class CalibrationOf(Calibration):
     id_column: str = Field(default="example_id", description="Column of the table with ids.")
     score_column: str = Field(default="score", description="Its column with scores.")
     score_2_column: str | None = Field(default=None, description="Its column with second scores, of a map of two.")
+
+
+class SumsOf(GroupSums):
+    """Sums, and the column of ids in the table that they are by."""
+
+    id_column: str = Field(default="example_id", description="Column of the table with ids.")
 
 
 def charged(schema: Callable[P, M], word: str) -> Asking[Concatenate[str, P], [str, M], Json]:
@@ -91,10 +98,22 @@ class AnswerCalls:
         """Set how much ε of a sealed batch its audiences may charge for calibrations; "0" ends the allowance."""
         return ask(Request("PUT", path(at.ALLOWANCE, batch), body=members(asked)))
 
+    @asks(SumsOf)
+    def sums_of_table(self, batch: str, table: Frame, asked: SumsOf) -> Conversation[Json]:
+        """Charge the batch and ask for sums of labels by columns of `table`, in place of the features sent before."""
+        options = members(asked)
+        return ask(as_parquet("POST", path(at.SUMS_OF_TABLE, batch), table, **options))
+
+    @asks(Allowance)
+    def allow_sums(self, batch: str, asked: Allowance) -> Conversation[Json]:
+        """Set how much ε of a sealed batch its audiences may charge for sums; "0" ends the allowance."""
+        return ask(Request("PUT", path(at.SUMS_ALLOWANCE, batch), body=members(asked)))
+
     if TYPE_CHECKING:  # `declare` makes these, and those of new kinds
         median = charged(Median, "medians")
         rectangle, plan_rectangle = charged(Rectangle, "rectangles"), planned(Rectangle, "rectangles")
         linear_model = charged(LinearModel, "linear-models")
+        sums, plan_sums = charged(GroupSums, "sums"), planned(GroupSums, "sums")
         plan_linear_model = planned(LinearModel, "linear-models")
 
 

@@ -88,7 +88,7 @@ def test_a_model_is_calibrated_by_two_commands(shell: Shell, advertiser: tuple[L
     sent = pq.read_table(shell.folder / "p.parquet")
     columns = ("--scores", "p.parquet", "--id-column", "click_id", "--score-column", "prediction")
     from_file = shell.json("ask-calibration", "--url", url, "--batch", batch, "--epsilon", "0.5", *columns)
-    assert (from_file["answer"], from_file["scores"]) == (answer, sent.num_rows)
+    assert (from_file["answer"], from_file["rows"]) == (answer, sent.num_rows)
     assert len(shell.json("audit", "show", "--kind", "answer-accepted")) == 1
     assert "all charged" in shell.run("answers", "show", answer).stdout
     shell.run("calibrate", "--map", answer, "--model", "model", "--out", "after")
@@ -99,7 +99,7 @@ def test_a_model_is_calibrated_by_two_commands(shell: Shell, advertiser: tuple[L
     less = [*ask, "--epsilon", "0.25"]
     assert "carries something already" in shell.refused(*less, code=1)
     only = shell.json(*less, "--additional-release", "--wait", "0")
-    assert set(only) == {"answer", "state", "scores", "batch"}
+    assert set(only) == {"answer", "state", "rows", "batch"}
     assert only["answer"] != answer
     assert "pull --url" in shell.run(*less, "--additional-release", "--wait", "0").stdout
     assert shell.json("pull", "--url", url, "--answer", only["answer"], "--wait")["fresh"]

@@ -32,6 +32,7 @@ UPLOADS = {
     ("POST", "/v1/batches/{batch}/labels"),
     ("DELETE", "/v1/batches/{batch}/labels"),
     ("POST", "/v1/batches/{batch}/calibrations"),
+    ("POST", "/v1/batches/{batch}/sums-of-table"),
     ("PUT", "/v1/batches/{batch}/features"),
     ("POST", "/v1/feature-tables"),
     ("POST", "/v1/messages"),

@@ -61,6 +61,7 @@ BODIES: dict[str, dict[str, dict[str, Any]]] = {
         "bound": PREDICTOR | {"method": "walk", "threshold": 5, "features": NUMBERS[:1]},
     },
     "PUT /v1/batches/{batch}/calibration-allowance": {"": {"epsilon": "1"}},
+    "PUT /v1/batches/{batch}/sums-allowance": {"": {"epsilon": "1"}},
 }
 for _kind in ("rectangles", "linear-models", "sums"):
     BODIES[f"POST /v1/batches/{{batch}}/{_kind}/plan"] = BODIES[f"POST /v1/batches/{{batch}}/{_kind}"]

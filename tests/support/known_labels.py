@@ -22,6 +22,8 @@ REFUSING = {
     "POST /v1/people/{people}/erasures": "ids or units are named, one of both",
     "POST /v1/batches/{batch}/calibrations": "ε, shapes and the numbers of scores have a grammar; ids are of the batch",
     "PUT /v1/batches/{batch}/calibration-allowance": "ε has a grammar, and is at most the lifetime's",
+    "POST /v1/batches/{batch}/sums-of-table": "ε has a grammar; ids are of the batch, and groups columns of the table",
+    "PUT /v1/batches/{batch}/sums-allowance": "ε has a grammar, and is at most the lifetime's",
     "PUT /v1/batches/{batch}/features": "a table of features has ids and at least one column more",
     "POST /v1/batches/{batch}/rectangles": "features are columns of the batch's table, thresholds in the label domain",
     "POST /v1/batches/{batch}/rectangles/plan": "features are columns of the batch's table",

@@ -67,7 +67,7 @@ def ask_calibration(
     from features_party.companions.files import AskJob, ask_and_pull
 
     columns = tuple(name for name in (score_column, score_2_column) if name is not None)
-    job = AskJob(batch, asked, features, id_column, model, columns, public_key(labels_key), wait)
+    job = AskJob(batch, asked, features, id_column, model, columns, labels_key=public_key(labels_key), wait=wait)
     job.check()
     with progress("ask", as_json) as report, labels_party(url, api_key_file) as service:
         calibration_run = ask_and_pull(services(), service, job, report)
@@ -75,7 +75,7 @@ def ask_calibration(
 
 
 def _show(asked: Any, url: str) -> None:
-    sent = f"{asked.scores:,} scores sent"
+    sent = f"{asked.rows:,} scores sent"
     if asked.found is None:
         echo(f"calibration {asked.name} is {asked.state}; {sent}")
         echo(f"fetch it: features-party pull --url {url} --answer {asked.name} --wait")

@@ -7,13 +7,14 @@ from typing import Annotated, cast
 from fastapi import Query, Request, Response
 from pydantic import ConfigDict
 
-from label_dp.companions.kinds.sum import SUM, GroupSums
+from label_dp.companions.kinds.sum import SUM
 from label_dp.errors import NotFound, UnsupportedMediaType
 from label_dp.http.calls import UPLOAD
 from label_dp.http.json_bodies import JsonRouter
 from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
 from label_dp.schemas.calibration import Allowance
 from label_dp.schemas.replies import AllowanceOut
+from label_dp.schemas.sums import GroupSums
 from label_dp.store.idempotency import Reply
 from labels_party.api.context import Ctx, IdempotencyKey, Lister, Owner, Viewer
 from labels_party.api.models import AnswerOut

@@ -148,11 +148,29 @@ def allow_calibrations(
 ) -> None:
     """Let the audiences of a batch ask for calibrations themselves, up to so much ε."""
     from label_dp.companions.kinds.calibration import CALIBRATION
+
+    _allow(batch, CALIBRATION, "calibrations", asked, as_json)
+
+
+@command(app, "allow-sums", AROUND)
+def allow_sums(
+    *,
+    batch: Annotated[str, typer.Argument(help="Id of a sealed batch.")],
+    asked: Allowance,
+    as_json: Json = False,
+) -> None:
+    """Let the audiences of a batch ask for sums by columns of their own, up to so much ε."""
+    from label_dp.companions.kinds.sum import SUM
+
+    _allow(batch, SUM, "sums", asked, as_json)
+
+
+def _allow(batch: str, kind: str, what: str, asked: Allowance, as_json: bool) -> None:
     from label_dp.privacy import Epsilon
 
     allowed = Epsilon.parse(asked.epsilon, name="the allowance")
-    _, result = services(existing=True).allowances.set(batch, CALIBRATION, allowed, "command line")
-    text = f"{batch}: audiences may charge ε {result['epsilon']} by calibrations, {result['epsilon_left']} is left"
+    _, result = services(existing=True).allowances.set(batch, kind, allowed, "command line")
+    text = f"{batch}: audiences may charge ε {result['epsilon']} by {what}, {result['epsilon_left']} is left"
     emit(result, as_json, lambda: echo(text))
 
 

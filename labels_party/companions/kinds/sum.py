@@ -17,7 +17,6 @@ from sqlalchemy.engine import Connection
 from label_dp.companions.kinds.sum import (
     MOST_CELLS,
     SUM,
-    GroupSums,
     LabelLattice,
     SumsParameters,
 )
@@ -29,6 +28,7 @@ from label_dp.domain import Domain
 from label_dp.errors import Conflict, InvalidInput
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
 from label_dp.schemas.json_types import JsonObject
+from label_dp.schemas.sums import GroupSums
 from labels_party.companions.kinds.answer import AnswerKind, Computed, Parts, require_order
 from labels_party.companions.kinds.feature_store import FeatureStore
 from labels_party.companions.kinds.groups import GroupColumns, Groups, IntArray, Values

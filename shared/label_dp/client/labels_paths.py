@@ -38,6 +38,8 @@ ANSWER = "answers/{}"
 DOCUMENT = "answers/{}/document"
 ALLOWANCE = "batches/{}/calibration-allowance"
 CALIBRATIONS = "batches/{}/calibrations"
+SUMS_ALLOWANCE = "batches/{}/sums-allowance"
+SUMS_OF_TABLE = "batches/{}/sums-of-table"
 
 PREDICTORS = "predictors"
 PREDICTOR = "predictors/{}"

@@ -41,3 +41,8 @@ class PublishedCalls:
     def calibration_allowance(self, batch: str) -> Conversation[Json]:
         """Return the ε that the audiences of a batch may still charge by calibrations."""
         return get(at.ALLOWANCE, batch)
+
+    @call
+    def sums_allowance(self, batch: str) -> Conversation[Json]:
+        """Return the ε that the audiences of a batch may still charge by sums."""
+        return get(at.SUMS_ALLOWANCE, batch)

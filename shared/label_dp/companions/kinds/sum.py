@@ -25,8 +25,7 @@ from label_dp.documents.adjacency import REPLACE_ONE
 from label_dp.documents.kind import Kind
 from label_dp.documents.members import ExactEpsilon, Strict
 from label_dp.errors import MalformedAnswer
-from label_dp.schemas.base import Ask, Word, whole
-from label_dp.schemas.numbers import Decimalish
+from label_dp.schemas.sums import MOST_GROUPINGS, GroupSums
 
 if TYPE_CHECKING:
     from label_dp.documents.answer import Answer
@@ -34,29 +33,8 @@ if TYPE_CHECKING:
     from label_dp.domain import Domain
 
 SUM = "sum"
-MOST_GROUPINGS, MOST_COLUMNS, MOST_CELLS = 16, 8, 10_000
+MOST_COLUMNS, MOST_CELLS = 8, 10_000
 ROUNDING = 2.0**-50  # share by which the scale of the sampler, a float, may exceed sensitivity/ε
-
-
-class GroupSums(Ask):
-    """Answer with the sum and mean of labels in every group of public columns, signed and charged."""
-
-    model_config = whole({"epsilon": "0.1", "by": ["campaign", "country,device"]})
-
-    epsilon: Decimalish = Field(
-        description="ε of the whole answer, in equal parts for each grouping; every example of the batch is charged.",
-        examples=["0.1"],
-    )
-    by: Annotated[list[str], Word(help="Column to group by, or several with commas; again for further groupings.")] = (
-        Field(
-            min_length=1,
-            max_length=MOST_GROUPINGS,
-            examples=[["campaign", "country,device"]],
-            description="Groupings, each by a column of the stored features or by several with commas. The columns are "
-            "public: their values and how many examples have them go into the answer as they are.",
-        )
-    )
-    additional_release: bool = Field(default=False, description="Charge on top of what the batch carries already.")
 
 
 Columns = Annotated[list[Name], Field(min_length=1, max_length=MOST_COLUMNS)]

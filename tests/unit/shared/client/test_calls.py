@@ -20,13 +20,13 @@ from label_dp.client.declared import Feed, declared
 from label_dp.companions.kinds.linear_model import LinearModel
 from label_dp.companions.kinds.median import Median
 from label_dp.companions.kinds.rectangle import Rectangle
-from label_dp.companions.kinds.sum import GroupSums
 from label_dp.documents.registry import KINDS
 from label_dp.schemas.calibration import Calibration
 from label_dp.schemas.filters import PopulationFilter
 from label_dp.schemas.population import Batch, People, Population, Schedule
 from label_dp.schemas.predictor import Predictor
 from label_dp.schemas.release import Release
+from label_dp.schemas.sums import GroupSums
 from label_dp.schemas.training import Training
 from label_dp.schemas.webhook import Webhook
 from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient

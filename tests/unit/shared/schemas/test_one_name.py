@@ -13,7 +13,6 @@ import labels_party.cli
 from label_dp.companions.kinds.linear_model import LinearModel
 from label_dp.companions.kinds.median import Median
 from label_dp.companions.kinds.rectangle import Rectangle
-from label_dp.companions.kinds.sum import GroupSums
 from label_dp.domain import Domain
 from label_dp.schemas.base import NO_OPTION, Ask, QueryAsk, option_of, word_of
 from label_dp.schemas.calibration import Allowance, Calibration
@@ -24,6 +23,7 @@ from label_dp.schemas.population import Batch, People, Population, Schedule
 from label_dp.schemas.predictor import Predictor, PredictorQuery
 from label_dp.schemas.reference import table
 from label_dp.schemas.release import Release
+from label_dp.schemas.sums import GroupSums
 from label_dp.schemas.training import Learning, Training
 from label_dp.schemas.webhook import Webhook
 from labels_party.companions.kinds.linear_model import LinearModelKind

@@ -1,0 +1,86 @@
+"""Sums of labels by our own columns, asked of a labels party: ids and groups go out, a signed answer comes back.
+
+The columns named in a grouping are sent, and no others; this is no longer feature-oblivious, and says so.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+from features_party.bootstrap import Services
+from features_party.companions.files import AnswerRun, Awaited, arrived
+from features_party.receive.answers import SignedAnswer
+from features_party.receive.labels_service import LabelsService
+from features_party.tables.feature_tables import read_features
+from label_dp.companions.kinds.sum import SUM
+from label_dp.errors import InvalidInput, MalformedAnswer, NotFound
+from label_dp.privacy import Epsilon
+from label_dp.progress import Progress
+from label_dp.schemas.sums import GroupSums
+
+
+@dataclass(frozen=True)
+class AskSumsJob(Awaited):
+    """Sums of the labels of a batch by columns of `file`."""
+
+    batch: str
+    asked: GroupSums
+    file: Path
+    id_column: str
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns that are sent."""
+        return list(dict.fromkeys(name.strip() for text in self.asked.by for name in text.split(",")))
+
+
+def ask_sums(services: Services, service: LabelsService, job: AskSumsJob, progress: Progress) -> AnswerRun:
+    """Send the columns, ask, and go on as `arrived`. Raises NotFound (no such batch, or no allowance), InvalidFile,
+    InvalidTable, InvalidInput, Refusal (beyond the allowance), Conflict, Unavailable."""
+    if job.labels_key is None:
+        services.pinned.required()  # nothing is charged that could not be verified
+    epsilon = Epsilon.parse(job.asked.epsilon, positive=True)
+    progress("reading", 0.05)
+    body, rows = _table(job)
+    query = {"epsilon": str(epsilon), "by": job.asked.by, "id_column": job.id_column}
+    if job.asked.additional_release:
+        query["additional_release"] = "true"
+    progress("sending columns", 0.3)
+    try:
+        service.sums_allowance(job.batch)
+        order = service.ask_sums(
+            job.batch, body, query, lambda n: progress("sending columns", 0.3 + 0.3 * n / len(body))
+        )
+    except NotFound:
+        raise NotFound(
+            f"At the labels party there is no batch '{job.batch}' of which we may ask for sums. Its owner must have "
+            f"sealed it, named us among its audiences, and allowed ε for it: labels-party allow-sums {job.batch} "
+            "--epsilon E."
+        ) from None
+
+    def check(answer: SignedAnswer) -> None:
+        of = answer.answer
+        if (of.kind, of.batch, of.epsilon.total) != (SUM, job.batch, epsilon):
+            raise MalformedAnswer(
+                f"The labels party sent a {of.kind} of batch '{of.batch}' at ε {of.epsilon.total} under the id of the "
+                f"sums that were asked for, of batch '{job.batch}' at ε {epsilon}; ask it why."
+            )
+
+    return arrived(services, service, AnswerRun(order["answer"], order["state"], rows), job, check, progress)
+
+
+def _table(job: AskSumsJob) -> tuple[bytes, int]:
+    """Return a Parquet file of the ids and the columns that are named, and its rows."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = read_features(job.file, job.id_column, text=None)
+    missing = [name for name in job.columns if name not in table.features.column_names]
+    if missing:
+        raise InvalidInput(f"'{job.file}' has no column '{missing[0][:60]}'.")
+    columns = {job.id_column: table.ids} | {name: table.features[name] for name in job.columns}
+    sink = io.BytesIO()
+    pq.write_table(pa.table(columns), sink, compression="zstd", store_schema=False)
+    return sink.getvalue(), table.rows
