@@ -51,7 +51,7 @@ from label_dp.store.output_files import replacing
 
 
 @dataclass(frozen=True, kw_only=True)
-class Awaited:
+class AnswerWait:
     """`wait` seconds for the publication of an answer; 0: not at all."""
 
     labels_key: VerifyingKey | None = None
@@ -59,7 +59,7 @@ class Awaited:
 
 
 @dataclass(frozen=True)
-class AskJob(Awaited):
+class AskJob(AnswerWait):
     """`model`: a folder, or an id of the registry, that scores the examples of `file`; or else the columns of `file`
     that hold one score or two."""
 
@@ -114,7 +114,7 @@ def arrived(
     services: Services,
     service: LabelsService,
     run: AnswerRun,
-    job: Awaited,
+    job: AnswerWait,
     check: Callable[[SignedAnswer], None],
     progress: Progress,
 ) -> AnswerRun:

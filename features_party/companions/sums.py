@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from features_party.bootstrap import Services
-from features_party.companions.files import AnswerRun, Awaited, arrived
+from features_party.companions.files import AnswerRun, AnswerWait, arrived
 from features_party.receive.answers import SignedAnswer
 from features_party.receive.labels_service import LabelsService
 from features_party.tables.feature_tables import read_features
 from label_dp.companions.kinds.sum import SUM
+from label_dp.companions.kinds.sum import tables as tables
 from label_dp.errors import InvalidInput, MalformedAnswer, NotFound
 from label_dp.privacy import Epsilon
 from label_dp.progress import Progress
@@ -22,18 +23,18 @@ from label_dp.schemas.sums import GroupSums
 
 
 @dataclass(frozen=True)
-class AskSumsJob(Awaited):
+class AskSumsJob(AnswerWait):
     """Sums of the labels of a batch by columns of `file`."""
 
     batch: str
-    asked: GroupSums
+    terms: GroupSums
     file: Path
     id_column: str
 
     @property
     def columns(self) -> list[str]:
         """Columns that are sent."""
-        return list(dict.fromkeys(name.strip() for text in self.asked.by for name in text.split(",")))
+        return list(dict.fromkeys(name.strip() for text in self.terms.by for name in text.split(",")))
 
 
 def ask_sums(services: Services, service: LabelsService, job: AskSumsJob, progress: Progress) -> AnswerRun:
@@ -41,11 +42,11 @@ def ask_sums(services: Services, service: LabelsService, job: AskSumsJob, progre
     InvalidTable, InvalidInput, Refusal (beyond the allowance), Conflict, Unavailable."""
     if job.labels_key is None:
         services.pinned.required()  # nothing is charged that could not be verified
-    epsilon = Epsilon.parse(job.asked.epsilon, positive=True)
+    epsilon = Epsilon.parse(job.terms.epsilon, positive=True)
     progress("reading", 0.05)
     body, rows = _table(job)
-    query = {"epsilon": str(epsilon), "by": job.asked.by, "id_column": job.id_column}
-    if job.asked.additional_release:
+    query = {"epsilon": str(epsilon), "by": job.terms.by, "id_column": job.id_column}
+    if job.terms.additional_release:
         query["additional_release"] = "true"
     progress("sending columns", 0.3)
     try:

@@ -18,6 +18,7 @@ READERS = {  # module: the row that says what pays for it
     "spark/executor/counting.py": "message: prior",
     "spark/executor/drawing.py": "message: draw",
     "companions/kinds/calibration/kind.py": "calibration",
+    "companions/kinds/calibration/scores.py": "calibration",
     "companions/kinds/median.py": "median",
     "companions/kinds/own_features.py": "rectangle, linear model, sums",
     "companions/kinds/sum.py": "rectangle, linear model, sums",

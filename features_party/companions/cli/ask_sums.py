@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -28,7 +28,7 @@ def ask_sums(
     *,
     url: Url,
     batch: Annotated[str, typer.Option(help="Id of a batch whose owner allows sums (ask it).")],
-    asked: GroupSums,
+    terms: GroupSums,
     features: Annotated[Path, typer.Option(help="Parquet or CSV file of features; only columns of --by are sent.")],
     id_column: Annotated[str, typer.Option(help="Its column with example ids.")],
     wait: Annotated[
@@ -50,23 +50,21 @@ def ask_sums(
     The columns of --by and the ids leave us. The batch is charged as soon as they are there. The same command again
     gets the same answer, charged once.
     """
-    from features_party.companions.sums import AskSumsJob
-    from features_party.companions.sums import ask_sums as order
+    from features_party.companions import sums
 
-    job = AskSumsJob(batch, asked, features, id_column, labels_key=public_key(labels_key), wait=wait)
+    job = sums.AskSumsJob(batch, terms, features, id_column, labels_key=public_key(labels_key), wait=wait)
     with progress("ask", as_json) as report, labels_party(url, api_key_file) as service:
-        run = order(services(), service, job, report)
-    emit(run.as_json() | {"batch": batch}, as_json, lambda: _show(run, url))
+        run = sums.ask_sums(services(), service, job, report)
+    groupings = [] if run.found is None else sums.tables(run.found.answer)
+    emit(run.as_json() | {"batch": batch, "tables": groupings}, as_json, lambda: _show(run, url, groupings))
 
 
-def _show(run: AnswerRun, url: str) -> None:
+def _show(run: AnswerRun, url: str, groupings: list[dict[str, Any]]) -> None:
     if run.found is None:
         echo(f"sums {run.name} are {run.state}; {run.rows:,} rows sent")
         echo(f"fetch them: features-party pull --url {url} --answer {run.name} --wait")
         return
     echo(f"{line(run.found)}; {run.rows:,} rows sent")
-    from label_dp.companions.kinds.sum import tables
-
     if run.delivery is not None:
         echo(run.delivery.sentence)
-    show_result({}, {"tables": tables(run.found.answer)})
+    show_result({}, {"tables": groupings})

@@ -12,6 +12,7 @@ from label_dp.errors import NotFound, UnsupportedMediaType
 from label_dp.http.calls import UPLOAD
 from label_dp.http.json_bodies import JsonRouter
 from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
+from label_dp.schemas.base import QueryAsk
 from label_dp.schemas.calibration import Allowance
 from label_dp.schemas.replies import AllowanceOut
 from label_dp.schemas.sums import GroupSums
@@ -29,7 +30,7 @@ from labels_party.work.seen import shown
 router = JsonRouter(prefix="/v1", tags=["sums"], responses=PROBLEM_RESPONSES)
 
 
-class SumsQuery(GroupSums):
+class SumsQuery(GroupSums, QueryAsk):
     """In a query, where everything is text."""
 
     model_config = ConfigDict(extra="ignore", strict=False)  # what no part of the call knows is refused before
@@ -65,7 +66,7 @@ async def create_sums(
     response: Response,
     ctx: Ctx,
     caller: Lister,
-    asked: Annotated[SumsQuery, Query()],
+    query: Annotated[SumsQuery, Query()],
     id_column: Annotated[str, Query(min_length=1, max_length=200, description="Its column with ids.")] = "example_id",
     key: IdempotencyKey = None,
 ) -> AnswerOut:
@@ -77,7 +78,7 @@ async def create_sums(
     audience = caller.audience if caller.role == "features" else None
     if caller.role == "features" and audience is None:
         raise NotFound(f"There is no batch '{batch}'.")
-    wish, companions = SumsWish.parse(asked), companions_of(ctx)
+    wish, companions = SumsWish.parse(query), companions_of(ctx)
     kind = cast("SumsKind", ctx.work.kinds[SUM])
 
     def work(upload: Upload) -> Reply:

@@ -62,10 +62,10 @@ class SumsWish:
     by_audience: str | None = None
 
     @classmethod
-    def parse(cls, asked: GroupSums) -> Self:
+    def parse(cls, request: GroupSums) -> Self:
         """Parse a request. Raises InvalidEpsilon, InvalidInput."""
-        epsilon = Epsilon.parse(asked.epsilon, positive=True)
-        wish = cls(epsilon, GroupColumns.parse(asked.by), asked.additional_release)
+        epsilon = Epsilon.parse(request.epsilon, positive=True)
+        wish = cls(epsilon, GroupColumns.parse(request.by), request.additional_release)
         if not all(wish.shares):
             raise InvalidInput(f"ε is too small to be shared by {len(wish.schema.by)} groupings.")
         return wish
@@ -100,15 +100,15 @@ class SumsKind(AnswerKind[SumsWish], PreviewedKind[GroupSums, SumsWish]):
         return SumsWish.parse(body)
 
     def of_table(
-        self, batch_id: str, asked: SumsWish, read: Callable[[], pa.Table], id_column: str, by_audience: str | None
+        self, batch_id: str, wish: SumsWish, read: Callable[[], pa.Table], id_column: str, by_audience: str | None
     ) -> SumsWish:
         """Read the table of a request. Raises as `Works.allowed`, `FeatureStore.read`; nothing is charged."""
         _, population = self.database.read(
             "sum.look", lambda c: self.works.allowed(c, batch_id, self.name, by_audience)
         )
-        table = self.features.chosen(read(), id_column, asked.schema.names)
-        groups = Groups.of(table, asked.schema, population.label, self.secrets, id_column)
-        return replace(asked, groups=groups, by_audience=by_audience)
+        table = self.features.chosen(read(), id_column, wish.schema.names)
+        groups = Groups.of(table, wish.schema, population.label, self.secrets, id_column)
+        return replace(wish, groups=groups, by_audience=by_audience)
 
     def asker(self, wish: SumsWish) -> str | None:
         return wish.by_audience

@@ -21,7 +21,7 @@ from label_dp.companions.kinds.linear_model import LinearModel
 from label_dp.companions.kinds.median import Median
 from label_dp.companions.kinds.rectangle import Rectangle
 from label_dp.documents.registry import KINDS
-from label_dp.schemas.calibration import Calibration
+from label_dp.schemas.calibration import Allowance, Calibration
 from label_dp.schemas.filters import PopulationFilter
 from label_dp.schemas.population import Batch, People, Population, Schedule
 from label_dp.schemas.predictor import Predictor
@@ -30,6 +30,7 @@ from label_dp.schemas.sums import GroupSums
 from label_dp.schemas.training import Training
 from label_dp.schemas.webhook import Webhook
 from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient
+from labels_party.client.answers import SumsOf
 from labels_party.client.releases import PlanOf
 from tests.support.features_api import running
 from tests.support.labels import LabelsParty
@@ -42,12 +43,13 @@ CALLS = [
     for name, declaration in declared(blocking.__mro__[1]).items()
 ]
 LABELS = """
-    add_labels allow_calibrations answer answer_document answers approve audit_export batch batches budget calibrate
-    calibration_allowance cancel create_people create_population create_predictor create_webhook decide decline
-    delete_labels delete_webhook discard ensure_population erase erase_people event_counts linear_model manifest median
-    open_batch people people_budget plan plan_linear_model plan_rectangle plan_sums population populations predict
-    predictor predictors purge put_examples put_features rectangle release release_state releases reschedule
-    retire_predictor seal send_events set_aside statement sums wait wait_answer wait_predictor webhooks
+    add_labels allow_calibrations allow_sums answer answer_document answers approve audit_export batch batches
+    budget calibrate calibration_allowance cancel create_people create_population create_predictor create_webhook
+    decide decline delete_labels delete_webhook discard ensure_population erase erase_people event_counts
+    linear_model manifest median open_batch people people_budget plan plan_linear_model plan_rectangle plan_sums
+    population populations predict predictor predictors purge put_examples put_features rectangle release
+    release_state releases reschedule retire_predictor seal send_events set_aside statement sums sums_allowance
+    sums_of_table wait wait_answer wait_predictor webhooks
 """
 FEATURES = """
     answer answer_document answers ask_calibration audit_events audit_export calibrate cancel card_text compare
@@ -109,6 +111,8 @@ SCHEMAS: dict[str, Any] = {
     "plan_linear_model": LinearModel,
     "sums": GroupSums,
     "plan_sums": GroupSums,
+    "sums_of_table": SumsOf,
+    "allow_sums": Allowance,
     "create_predictor": Predictor,
     "calibrate": Calibration,
     "train": Training,
