@@ -19,6 +19,7 @@ from labels_party.cli.app import app, services
 from labels_party.companions.cli.answers import show_answer
 
 if TYPE_CHECKING:
+    from label_dp.documents.kind import Kind
     from label_dp.schemas.base import Ask
     from label_dp.schemas.calibration import Allowance
     from label_dp.schemas.population import Batch, Population
@@ -126,10 +127,14 @@ def declare(name: str, told: str) -> None:
     command_later(app, name, AROUND, told, partial(_made, name))
 
 
-def _made(name: str) -> Made:
+def _kind(command: str) -> Kind[Any, Any]:
     from label_dp.documents.registry import KINDS
 
-    kind = next(kind for kind in KINDS.values() if kind.command == name and kind.asks is not None)
+    return next(kind for kind in KINDS.values() if kind.command == command and kind.asks is not None)
+
+
+def _made(name: str) -> Made:
+    kind = _kind(name)
     return MADE[kind.beside], kind.asks
 
 
@@ -147,9 +152,7 @@ def allow_calibrations(
     as_json: Json = False,
 ) -> None:
     """Let the audiences of a batch ask for calibrations themselves, up to so much ε."""
-    from label_dp.companions.kinds.calibration import CALIBRATION
-
-    _allow(batch, CALIBRATION, "calibrations", asked, as_json)
+    _allow(batch, "calibrate", asked, as_json)
 
 
 @command(app, "allow-sums", AROUND)
@@ -160,17 +163,16 @@ def allow_sums(
     as_json: Json = False,
 ) -> None:
     """Let the audiences of a batch ask for sums by columns of their own, up to so much ε."""
-    from label_dp.companions.kinds.sum import SUM
-
-    _allow(batch, SUM, "sums", asked, as_json)
+    _allow(batch, "sums", asked, as_json)
 
 
-def _allow(batch: str, kind: str, what: str, asked: Allowance, as_json: bool) -> None:
+def _allow(batch: str, command: str, asked: Allowance, as_json: bool) -> None:
     from label_dp.privacy import Epsilon
 
+    kind = _kind(command).name
     allowed = Epsilon.parse(asked.epsilon, name="the allowance")
     _, result = services(existing=True).allowances.set(batch, kind, allowed, "command line")
-    text = f"{batch}: audiences may charge ε {result['epsilon']} by {what}, {result['epsilon_left']} is left"
+    text = f"{batch}: audiences may charge ε {result['epsilon']} by {kind}s, {result['epsilon_left']} is left"
     emit(result, as_json, lambda: echo(text))
 
 
