@@ -4,10 +4,9 @@ The choice reads the domain, the prior, ε, the loss and n, so it is post-proces
 costs no ε. Trainable losses are judged by `model_error`; a loss given as a matrix, which is not trainable, by the
 expected label loss, for which RR-on-Bins is the best of its family (Ghazi et al. 2022, Theorem 5).
 
-Classes, which are unordered if there are more than two, are judged by the remaining share of information; no prior is
-bought for them (`classes`). For two labels nothing is judged: any ε-DP channel of them is randomized response followed
-by a function that does not read the label (Kairouz, Oh & Viswanath 2014), so no loss and no prior can make another one
-better, and no prior is bought.
+Classes, which are unordered if there are more than two, are judged by the remaining share of information. For two
+labels nothing is judged: any ε-DP channel of them is randomized response followed by a function that does not read the
+label (Kairouz, Oh & Viswanath 2014), so no loss and no prior can make another one better, and no prior is bought.
 """
 
 from __future__ import annotations

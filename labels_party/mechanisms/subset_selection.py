@@ -22,7 +22,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from label_dp.channels.base import Channel, N
+from label_dp.channels.base import Channel, FloatArray, N
 from label_dp.channels.dense import MAX_DENSE_CELLS
 from label_dp.channels.subsets import SubsetChannel
 from label_dp.domain import Domain
@@ -60,9 +60,18 @@ def subset_channel(domain: Domain, epsilon: Epsilon) -> Channel:
 
 def subset_size(k: int, epsilon: Epsilon) -> int:
     """Find the d of 1 … k/2 of the largest φ² under uniform labels; the smallest of equals."""
-    odds = min(float(epsilon.exp_lower()), 2.0**62)
-    d = np.arange(1, k // 2 + 1, dtype=np.float64)
-    return int(np.argmax((d * odds**2 + k - d) / (d * odds + k - d) ** 2)) + 1
+    return int(np.argmax(_even_shares(k, epsilon))) + 1
+
+
+def even_share(k: int, epsilon: Epsilon) -> float:
+    """Return φ² of subset selection on k ≥ 2 uniform labels: the largest of any mechanism here without a prior."""
+    return float(np.max(_even_shares(k, epsilon)))
+
+
+def _even_shares(k: int, epsilon: Epsilon) -> FloatArray:
+    """Return φ² of subsets of 1 … k/2 of k uniform labels."""
+    odds, d = min(float(epsilon.exp_lower()), 2.0**62), np.arange(1.0, k // 2 + 1)
+    return np.asarray((k * (d * odds**2 + k - d) / (d * odds + k - d) ** 2 - 1.0) / (k - 1), np.float64)
 
 
 @cache

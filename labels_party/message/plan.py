@@ -24,7 +24,7 @@ from label_dp.schemas.release import Release
 from labels_party.ledger.populations import Population
 from labels_party.mechanisms.auto import AUTO, RR, choose, needs_no_prior
 from labels_party.mechanisms.catalogue import MECHANISMS, Mechanism, get_mechanism
-from labels_party.mechanisms.classes import class_prior
+from labels_party.mechanisms.classes import buys_prior, class_prior
 from labels_party.mechanisms.prior import check_prior, prior_epsilon
 from labels_party.message.classes import loss_on, require_classes
 from labels_party.message.clipping import check_clipping, parse_clipping
@@ -150,7 +150,7 @@ def loss_json(loss: str | Loss) -> Any:
 def make_plan(request: ReleaseRequest, population: Population, n: int) -> ReleasePlan:
     """Split ε and check everything that can be checked without labels. Raises InvalidInput and its kinds."""
     domain, plan = population.domain, split_epsilon(request, population, n)
-    mechanism, loss = _rehearsed(request, domain), get_loss(plan.loss)
+    mechanism, loss = _rehearsed(request, domain, n), get_loss(plan.loss)
     # a rehearsal on a uniform prior finds wrong options and an ε too small for the mechanism
     channel = mechanism.design(domain, uniform(domain.k), plan.split.randomize, loss, request.options, n)
     if plan.prior_source != NOT_USED:
@@ -169,7 +169,7 @@ def split_epsilon(request: ReleaseRequest, population: Population, n: int) -> Re
         require_classes(request.asked)
     else:
         loss.check(domain.values)
-    mechanism = _rehearsed(request, domain)
+    mechanism = _rehearsed(request, domain, n)
     if request.epsilon.nano == 0:
         raise InvalidEpsilon("ε must be greater than zero.")
     release, given_prior, (quantiles, clip_part) = request.asked, request.given, request.clipping
@@ -227,15 +227,15 @@ def resolve(plan: ReleasePlan, domain: Domain, prior: npt.NDArray[np.float64] | 
     return Resolved(plan.mechanism, channel, plan.why)
 
 
-def _rehearsed(request: ReleaseRequest, domain: Domain) -> Mechanism:
-    """Return the mechanism to rehearse. For `auto`: for classes one that needs no prior, for two labels the one that
-    `auto` takes, else one that fits every domain. Raises InvalidMechanism."""
+def _rehearsed(request: ReleaseRequest, domain: Domain, n: int) -> Mechanism:
+    """Return the mechanism to rehearse. For `auto`: for classes one with a prior if `auto` buys one, for two labels the
+    one that `auto` takes, else one that fits every domain. Raises InvalidMechanism."""
     if request.asked.mechanism != AUTO:
         return get_mechanism(request.asked.mechanism)
     if request.options:
         raise InvalidMechanism("The mechanism 'auto' chooses options itself; name a mechanism to give it options.")
     if domain.nominal:
-        return MECHANISMS["subset-selection"]
+        return MECHANISMS["rr-with-prior" if buys_prior(domain.k, n, request.epsilon) else "subset-selection"]
     return MECHANISMS[RR.name if needs_no_prior(domain, loss_on(request.loss, domain)) else "rr-on-bins"]
 
 

@@ -1,15 +1,16 @@
-"""Metrics of classes from randomized response alone: their 95 % intervals cover what true labels come to.
+"""Metrics of classes from privatized labels alone: their 95 % intervals cover what true labels come to.
 
 Fresh examples and fresh draws each time. Examples are of twelve equally likely kinds, so what is true of the whole
 population is a finite sum; predictions are too sure of themselves and take two classes for more frequent than they are.
 The number of intervals that cover is binomial, and the bound is the one that a nominal 95 % would fall below with a
-probability of 10⁻⁶: 24 counts, so one false alarm in 40,000 runs. A channel that is taken for another ε, and intervals
+probability of 10⁻⁶: 36 counts, so one false alarm in 27,000 runs. A channel that is taken for another ε, and intervals
 of half the width, fall below the bound for each metric that they concern.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,8 @@ import pytest
 from scipy.stats import binom
 
 from features_party.training.class_metrics import NAMES, ClassMetrics, indicators_of, judge_classes
-from tests.support.classes import k_ary
+from label_dp.channels.base import Channel
+from tests.support.classes import by_subsets, k_ary
 
 pytestmark = pytest.mark.extended
 
@@ -53,19 +55,24 @@ def truth(chance: FloatArray, f: FloatArray) -> dict[str, float]:
 
 
 def counted(
-    epsilon: str, rows: int, draws: int, believed: str = "", width: float = 1.0
+    epsilon: str,
+    rows: int,
+    draws: int,
+    believed: str = "",
+    width: float = 1.0,
+    channel: Callable[[int, str], Channel] = k_ary,
 ) -> tuple[Counter[str], Counter[str]]:
     """(intervals that cover, intervals) by metric, where the channel's ε is `believed` and intervals are `width` as
     wide."""
     chance, f = population()
     true, rng, shares = truth(chance, f), np.random.default_rng(17), chance.mean(axis=0)
-    through = np.cumsum(chance @ k_ary(K, epsilon).rows(0, K), axis=1)  # outputs of each kind
-    told = indicators_of(k_ary(K, believed or epsilon))
+    through = np.cumsum(chance @ channel(K, epsilon).rows(0, K), axis=1)  # outputs of each kind
+    told = indicators_of(channel(K, believed or epsilon))
     assert not isinstance(told, str)
     cover, seen = Counter[str](), Counter[str]()
     for _ in range(draws):
         kind = rng.integers(0, KINDS, rows)
-        output = np.minimum((through[kind] < rng.random(rows)[:, None]).sum(axis=1), K - 1)
+        output = np.minimum((through[kind] < rng.random(rows)[:, None]).sum(axis=1), through.shape[1] - 1)
         found = judge_classes(f[kind], shares, told[output], np.arange(rows))
         assert isinstance(found, ClassMetrics)
         for name in NAMES:
@@ -89,6 +96,18 @@ def test_intervals_cover_what_true_labels_come_to(epsilon: str, rows: int, draws
         assert cover[name] >= bound(count), (name, cover[name], count)
     assert set(seen) == set(NAMES)
     assert min(seen.values()) > 0.7 * draws
+
+
+@pytest.mark.parametrize(("epsilon", "rows", "draws"), [("0.3", 40_000, 100), ("0.5", 15_000, 200)])
+def test_intervals_from_subsets_cover_it_too(epsilon: str, rows: int, draws: int) -> None:
+    assert by_subsets(K, epsilon).m > K
+    cover, seen = counted(epsilon, rows, draws, channel=by_subsets)
+    for name, count in seen.items():
+        assert cover[name] >= bound(count), (name, cover[name], count)
+    assert set(seen) == set(NAMES)
+    # the control: subsets at another ε
+    wrong, _ = counted(epsilon, rows, draws, believed="0.1", channel=by_subsets)
+    assert wrong["accuracy"] < bound(draws)
 
 
 @pytest.mark.parametrize("believed", ["1", "4"])

@@ -3,7 +3,9 @@ is left of the labels.
 
 In the first table each cell is φ² of what `auto` would draw with a bought prior, over φ² of what it draws with the
 whole ε and no prior: the geometric mean over draws of the labels and of the prior's noise, judged at the true shares.
-The truths are `uniform` and Zipf's law with exponents 1 to 3, in random order. `mean` is the geometric mean over them.
+The truths are `uniform` and Zipf's law with exponents 1 to 3, in random order. `mean` is the geometric mean over them,
+`bought` what the rule of `labels_party.mechanisms.classes` does, from k, n and ε alone; where it buys, φ² is not all
+that counts.
 
 In the second table no prior costs anything. `d of k` is the size of a subset and `outputs` the number of subsets. A
 cell is what a label by subset selection is worth in labels by the better of `rr` and `rr-with-prior`, which knows the
@@ -29,7 +31,7 @@ from label_dp.losses import LOG
 from label_dp.privacy import Epsilon
 from labels_party.mechanisms.auto import choose
 from labels_party.mechanisms.catalogue import MECHANISMS
-from labels_party.mechanisms.classes import class_prior
+from labels_party.mechanisms.classes import buys_prior, class_prior
 from labels_party.mechanisms.prior import estimate_prior
 
 FloatArray = npt.NDArray[np.float64]
@@ -108,10 +110,11 @@ def run(out: Path, quick: bool) -> None:
     for k in CLASSES[:3] if quick else CLASSES:
         for text in EPSILONS:
             for n in ROWS[:2] if quick else ROWS:
-                found = measured(k, n, Epsilon.parse(text), 2 if quick else RUNS, rng)
+                epsilon = Epsilon.parse(text)
+                found = measured(k, n, epsilon, 2 if quick else RUNS, rng)
                 mean = math.exp(sum(map(math.log, found.values())) / len(found))
                 row = {"k": k, "epsilon": text, "n": n} | {name: round(value, 2) for name, value in found.items()}
-                rows.append(row | {"mean": round(mean, 2)})
+                rows.append(row | {"mean": round(mean, 2), "bought": "yes" if buys_prior(k, n, epsilon) else "no"})
     gains = [worth(k, Epsilon.parse(text), rng) for k in WORTH_CLASSES for text in ("0.1", *EPSILONS)]
     tables = _table(out, "classes", rows), _table(out, "classes-by-subsets", gains)
     text = f"# Classes\n\n{(__doc__ or '').strip()}\n\n## With a prior\n\n{tables[0]}\n\n## By subsets\n\n{tables[1]}\n"

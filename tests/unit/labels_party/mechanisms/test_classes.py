@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from fractions import Fraction
 from itertools import combinations
@@ -21,8 +22,9 @@ from labels_party.companions.kinds.prediction.plan import make_plan as predictor
 from labels_party.ledger.populations import Population
 from labels_party.mechanisms.auto import choose
 from labels_party.mechanisms.catalogue import MECHANISMS
-from labels_party.mechanisms.classes import class_prior, most_informative
+from labels_party.mechanisms.classes import buys_prior, class_prior, most_informative
 from labels_party.mechanisms.randomized_response import rr_weights
+from labels_party.mechanisms.subset_selection import even_share
 from labels_party.message.plan import make_plan, resolve
 from tests.benchmarks.around.classes import measured
 from tests.support.asked import release_wish
@@ -147,6 +149,16 @@ def test_the_log_loss_is_the_entropy_that_is_left() -> None:
     assert channel.expected_loss(prior, "log") < -float(prior @ np.log(prior))
 
 
+@pytest.mark.parametrize(("k", "epsilon"), [(3, "1"), (17, "0.1"), (17, "0.5"), (100, "2")])
+def test_a_prior_is_bought_of_few_labels_without_noise(k: int, epsilon: str) -> None:
+    """Two for each class of what randomizers leave without a prior; known to anybody who knows n, k and ε."""
+    assert list(inspect.signature(buys_prior).parameters) == ["k", "n", "epsilon"]
+    share = 1 - choose(classes(k), np.full(k, 1 / k), E(epsilon), LOG, 1).ranking[0].figure
+    assert even_share(k, E(epsilon)) == pytest.approx(share)
+    assert buys_prior(k, math.floor(0.99 * 2 * k / share), E(epsilon))
+    assert not buys_prior(k, math.ceil(1.01 * 2 * k / share), E(epsilon))
+
+
 @pytest.mark.parametrize("n", [1, 100, 10**4, 10**7])
 @pytest.mark.parametrize("epsilon", ["0.01", "1", "8"])
 def test_a_prior_has_a_cell_for_every_class_and_costs_a_tenth_at_most(n: int, epsilon: str) -> None:
@@ -164,15 +176,17 @@ def of(domain: Any) -> Population:
 NAMES = [f"class {i}" for i in range(30)]
 
 
-@pytest.mark.parametrize(("asked", "mechanism"), [(None, "subset-selection"), ("estimate", "rr-with-prior")])
-def test_a_plan_buys_a_prior_only_where_asked(asked: str | None, mechanism: str) -> None:
+@pytest.mark.parametrize(
+    ("n", "asked", "bought"), [(10**5, {}, False), (10**5, {"prior": "estimate"}, True), (1000, {}, True)]
+)
+def test_a_plan_buys_a_prior_by_the_rule_or_where_asked(n: int, asked: dict[str, Any], bought: bool) -> None:
     population = of(NAMES)
-    plan = make_plan(release_wish(E("1"), **({} if asked is None else {"prior": asked})), population, 10**5)
-    assert (plan.prior_source, plan.loss_name) == ("estimated" if asked else "not used", "log")
-    assert (plan.split.prior > ZERO) == (asked is not None)
+    plan = make_plan(release_wish(E("1"), **asked), population, n)
+    assert (plan.prior_source, plan.loss_name) == ("estimated" if bought else "not used", "log")
+    assert (plan.split.prior > ZERO) == bought
     skewed = np.arange(1, 31.0) ** -3
-    prior = skewed / skewed.sum() if asked else None
-    assert resolve(plan, population.domain, prior, 10**5).mechanism == mechanism
+    prior = skewed / skewed.sum() if bought else None
+    assert resolve(plan, population.domain, prior, n).mechanism == ("rr-with-prior" if bought else "subset-selection")
     assert plan.split.total == E("1")
 
 
