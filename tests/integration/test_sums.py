@@ -116,6 +116,7 @@ def test_the_budget_is_charged_once_and_a_plan_costs_nothing(party: LabelsParty)
         ({"by": ["x"]}, 422, "decimals"),
         ({"by": ["country,,day"]}, 422, "1 to 8 columns"),
         ({"by": ["country,country"]}, 422, "twice"),
+        ({"by": ["country,mean"]}, 422, "name of a figure"),
         ({"by": ["country,day", "day,country"]}, 422, "same columns"),
         ({"by": ["example_id"]}, 422, "example_id"),
         ({"epsilon": "0.000000001"}, 422, "too small"),

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from label_dp.companions.kinds.own_features import MOST_TEXT
-from label_dp.companions.kinds.sum import MOST_CELLS, MOST_COLUMNS
+from label_dp.companions.kinds.sum import FIGURES, MOST_CELLS, MOST_COLUMNS
 from label_dp.companions.maps.places import category_text
 from label_dp.errors import InvalidInput, InvalidTable, Unavailable
 from label_dp.store.folders import fsync_folder
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 IntArray = npt.NDArray[np.int64]
 Values = list[str | None]
 VALUES = "values.json"
+MOST_PLACES = 1 << 20  # pairs of codes that are counted in a table instead of sorted
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,11 @@ class GroupColumns:
                 )
             if len(set(columns)) != len(columns):
                 raise InvalidInput(f"The grouping '{text[:60]}' names a column twice.")
+            if not FIGURES.isdisjoint(columns):
+                figures = ", ".join(sorted(FIGURES))
+                raise InvalidInput(
+                    f"The grouping '{text[:60]}' has the name of a figure ({figures}); rename the column."
+                )
         if len({frozenset(columns) for columns in by}) != len(by):
             raise InvalidInput("Two groupings have the same columns: each costs its part of ε, so name it once.")
         return cls(by)
@@ -78,8 +84,25 @@ class GroupColumns:
         row."""
         for columns in self.by:
             part = codes[:, [self.names.index(name) for name in columns]]
-            cells, at, counts = np.unique(part, axis=0, return_inverse=True, return_counts=True)
-            yield cells, counts.astype(np.int64), at.reshape(-1).astype(np.int64)
+            at, count = np.zeros(len(part), np.int64), 1
+            for column in part.T:
+                at, count = _pairs(at, column, count)
+            cells = np.zeros((count, len(columns)), np.int64)
+            cells[at] = part  # rows of a cell are equal
+            yield cells, np.bincount(at, minlength=count).astype(np.int64), at
+
+
+def _pairs(first: IntArray, second: IntArray, count: int) -> tuple[IntArray, int]:
+    """Number the pairs of codes by their order, the first below `count`; returns the number of different pairs too."""
+    width = int(second.max(initial=0)) + 1
+    keys = first * width + second
+    if count * width > MOST_PLACES:
+        different, at = np.unique(keys, return_inverse=True)
+        return at.reshape(-1).astype(np.int64), len(different)
+    present = np.flatnonzero(np.bincount(keys, minlength=count * width))
+    place = np.zeros(count * width, np.int64)
+    place[present] = np.arange(len(present))
+    return place[keys], len(present)
 
 
 def _encoded(table: pa.Table, name: str) -> tuple[Values, IntArray]:

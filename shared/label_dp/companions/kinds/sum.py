@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 SUM = "sum"
 MOST_COLUMNS, MOST_CELLS = 8, 10_000
+FIGURES = frozenset(("n", "sum", "mean", "sum_from", "sum_to", "says_nothing"))  # of a row, beside its columns
 ROUNDING = 2.0**-50  # share by which the scale of the sampler, a float, may exceed sensitivity/ε
 
 

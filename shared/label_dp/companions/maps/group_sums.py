@@ -19,6 +19,7 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 MISSES = 0.05  # share of intervals that do not hold the true sum
+LEAST_NOISE = 1e-100  # at an ε beyond all use noise is 0, and weights are still to be positive
 MOST_ROUNDS, SETTLED = 2000, 1e-9  # of projections; share of the largest possible sum that the last one may move
 
 
@@ -62,7 +63,7 @@ def _agreement(groupings: Sequence[CellSums], a: int, b: int) -> Callable[[list[
     group = group.reshape(-1) if common else np.zeros(sum(map(len, keys)), np.int64)
     first, second = group[: len(keys[0])], group[len(keys[0]) :]
     count = int(group.max()) + 1
-    weight, other = groupings[a].noise ** 2, groupings[b].noise ** 2
+    weight, other = (max(groupings[i].noise, LEAST_NOISE) ** 2 for i in (a, b))
     spread = weight * np.bincount(first, minlength=count) + other * np.bincount(second, minlength=count)
 
     def project(sums: list[FloatArray]) -> None:
