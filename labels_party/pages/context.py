@@ -11,6 +11,7 @@ from labels_party.work.seen import to_the_day
 
 R = TypeVar("R", bound=Mapping[str, Any])
 AUDITOR, RECEIVER, OWNER = ("owner", "auditor"), ("features",), ("owner",)
+DOCUMENT = (*OWNER, *RECEIVER)  # who may fetch a signed document, and so see what it says
 Anybody = Annotated[Visit, visitor(*ROLES)]
 Auditor = Annotated[Visit, visitor(*AUDITOR)]
 Owner = Annotated[Visit, visitor(*OWNER)]

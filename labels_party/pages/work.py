@@ -17,7 +17,7 @@ from label_dp.store.paging import Page
 from labels_party.bootstrap import Services
 from labels_party.labels.batch_uses import ACCEPTED, PUBLISHED, WORKING
 from labels_party.mechanisms.auto import AUTO
-from labels_party.pages.context import Owner, Receiver, Viewer, days, services
+from labels_party.pages.context import DOCUMENT, Owner, Receiver, Viewer, days, services
 from labels_party.work.holdings import list_holdings, outcome
 from labels_party.work.kind import ANSWERS, RELEASES, Family
 from labels_party.work.listing import PublicationFilter, published
@@ -64,7 +64,7 @@ def _one(visit: Visit, name: str, family: Family) -> Response:
     values = ctx.database.read("page.work", look)
     described = values["work"]
     auto = described["state"] == PUBLISHED and described.get("mechanism") == AUTO
-    by_group = _groupings(ctx, described, family)
+    by_group = _groupings(ctx, described, family) if visit.role in DOCUMENT else ()
     return visit.page("work", drawn=ctx.statements.mechanism(name) if auto else None, groupings=by_group, **values)
 
 

@@ -141,7 +141,7 @@ def test_the_page_of_an_answer_shows_its_groups_to_whom_it_is_for(party: LabelsP
     )
     verified = answered(party, sealed(party, LABELS, table), epsilon="0.4", by=["country", "wide", "<i>,country"])
     countries, many, _ = verified.tables()
-    for role in ("owner", "auditor", "features"):
+    for role in ("owner", "features"):
         page = signed_in(party.client(role)).get(f"/answers/{verified.answer.id}").text
         for row in countries["rows"]:
             assert re.search(f">{row['country']}</th>.*>{row['n']:,}</td>.*>{number(row['sum'])}</td>", page), role
@@ -151,6 +151,9 @@ def test_the_page_of_an_answer_shows_its_groups_to_whom_it_is_for(party: LabelsP
         assert "The picture shows the 40 groups with most examples, of 250." in page
         assert f"150 more rows: <code>labels-party answer {verified.answer.id} --out FILE.json --csv FOLDER" in page
     assert page.count("says nothing</span>") >= sum(row["says_nothing"] for row in many["rows"][:100]) > 0
+    auditor = signed_in(party.client("auditor"))  # who cannot fetch the document either
+    assert party.client("auditor").get(f"/v1/answers/{verified.answer.id}/document").status_code == 404
+    assert "Sums and means" not in auditor.get(f"/answers/{verified.answer.id}").text
     stranger = signed_in(party.client("features", "somebody-else"))
     assert stranger.get(f"/answers/{verified.answer.id}").status_code == 404
 
