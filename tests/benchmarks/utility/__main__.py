@@ -76,6 +76,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: there is no part '{strange[0]}'; there are {', '.join(PARTS)}.", file=sys.stderr)
         return 2
     store, began = Store(asked.work, keep=asked.keep, earlier=COMMITTED), time.monotonic()
+    if asked.stale:
+        return _stale({name: set(PARTS[name][0](settings)) for name in parts}, store)
     wanted = [cell for name in parts for cell in PARTS[name][0](settings)] + list(figures.cells(settings, parts))
     try:
         failed = {} if asked.stored else run(wanted, store, asked.jobs, files)
@@ -98,6 +100,17 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if wrong else 0
 
 
+def _stale(parts: dict[str, set[Cell]], store: Store) -> int:
+    """Print of each part how many of its cells are current, of other source files, and missing; 1 if any is not
+    current."""
+    ages = store.ages()
+    print(f"{'part':14}{'cells':>8}{'current':>10}{'stale':>8}{'missing':>10}")
+    for name, cells in parts.items():
+        current, stale = (sum(ages.get(cell) is age for cell in cells) for age in (True, False))
+        print(f"{name:14}{len(cells):>8}{current:>10}{stale:>8}{len(cells) - current - stale:>10}")
+    return int(any(not ages.get(cell, False) for cells in parts.values() for cell in cells))
+
+
 def _command(asked: argparse.Namespace) -> str:
     """What to type for the same figures, without this machine's paths."""
     options = [f"--{name}" for name in ("quick", "keep") if getattr(asked, name)]
@@ -115,6 +128,7 @@ def _of_project(path: Path) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="make tables", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="two ε, one seed, few rows: two minutes")
+    parser.add_argument("--stale", action="store_true", help="only say which parts' kept cells other sources made")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
     parser.add_argument("--data", default="", help=f"some of {','.join(TASKS)} (default all)")
     parser.add_argument("--seeds", type=int, default=0, help=f"splits (default {SEEDS})")

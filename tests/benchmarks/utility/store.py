@@ -42,18 +42,23 @@ class Store:
 
     def read(self) -> dict[Cell, Result]:
         """Every cell that counts. A torn line is passed over; its cell is computed again."""
-        found: dict[Cell, Result] = {}
+        return {cell: result for cell, current, result in self._records() if current or self.keep}
+
+    def ages(self) -> dict[Cell, bool]:
+        """Of every stored cell, whether the source files that computed it are those of today."""
+        ages: dict[Cell, bool] = {}
+        for cell, current, _ in self._records():
+            ages[cell] = current or ages.get(cell, False)
+        return ages
+
+    def _records(self) -> Iterator[tuple[Cell, bool, Result]]:
         for line in self._lines():
             try:
                 record = json.loads(line)
                 cell = Cell(**record["cell"])
-                current = record["digest"] == digest(cell.kind, cell.data)
-                result = dict(record["result"])
+                yield cell, record["digest"] == digest(cell.kind, cell.data), dict(record["result"])
             except (ValueError, TypeError, KeyError):
                 continue
-            if current or self.keep:
-                found[cell] = result
-        return found
 
     def _lines(self) -> Iterator[bytes]:
         if self.earlier is not None and self.earlier.exists():

@@ -107,6 +107,22 @@ def test_changed_source_files_recompute_their_cells(
     assert counted == CELLS[:1] * 2
 
 
+def test_stale_cells_are_counted_by_part(
+    tmp_path: Path, counted: list[Cell], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "cells.ndjson"
+    runner.run(CELLS[:2], Store(path))
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "digest", lambda _kind, _data: "of other files")
+        runner.run(CELLS[2:3], Store(path))
+    assert command._stale({"one": set(CELLS[:2])}, Store(path)) == 0
+    assert command._stale({"all": set(CELLS)}, Store(path)) == 1
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["all", str(len(CELLS)), "2", "1", str(len(CELLS) - 3)]
+    runner.run(CELLS[2:3], Store(path))
+    assert counted == [*CELLS[:3], CELLS[2]]
+    assert Store(path).ages() == dict.fromkeys(CELLS[:3], True)
+
+
 def test_committed_cells_are_not_computed_again(tmp_path: Path, counted: list[Cell]) -> None:
     """Later lines count, and a torn one is none."""
     path, earlier = tmp_path / "cells.ndjson", tmp_path / "cells.ndjson.gz"
