@@ -32,6 +32,12 @@ class IdListIn(AtLabelsParty):
     model_config = whole({"url": "http://127.0.0.1:8001", "batch": "bat_0123456789abcdef"})
 
     batch: str = Field(min_length=1, max_length=400, examples=["bat_0123456789abcdef"])
+    time_column: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="The table's column with the time of each example, for labels that count events within days of it.",
+    )
 
 
 class IdListOut(BaseModel):

@@ -27,6 +27,7 @@ from features_party.api.context import (
 from features_party.api.idempotent import claimed, fingerprint, idempotent
 from features_party.api.schemas import IdListIn, IdListOut, TablePath
 from features_party.bootstrap import Services
+from features_party.tables.feature_tables import unix_seconds
 from features_party.tables.output import write_table
 from label_dp.errors import InvalidFile
 from label_dp.http.calls import UPLOAD
@@ -143,13 +144,19 @@ def delete_table(table: str, ctx: Ctx, _: Trainer) -> None:
 
 @router.post("/feature-tables/{table}/id-list", responses=problem_responses(413, 502, 503))
 def send_ids(table: str, body: IdListIn, ctx: Ctx, _: Trainer) -> IdListOut:
-    """Send the table's ids to a labels party as the examples of an open batch. Ids are not private; labels are."""
+    """Send the table's ids to a labels party as the examples of an open batch. Ids are not private; labels are.
+
+    With `time_column` the time of each example goes with them, for labels from events within days of it.
+    """
     import pyarrow as pa
 
-    ids = ctx.feature_tables.open(table).ids
+    feature_table = ctx.feature_tables.open(table)
+    ids, columns = feature_table.ids, {"example_id": feature_table.ids}
+    if body.time_column is not None:
+        columns["time"] = unix_seconds(feature_table, body.time_column)
     path = ctx.home.incoming(ctx.home.feature_tables).with_suffix(".parquet")
     try:
-        write_table(pa.table({"example_id": ids}), path)
+        write_table(pa.table(columns), path)
         with labels_service(ctx, body.url, body.api_key) as service:
             answer = service.send_ids(body.batch, path)
     finally:

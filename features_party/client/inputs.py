@@ -46,9 +46,13 @@ class InputCalls:
         return delete(at.TABLE, table_id)
 
     @call
-    def send_ids(self, table_id: str, url: str, batch: str, api_key: str | None = None) -> Conversation[Json]:
-        """Declare the table's ids as the examples of a labels party's open batch."""
-        return post(at.ID_LIST, table_id, body={"url": url, "batch": batch, "api_key": api_key})
+    def send_ids(
+        self, table_id: str, url: str, batch: str, api_key: str | None = None, *, time_column: str | None = None
+    ) -> Conversation[Json]:
+        """Declare the table's ids as the examples of a labels party's open batch, with times if their column is
+        named."""
+        body: Json = {"url": url, "batch": batch, "api_key": api_key}
+        return post(at.ID_LIST, table_id, body=body | ({} if time_column is None else {"time_column": time_column}))
 
     @call
     def pull(self, url: str, release: str, api_key: str | None = None) -> Conversation[Json]:

@@ -89,6 +89,20 @@ def feature_table(table: pa.Table, id_column: str, label: str = "the features") 
     return FeatureTable(ids, table.drop_columns([id_column]), id_column)
 
 
+def unix_seconds(table: FeatureTable, column: str) -> Any:
+    """Return a column of times, as numbers or timestamps, in Unix seconds. Raises InvalidTable."""
+    import pyarrow as pa
+
+    if column not in table.features.column_names:
+        raise InvalidTable(f"The table has no column '{column}' of times.")
+    times = table.features[column]
+    if pa.types.is_timestamp(times.type):
+        times = times.cast(pa.timestamp("s"), safe=False).cast(pa.int64())
+    if not (pa.types.is_integer(times.type) or pa.types.is_floating(times.type)) or times.null_count:
+        raise InvalidTable(f"The column '{column}' must hold a time of every example: Unix seconds, or timestamps.")
+    return times
+
+
 @dataclass(frozen=True)
 class FeatureTables:
     """Stored feature tables of the service: uploads, or files below the configured data folder."""
