@@ -11,7 +11,7 @@ pytestmark = pytest.mark.extended
 LIMITS = {
     "product files": 800,
     "product lines": 94_000,
-    "product lines of the core": 72_000,
+    "product lines of the core": 73_000,
     "pairs of rooms that import each other": 0,
     "classes": 990,
     "class names used more than once": 8,
