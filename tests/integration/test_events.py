@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import io
 import json
 import re
@@ -13,8 +14,6 @@ from typing import Any
 
 import httpx
 import numpy as np
-import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -533,15 +532,20 @@ FORMS: dict[str, Callable[[Path], Any]] = {
     "objects": lambda _: iter(SENT),
     "table": lambda _: pa.Table.from_pylist(SENT),
     "reader": lambda _: pa.Table.from_pylist(SENT).to_reader(max_chunksize=3),
-    "pandas": lambda _: pd.DataFrame(SENT),
-    "polars": lambda _: pl.DataFrame(SENT),
+    "pandas": lambda _: importlib.import_module("pandas").DataFrame(SENT),
+    "polars": lambda _: importlib.import_module("polars").DataFrame(SENT),
     "tables": lambda _: (pa.Table.from_pylist(SENT[i : i + 2]) for i in (0, 2)),
     "path": lambda folder: folder / "events.parquet",
     "name": lambda folder: str(folder / "events.parquet"),
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
+OF_THE_FULL_SET = ("pandas", "polars")  # packages that `make test` does without
+
+
+@pytest.mark.parametrize(
+    "form", [pytest.param(form, marks=[pytest.mark.extended] * (form in OF_THE_FULL_SET)) for form in FORMS]
+)
 def test_both_clients_send_events_in_any_form(shop: EventShop, tmp_path: Path, form: str) -> None:
     (tmp_path / "events.parquet").write_bytes(event_table(SENT))
     first, second = (shop.open(shop.population(name), ["a", "b"]) for name in ("first", "second"))
