@@ -72,3 +72,10 @@ def whole_of(value: object) -> int:
     if isinstance(value, str) and _WHOLE.fullmatch(value) is not None:
         return int(value)
     raise BadSpelling(WHOLE)
+
+
+def within(value: float, width: float) -> float:
+    """Round an estimate to the digits that an interval of this width leaves: to a thousandth of it or less."""
+    if not width > 0.0:
+        return value
+    return round(value, 3 - math.floor(math.log10(width))) + 0.0  # no −0

@@ -10,8 +10,10 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from features_party.storage.tables import trainings
+from label_dp.documents.signing import ANSWER_TYPE
 from tests.support.browser import Person
 from tests.support.features_api import Api, message_files, running
+from tests.support.golden_documents import documents
 from tests.support.messages import Sender
 from tests.support.serving import serving
 
@@ -24,6 +26,9 @@ def party(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Api, str]]
     sender = Sender()
     with running(folder, sender) as api, serving(api.app.app) as base:
         api.accept(message_files(sender, folder / "sent"))
+        own = {"batch": "bat_sums", "population": {"id": "pop_sums", "name": "club", "label": "visits", "events": None}}
+        signed = sender.key.sign(ANSWER_TYPE, documents(sender.key.public.id)["sums: of both"] | own)
+        api.services.answers.accept(signed)
         yield api, base
 
 
@@ -40,6 +45,9 @@ def test_a_trainer_looks_at_every_page(browser: Any, party: tuple[Api, str], mod
     person.sign_in(api.services.apikeys.create("trainer")[1])
     person.sees("Inbox")
     assert "rel_1" in person.page.locator("main").inner_text()
+    person.page.get_by_role("link", name="ans_1").click()
+    person.sees("Answer")
+    assert person.page.locator("svg.picture").count() == 2
     person.open("/tables", "Tables")
     person.open("/trainings", "Trainings")
     person.page.get_by_role("link", name="tr_").first.click()

@@ -13,6 +13,7 @@ from label_dp.cli.answers import write_groupings
 from label_dp.companions.kinds.sum import open_sums
 from label_dp.documents.signing import ANSWER_TYPE
 from label_dp.errors import InvalidFile, InvalidInput
+from label_dp.numbers import within
 from tests.support.features_cli import Shell
 from tests.support.golden_documents import documents
 from tests.support.labels_cli import Run, refused
@@ -109,3 +110,17 @@ def test_the_features_party_writes_what_it_accepted(
     assert len(shown["files"]) == 2
     same(tmp_path / "groups", tables, ["device", "country-device"])
     assert "name it without ending" in shell.refused("answers", "show", "ans_1", "--csv", "sums.csv", code=2)
+
+
+@pytest.mark.parametrize(
+    ("value", "width", "rounded"),
+    [
+        (483.6412, 540.0, 483.6),
+        (1.2e-7, 70.0, 0.0),
+        (-1e-9, 70.0, 0.0),
+        (1234567.8, 9e5, 1234600.0),
+        (0.1234567, 0, 0.1234567),
+    ],
+)
+def test_an_estimate_has_the_digits_of_its_interval(value: float, width: float, rounded: float) -> None:
+    assert str(within(value, width)) == str(rounded)

@@ -13,6 +13,7 @@ import typer
 from label_dp.cli.layout import number
 from label_dp.cli.output import say, table
 from label_dp.errors import InvalidFile, InvalidInput
+from label_dp.numbers import within
 from label_dp.store.output_files import replacing
 
 RANK_ERROR = "rank_error_19_of_20"
@@ -82,7 +83,7 @@ def show_result(parameters: Mapping[str, Any], result: Mapping[str, Any]) -> Non
             [
                 *("none" if row[name] is None else row[name] for name in grouping["by"]),
                 f"{row['n']:,}",
-                *(number(row[figure]) for figure in ("mean", "sum")),
+                *map(number, estimates(row)),
                 f"{number(row['sum_from'])} to {number(row['sum_to'])}",
                 "says nothing" if row["says_nothing"] else "",
             ]
@@ -111,6 +112,12 @@ def _said(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{k}={v}" for k, v in value.items())
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def estimates(row: Mapping[str, Any]) -> tuple[float, float]:
+    """Return mean and sum of a group with the digits that their interval leaves."""
+    width = row["sum_to"] - row["sum_from"]
+    return within(row["mean"], width / row["n"]), within(row["sum"], width)
 
 
 def write_groupings(

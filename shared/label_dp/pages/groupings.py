@@ -9,6 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from label_dp.cli.answers import estimates
 from label_dp.documents.answer import Answer
 from label_dp.documents.registry import KINDS
 from label_dp.documents.statement_text import number, visible
@@ -50,7 +51,7 @@ def groupings(result: SignedResult) -> tuple[GroupingView, ...]:
 def _grouping(place: int, table: Mapping[str, Any], label: str) -> GroupingView:
     by, rows = table["by"], table["rows"]
     texts = [
-        (_values(row, by), [f"{row['n']:,}", number(row["mean"]), number(row["sum"]), _interval(row)], silent(row))
+        (_values(row, by), [f"{row['n']:,}", *map(number, estimates(row)), _interval(row)], silent(row))
         for row in rows[:MOST_ROWS]
     ]
     note = f"The picture shows the {MOST_BARS} groups with most examples, of {len(rows):,}."
