@@ -28,7 +28,7 @@ N = 600
 RNG = np.random.default_rng(3)
 COUNTRY = RNG.choice(["DE", "FR", "PL"], N).tolist()
 REGION = ["west" if country != "PL" else None for country in COUNTRY]
-DAY = RNG.integers(1, 4, N).tolist()
+DAY = RNG.choice([2, 9, 10], N).tolist()
 LABEL = RNG.integers(0, 11, N).tolist()
 IDS = [f"c-{i:04d}" for i in range(N)]
 LABELS = pa.table({"example_id": IDS, "label": [float(label) for label in LABEL]})
@@ -74,7 +74,7 @@ def test_without_noise_every_group_has_its_sum(
             assert (row["n"], row["sum"]) == (len(group), pytest.approx(sum(group)))
             assert row["mean"] == pytest.approx(sum(group) / len(group))
     assert len(both["rows"]) == 9
-    assert [row["day"] for row in day["rows"]] == ["1", "2", "3"]
+    assert [row["day"] for row in day["rows"]] == ["2", "9", "10"]
 
 
 def test_estimates_agree_and_say_what_they_do_not_know(party: LabelsParty) -> None:
@@ -138,7 +138,7 @@ def test_the_page_of_an_answer_shows_its_groups_to_whom_it_is_for(party: LabelsP
     hostile, ids = "<b>&\n", pa.array(IDS)
     wide = [f"{'x' * 30}-{i % 250:03d}" for i in range(N)]
     table = pa.table({"example_id": ids, "country": COUNTRY, "wide": wide}).append_column(
-        "<i>", pa.array([hostile if day == 1 else None for day in DAY])
+        "<i>", pa.array([hostile if day == 2 else None for day in DAY])
     )
     verified = answered(party, sealed(party, LABELS, table), epsilon="0.4", by=["country", "wide", "<i>,country"])
     countries, many, _ = verified.tables()
@@ -159,6 +159,21 @@ def test_the_page_of_an_answer_shows_its_groups_to_whom_it_is_for(party: LabelsP
     assert "Sums and means" not in auditor.get(f"/answers/{verified.answer.id}").text
     stranger = signed_in(party.client("features", "somebody-else"))
     assert stranger.get(f"/answers/{verified.answer.id}").status_code == 404
+
+
+def test_a_sum_far_beyond_what_is_possible_still_has_an_interval(
+    party: LabelsParty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def far(noise: LaplaceNoise, n: int) -> Any:
+        return np.resize([-1, 1], n) * round(1000 * noise.scale)
+
+    monkeypatch.setattr(kind.noisy_groupings, "__defaults__", (far,))
+    batch = sealed(party, LABELS, TABLE)
+    (table,) = answered(party, batch, by=["region"]).tables()
+    reach = half_width(10.0)
+    west, none = table["rows"]
+    assert (west["sum_from"], west["sum_to"]) == (0, reach)
+    assert (none["sum_from"], none["sum_to"]) == (10 * none["n"] - reach, 10 * none["n"])
 
 
 def test_a_lattice_holds_every_label() -> None:

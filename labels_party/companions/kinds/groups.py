@@ -112,10 +112,11 @@ def _encoded(table: pa.Table, name: str) -> tuple[Values, IntArray]:
     if pa.types.is_floating(column.type) and column.null_count < len(column):
         raise InvalidTable(f"The column '{name}' holds decimals, which make no groups; round them to whole numbers.")
     coded = column.dictionary_encode()
-    texts = [category_text(value, name) for value in coded.dictionary.to_pylist()]
+    values = coded.dictionary.to_pylist()
+    texts = [category_text(value, name) for value in values]
     if len(texts) > MOST_CELLS:
         raise InvalidTable(f"The column '{name}' has {len(texts):,} values, and {MOST_CELLS:,} are the most.")
-    order = sorted(range(len(texts)), key=lambda i: str(texts[i]))
+    order = sorted(range(len(texts)), key=values.__getitem__)  # whole numbers by size, texts as such
     place = np.empty(len(texts) + 1, np.int64)
     place[order], place[-1] = np.arange(len(texts)), len(texts)
     codes = place[coded.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False).astype(np.int64)]

@@ -144,7 +144,11 @@ def tables(answer: Answer) -> list[dict[str, Any]]:
     groupings = []
     for of, estimate, scale in zip(cells, estimates, scales, strict=True):
         least, most, reach = of.n * ends[0], of.n * ends[1], unit * half_width(scale)
-        first, last = np.clip(of.sums - reach, least, most), np.clip(of.sums + reach, least, most)
+        # where no possible sum lies within reach, the nearest possible one takes the noisy one's place: it is no
+        # further from the true sum
+        out = (of.sums + reach < least) | (of.sums - reach > most)
+        middle = np.where(out, np.clip(of.sums, least, most), of.sums)
+        first, last = np.clip(middle - reach, least, most), np.clip(middle + reach, least, most)
         rows = []
         for i, codes in enumerate(of.codes.tolist()):
             row: dict[str, Any] = {name: values[name][code] for name, code in zip(of.columns, codes, strict=True)}
