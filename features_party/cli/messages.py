@@ -18,6 +18,15 @@ from label_dp.errors import InvalidInput
 from label_dp.numbers import decimal_of
 
 WAIT_SECONDS = 3600.0
+WaitForAnswer = Annotated[
+    float,
+    typer.Option(
+        parser=real("--wait", 0),
+        metavar="[SECONDS]",
+        help="How long to wait until it is published, an hour by default; 0 only asks.",
+        show_default=False,
+    ),
+]
 
 
 class OptionalSeconds(TyperCommand):

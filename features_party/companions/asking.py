@@ -89,36 +89,36 @@ def ask_calibration(
     def sent(bytes_: int) -> None:
         progress("sending scores", 0.3 + 0.3 * bytes_ / len(body))
 
-    with _told_who_allows(batch):
+    with who_allows(batch, "calibrations"):
         return service.ask_calibration(batch, body, query_of(asked, len(scored.scores)), sent)
 
 
 def require_allowance(service: LabelsService, batch: str) -> None:
     """Before any long work. How much is left is not judged: a repeated call costs nothing. Raises NotFound."""
-    with _told_who_allows(batch):
+    with who_allows(batch, "calibrations"):
         service.calibration_allowance(batch)
 
 
 @contextmanager
-def _told_who_allows(batch: str) -> Iterator[None]:
+def who_allows(batch: str, what: str) -> Iterator[None]:
     """A denial is the same whatever its reason; this says what the reasons may be."""
     try:
         yield
     except NotFound:
         raise NotFound(
-            f"At the labels party there is no batch '{batch}' of which we may ask for calibrations. Its owner must "
-            f"have sealed it, named us among its audiences, and allowed ε for it: labels-party allow-calibrations "
-            f"{batch} --epsilon E."
+            f"At the labels party there is no batch '{batch}' of which we may ask for {what}. Its owner must have "
+            f"sealed it, named us among its audiences, and allowed ε for it: labels-party allow-{what} {batch} "
+            "--epsilon E."
         ) from None
 
 
-def require_asked(found: SignedAnswer, batch: str, asked: Asking) -> None:
+def require_asked(answer: SignedAnswer, kind: str, batch: str, epsilon: Epsilon) -> None:
     """Raises MalformedAnswer where a verified answer is not what was asked for; nothing of it is kept then."""
-    answer, epsilon = found.answer, Epsilon.parse(str(asked.epsilon))
-    if (answer.kind, answer.batch, answer.epsilon.total) != (CALIBRATION, batch, epsilon):
+    of = answer.answer
+    if (of.kind, of.batch, of.epsilon.total) != (kind, batch, epsilon):
         raise MalformedAnswer(
-            f"The labels party sent a {answer.kind} of batch '{answer.batch}' at ε {answer.epsilon.total} under the id "
-            f"of the calibration that was asked for, of batch '{batch}' at ε {epsilon}; ask it why."
+            f"The labels party sent a {of.kind} of batch '{of.batch}' at ε {of.epsilon.total} under the id of the "
+            f"{kind} that was asked for, of batch '{batch}' at ε {epsilon}; ask it why."
         )
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,22 +39,24 @@ from features_party.receive.offers import pull_answer
 from features_party.receive.pull_since import Patience, await_published
 from features_party.receive.receipts import Delivery
 from features_party.tables.feature_tables import read_features
-from label_dp.companions.kinds.calibration import CalibrationAnswer
+from label_dp.companions.kinds.calibration import CALIBRATION, CalibrationAnswer
 from label_dp.documents.answer import read_answer
 from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import Conflict, InvalidFile, InvalidInput, NotFound, Unavailable
+from label_dp.privacy import Epsilon
 from label_dp.progress import Progress
 from label_dp.schemas.calibration import Calibration as Asking
 from label_dp.schemas.json_types import JsonObject
 from label_dp.store.output_files import replacing
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class AnswerWait:
-    """`wait` seconds for the publication of an answer; 0: not at all."""
+    """An answer about `batch`. `wait` seconds for its publication; 0: not at all."""
 
-    labels_key: VerifyingKey | None = None
-    wait: float = 0.0
+    batch: str
+    labels_key: VerifyingKey | None = field(default=None, kw_only=True)
+    wait: float = field(default=0.0, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,6 @@ class AskJob(AnswerWait):
     """`model`: a folder, or an id of the registry, that scores the examples of `file`; or else the columns of `file`
     that hold one score or two."""
 
-    batch: str
     asked: Asking
     file: Path
     id_column: str
@@ -107,7 +107,8 @@ def ask_and_pull(services: Services, service: LabelsService, job: AskJob, progre
     scored = _scored(services, job, progress)
     order = ask_calibration(service, job.batch, scored, job.asked, progress)
     run = AnswerRun(order["answer"], order["state"], len(scored.ids))
-    return arrived(services, service, run, job, lambda answer: require_asked(answer, job.batch, job.asked), progress)
+    epsilon = Epsilon.parse(str(job.asked.epsilon))
+    return arrived(services, service, run, job, CALIBRATION, epsilon, progress)
 
 
 def arrived(
@@ -115,11 +116,12 @@ def arrived(
     service: LabelsService,
     run: AnswerRun,
     job: AnswerWait,
-    check: Callable[[SignedAnswer], None],
+    kind: str,
+    epsilon: Epsilon,
     progress: Progress,
 ) -> AnswerRun:
-    """Wait for a charged answer if the job does, fetch, verify and `check` it, account for it, acknowledge it. Raises
-    as `pull_answer` and `check`."""
+    """Wait for a charged answer of a kind if the job does, fetch, verify, account for it, acknowledge it. Raises as
+    `pull_answer` and `require_asked`."""
     if not job.wait:
         return run
     try:
@@ -131,7 +133,7 @@ def arrived(
     progress("fetching", 0.9)
     arrivals = services.arrivals(job.labels_key)
     envelope = pull_answer(service, run.name, arrivals.choose_key, services.settings.name)
-    check(services.answers.verify(envelope, job.labels_key))
+    require_asked(services.answers.verify(envelope, job.labels_key), kind, job.batch, epsilon)
     signed_answer = arrivals.answer(envelope)
     return replace(run, state="published", found=signed_answer, delivery=arrivals.acknowledge(service))
 

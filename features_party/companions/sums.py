@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from features_party.bootstrap import Services
+from features_party.companions.asking import who_allows
 from features_party.companions.files import AnswerRun, AnswerWait, arrived
-from features_party.receive.answers import SignedAnswer
 from features_party.receive.labels_service import LabelsService
 from features_party.tables.feature_tables import read_features
 from label_dp.companions.kinds.sum import SUM
 from label_dp.companions.kinds.sum import tables as tables
-from label_dp.errors import InvalidInput, MalformedAnswer, NotFound
+from label_dp.errors import InvalidInput
 from label_dp.privacy import Epsilon
 from label_dp.progress import Progress
 from label_dp.schemas.sums import GroupSums
@@ -26,7 +26,6 @@ from label_dp.schemas.sums import GroupSums
 class AskSumsJob(AnswerWait):
     """Sums of the labels of a batch by columns of `file`."""
 
-    batch: str
     terms: GroupSums
     file: Path
     id_column: str
@@ -49,27 +48,12 @@ def ask_sums(services: Services, service: LabelsService, job: AskSumsJob, progre
     if job.terms.additional_release:
         query["additional_release"] = "true"
     progress("sending columns", 0.3)
-    try:
+    with who_allows(job.batch, "sums"):
         service.sums_allowance(job.batch)
         order = service.ask_sums(
             job.batch, body, query, lambda n: progress("sending columns", 0.3 + 0.3 * n / len(body))
         )
-    except NotFound:
-        raise NotFound(
-            f"At the labels party there is no batch '{job.batch}' of which we may ask for sums. Its owner must have "
-            f"sealed it, named us among its audiences, and allowed ε for it: labels-party allow-sums {job.batch} "
-            "--epsilon E."
-        ) from None
-
-    def check(answer: SignedAnswer) -> None:
-        of = answer.answer
-        if (of.kind, of.batch, of.epsilon.total) != (SUM, job.batch, epsilon):
-            raise MalformedAnswer(
-                f"The labels party sent a {of.kind} of batch '{of.batch}' at ε {of.epsilon.total} under the id of the "
-                f"sums that were asked for, of batch '{job.batch}' at ε {epsilon}; ask it why."
-            )
-
-    return arrived(services, service, AnswerRun(order["answer"], order["state"], rows), job, check, progress)
+    return arrived(services, service, AnswerRun(order["answer"], order["state"], rows), job, SUM, epsilon, progress)
 
 
 def _table(job: AskSumsJob) -> tuple[bytes, int]:

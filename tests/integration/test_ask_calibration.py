@@ -18,6 +18,7 @@ from features_party.companions.asking import ScoreTable, query_of, require_asked
 from features_party.receive.labels_service import LabelsService
 from label_dp import errors
 from label_dp.client.peer import RETRIES
+from label_dp.privacy import Epsilon
 from label_dp.schemas.calibration import Calibration
 from labels_party.storage.tables import work
 from tests.support.calibrations import signed, two_scores
@@ -350,12 +351,12 @@ def test_many_scores_go_in_batches_that_a_labels_party_takes() -> None:
 def test_an_answer_to_another_question_is_not_taken(tmp_path: Path) -> None:
     with running(tmp_path, SENDER) as api:
         intake = api.services.answers
-        right = signed(SENDER.key, np.array([1.0]), [], batch="bat_1")
-        require_asked(intake.verify(right), "bat_1", TERMS)
+        right, epsilon = signed(SENDER.key, np.array([1.0]), [], batch="bat_1"), Epsilon.parse(str(TERMS.epsilon))
+        require_asked(intake.verify(right), "calibration", "bat_1", epsilon)
         for changes in ({"batch": "bat_2"}, {"kind": "median", "parameters": {"method": "ranks"},
                         "result": {"found": True, "median": "5"}, "batch": "bat_1"}):  # fmt: skip
             found = intake.verify(signed(SENDER.key, np.array([1.0]), [], **changes))
             with pytest.raises(errors.MalformedAnswer, match="asked for"):
-                require_asked(found, "bat_1", TERMS)
+                require_asked(found, "calibration", "bat_1", epsilon)
         with pytest.raises(errors.MalformedAnswer, match=r"ε 0\.5"):
-            require_asked(intake.verify(right), "bat_1", Calibration(epsilon="0.4"))
+            require_asked(intake.verify(right), "calibration", "bat_1", Epsilon.parse("0.4"))

@@ -10,10 +10,9 @@ import typer
 from features_party.cli.answers import line
 from features_party.cli.app import LabelsKey, app, public_key, services
 from features_party.cli.door import ApiKeyFile, Url, labels_party
-from features_party.cli.messages import WAIT_SECONDS, OptionalSeconds
+from features_party.cli.messages import WAIT_SECONDS, OptionalSeconds, WaitForAnswer
 from label_dp.cli.answers import show_result
 from label_dp.cli.commands import command
-from label_dp.cli.numbers import real
 from label_dp.cli.output import echo, emit, progress
 from label_dp.cli.panels import AROUND
 from label_dp.cli.party_commands import Json
@@ -31,15 +30,7 @@ def ask_sums(
     terms: GroupSums,
     features: Annotated[Path, typer.Option(help="Parquet or CSV file of features; only columns of --by are sent.")],
     id_column: Annotated[str, typer.Option(help="Its column with example ids.")],
-    wait: Annotated[
-        float,
-        typer.Option(
-            parser=real("--wait", 0),
-            metavar="[SECONDS]",
-            help="How long to wait until it is published, an hour by default; 0 only asks.",
-            show_default=False,
-        ),
-    ] = WAIT_SECONDS,
+    wait: WaitForAnswer = WAIT_SECONDS,
     labels_key: LabelsKey = None,
     api_key_file: ApiKeyFile = None,
     as_json: Json = False,

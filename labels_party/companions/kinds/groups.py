@@ -111,15 +111,15 @@ def _encoded(table: pa.Table, name: str) -> tuple[Values, IntArray]:
     column = table[name].combine_chunks()
     if pa.types.is_floating(column.type) and column.null_count < len(column):
         raise InvalidTable(f"The column '{name}' holds decimals, which make no groups; round them to whole numbers.")
-    coded = column.dictionary_encode()
-    values = coded.dictionary.to_pylist()
+    column_codes = column.dictionary_encode()
+    values = column_codes.dictionary.to_pylist()
     texts = [category_text(value, name) for value in values]
     if len(texts) > MOST_CELLS:
         raise InvalidTable(f"The column '{name}' has {len(texts):,} values, and {MOST_CELLS:,} are the most.")
     order = sorted(range(len(texts)), key=values.__getitem__)  # whole numbers by size, texts as such
     place = np.empty(len(texts) + 1, np.int64)
     place[order], place[-1] = np.arange(len(texts)), len(texts)
-    codes = place[coded.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False).astype(np.int64)]
+    codes = place[column_codes.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False).astype(np.int64)]
     return [*(texts[i] for i in order), *([None] if column.null_count else [])], codes
 
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SOURCE = "Dwork, McSherry, Nissim & Smith 2006, with discrete noise by Canonne, Kamath & Steinke 2020"
-MOST_SUM = 1 << 53  # sums of floats up to here are exact
+MOST_SUM = 1 << 53  # of the lattice: readers estimate in floats, which hold it exactly
 CELL_BYTES = 48  # about, of a cell's places, count and sum in the document
 
 
@@ -191,8 +191,8 @@ class SumsKind(AnswerKind[SumsWish], PreviewedKind[GroupSums, SumsWish]):
         numbers = np.zeros(len(codes), np.int64)
         numbers[rows] = positions if lattice.numbers is None else np.array(lattice.numbers, np.int64)[positions]
         groupings = noisy_groupings(columns, codes, numbers, _noises(parameters, job.population.domain))
-        named = [{"name": name, "values": of} for name, of in zip(columns.names, values, strict=True)]
-        result = {"columns": named, "groupings": groupings}
+        members = [{"name": name, "values": of} for name, of in zip(columns.names, values, strict=True)]
+        result = {"columns": members, "groupings": groupings}
         return Computed(result, "noisy sums of cells", SOURCE, Facts(), self.adjacency)
 
     def _met(self, job: Job, columns: GroupColumns) -> tuple[list[Values], IntArray, IntArray, IntArray]:
@@ -221,7 +221,9 @@ def noisy_groupings(
     cell."""
     groupings = []
     for noise, (cells, counts, at) in zip(noises, columns.cells(codes), strict=True):
-        sums = np.bincount(at, weights=numbers, minlength=len(cells)).astype(np.int64) + draw(noise, len(cells))
+        sums = np.zeros(len(cells), np.int64)
+        np.add.at(sums, at, numbers)
+        sums += draw(noise, len(cells))
         groupings.append({"cells": cells.tolist(), "n": counts.tolist(), "sums": list(map(str, sums.tolist()))})
     return groupings
 
