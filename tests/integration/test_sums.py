@@ -35,6 +35,7 @@ LABELS = pa.table({"example_id": IDS, "label": [float(label) for label in LABEL]
 TABLE = pa.table({"example_id": [*IDS[::-1], "stranger"], "country": [*COUNTRY[::-1], "DE"], "day": [*DAY[::-1], 1]})
 TABLE = TABLE.append_column("region", pa.array([*REGION[::-1], "west"])).append_column("x", pa.array([0.5] * (N + 1)))
 ASK: dict[str, Any] = {"epsilon": "1", "by": ["region", "country,day", "day"]}
+MORE = {"additional_release": True}
 
 
 @pytest.fixture
@@ -75,6 +76,9 @@ def test_without_noise_every_group_has_its_sum(
             assert row["mean"] == pytest.approx(sum(group) / len(group))
     assert len(both["rows"]) == 9
     assert [row["day"] for row in day["rows"]] == ["2", "9", "10"]
+    # the stranger's day 1 is of no example of the batch, and not told
+    columns = {column["name"]: column["values"] for column in answered(party, batch, **MORE).answer.result["columns"]}
+    assert columns == {"region": ["west", None], "country": ["DE", "FR", "PL"], "day": ["2", "9", "10"]}
 
 
 def test_estimates_agree_and_say_what_they_do_not_know(party: LabelsParty) -> None:

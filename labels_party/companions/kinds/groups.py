@@ -92,6 +92,13 @@ class GroupColumns:
             yield cells, np.bincount(at, minlength=count).astype(np.int64), at
 
 
+def in_use(values: list[Values], codes: IntArray) -> tuple[list[Values], IntArray]:
+    """Leave out the values that none of the rows has, which an answer about these rows does not name."""
+    used = [np.unique(column) for column in codes.T]
+    fewer = [np.searchsorted(of, column) for of, column in zip(used, codes.T, strict=True)]
+    return [[all_[i] for i in of] for all_, of in zip(values, used, strict=True)], np.stack(fewer, axis=1)
+
+
 def _pairs(first: IntArray, second: IntArray, count: int) -> tuple[IntArray, int]:
     """Number the pairs of codes by their order, the first below `count`; returns the number of different pairs too."""
     width = int(second.max(initial=0)) + 1

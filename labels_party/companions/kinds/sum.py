@@ -31,7 +31,7 @@ from label_dp.schemas.json_types import JsonObject
 from label_dp.schemas.sums import GroupSums
 from labels_party.companions.kinds.answer import AnswerKind, Computed, Parts, require_order
 from labels_party.companions.kinds.feature_store import FeatureStore
-from labels_party.companions.kinds.groups import GroupColumns, Groups, IntArray, Values
+from labels_party.companions.kinds.groups import GroupColumns, Groups, IntArray, Values, in_use
 from labels_party.companions.kinds.own_features import check_paid
 from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import RUNS, SEALED, Batch
@@ -170,7 +170,7 @@ class SumsKind(AnswerKind[SumsWish], PreviewedKind[GroupSums, SumsWish]):
             table = self.features.load(features_key, wish.schema.names)
             values, codes = wish.schema.encode(table)
             rows = np.concatenate([np.zeros(0, np.int64), *self.features.matches(sealed, table)])
-            return (values, codes[rows]), features_key
+            return in_use(values, codes[rows]), features_key
         if wish.by_audience is None:
             scores = wish.groups.scores
             scores.refuse_unknown(among(scores.run, [self.vault.run(run) for run in runs]))
@@ -205,7 +205,7 @@ class SumsKind(AnswerKind[SumsWish], PreviewedKind[GroupSums, SumsWish]):
         table = self.features.load(job.work.features, columns.names)
         values, codes = columns.encode(table)
         joins = list(self.features.joined(job.labels, table, codes))
-        codes = np.concatenate([codes[:0], *(part for _, part, _ in joins)])
+        values, codes = in_use(values, np.concatenate([codes[:0], *(part for _, part, _ in joins)]))
         positions = np.concatenate([np.zeros(0, np.int64), *(part for _, _, part in joins)])
         return values, codes, np.arange(len(codes)), positions
 

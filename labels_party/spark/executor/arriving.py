@@ -146,8 +146,8 @@ def ranges_of(ids: pa.Array, bounds: npt.NDArray[np.bytes_]) -> npt.NDArray[np.u
     column = np.arange(width)
     text = data[np.minimum(first[:, None] + column, data.size - 1)]
     text[column >= lengths[:, None]] = 0
-    found: npt.NDArray[np.intp] = np.searchsorted(bounds, text.reshape(-1).view(f"S{width}"), side="right")
-    return found.astype(np.uint16)
+    at: npt.NDArray[np.intp] = np.searchsorted(bounds, text.reshape(-1).view(f"S{width}"), side="right")
+    return at.astype(np.uint16)
 
 
 def block_rows(*columns: list[Any]) -> pa.RecordBatch:
@@ -177,17 +177,17 @@ class Locating:
 
         kinds = {"string": pa.string(), "long": pa.int64()}
         schema = pa.schema([pa.field(name, kinds[kind]) for name, kind in WHERE.items()])
-        found: list[dict[str, Any]] = []
+        refusals: list[dict[str, Any]] = []
         for batch in batches:
             try:
                 places = self._places(batch)
             except Exception as error:
                 raise TaskFailed(type(error).__name__) from None
             file, row = batch.column(batch.num_columns - 2), batch.column(batch.num_columns - 1)
-            for at, name, rule in places[: SHOWN - len(found)]:
+            for at, name, rule in places[: SHOWN - len(refusals)]:
                 where = {"file": file[at].as_py(), "row": row[at].as_py()} if batch.num_rows else {"file": "", "row": 0}
-                found.append(where | {"field": name, "rule": rule})
-        yield pa.RecordBatch.from_pylist(found, schema=schema)
+                refusals.append(where | {"field": name, "rule": rule})
+        yield pa.RecordBatch.from_pylist(refusals, schema=schema)
 
     def _places(self, batch: pa.RecordBatch) -> list[tuple[int, str, str]]:
         try:
