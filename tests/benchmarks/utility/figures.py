@@ -1,4 +1,5 @@
-"""The paper's Figures 2, 3, 4 and 6 from stored cells. One colour and marker per mechanism in all of them."""
+"""The paper's Figures 2, 3, 4 and 6 from stored cells, and the methods of others. One colour and marker per mechanism
+in all of them."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from tests.benchmarks.utility import table_losses, table_peers
 from tests.benchmarks.utility.cells import INFINITE, Cell
 from tests.benchmarks.utility.grid import (
     AUTO,
@@ -23,8 +26,11 @@ from tests.benchmarks.utility.grid import (
     cell_of,
     seeds_of,
 )
+from tests.benchmarks.utility.peers.cell import BLOCK_RR, RP_WITH_PRIOR
 from tests.benchmarks.utility.results import Results, number
 from tests.benchmarks.utility.table_errors import member_of
+
+FloatArray = npt.NDArray[np.float64]
 
 # Okabe and Ito's palette, told apart by colour-blind readers; markers tell them apart in print
 LOOKS = {
@@ -38,6 +44,10 @@ LOOKS = {
     "unbiased": ("#56B4E9", "P"),
     "balanced": ("#A6A100", "*"),
     "auto": ("#000000", "."),
+    "RPWithPrior": ("#009E73", "^"),
+    "BlockRR": ("#CC79A7", "D"),
+    "LightGBM": ("#D55E00", "v"),
+    "XGBoost": ("#E69F00", "s"),
 }
 CORRECTED_STYLE, CLIPPED_STYLE = "--", "-"
 DENSITY_EPSILON, DENSITY_DATA = "3", ("retail", "criteo")
@@ -55,10 +65,24 @@ DISCRETE = (
 )  # whole-number labels, as in the paper
 FIGURE_3 = ("retail", "bike", "criteo")
 FIGURE_4 = ("census", "claims", "census1940")
+FIELD = "retail"  # what the README shows: real sales
+IN_FIELD = {
+    "rr-on-bins": "RR-on-Bins",
+    "rr-with-prior": "RRWithPrior",
+    "unbiased": "unbiased",
+    RP_WITH_PRIOR: "RPWithPrior",
+    BLOCK_RR: "BlockRR",
+    "lightgbm": "LightGBM",
+    "xgboost": "XGBoost",
+    "ours": "auto",
+}  # the families of the peers of one message
+LABEL_GAP = 0.05  # of the axis, between the middles of two labels of lines
 
 
 def cells(settings: Settings, parts: Iterable[str]) -> Iterator[Cell]:
-    """What the figures need besides the cells of Table 1."""
+    """What the figures need besides the cells of the tables."""
+    if "peers" in parts and FIELD in settings.data:
+        yield from seeds_of(table_losses.ours(FIELD, INFINITE, settings), settings)
     if "table1" in parts:
         for data in (one for one in settings.data if one in (*FIGURE_3, *FIGURE_4)):
             for epsilon in (one for one in settings.grid(data) if one != INFINITE):
@@ -70,7 +94,15 @@ def cells(settings: Settings, parts: Iterable[str]) -> Iterator[Cell]:
 
 def draw(results: Results, parts: Iterable[str], folder: Path) -> Iterator[tuple[str, str]]:
     """Write what can be drawn; yields (file name, caption)."""
-    if "table1" not in parts:
+    makers: list[tuple[str, Callable[[Results, Path], str | None]]] = []
+    if "table1" in parts:
+        makers += [(f"figure2-{data}.png", _bound(_figure_2, data)) for data in DENSITY_DATA]
+        makers += [(f"figure3-{data}.png", _bound(_figure_3, data)) for data in FIGURE_3]
+        makers += [(f"figure4-{data}.png", _bound(_figure_4, data)) for data in FIGURE_4]
+        makers += [(f"figure6-{data}.png", _bound(_figure_6, data)) for data in DENSITY_DATA]
+    if "peers" in parts:
+        makers += [(f"peers-{FIELD}.png", _bound(_field, FIELD))]
+    if not makers:
         return
     import matplotlib
 
@@ -79,12 +111,6 @@ def draw(results: Results, parts: Iterable[str], folder: Path) -> Iterator[tuple
         {"font.size": 9, "axes.grid": True, "grid.alpha": 0.3, "legend.frameon": False, "savefig.dpi": 130}
         | {"axes.spines.top": False, "axes.spines.right": False, "figure.constrained_layout.use": True}
     )
-    makers: list[tuple[str, Callable[[Results, Path], str | None]]] = [
-        *((f"figure2-{data}.png", _bound(_figure_2, data)) for data in DENSITY_DATA),
-        *((f"figure3-{data}.png", _bound(_figure_3, data)) for data in FIGURE_3),
-        *((f"figure4-{data}.png", _bound(_figure_4, data)) for data in FIGURE_4),
-        *((f"figure6-{data}.png", _bound(_figure_6, data)) for data in DENSITY_DATA),
-    ]
     for name, make in makers:
         caption = make(results, folder / name)
         if caption is not None:
@@ -171,6 +197,75 @@ def _figure_6(results: Results, data: str, path: Path) -> str | None:
     if not _lines(results, data, path, columns, panels):
         return None
     return f"Figure 6, {data}: additive noise with (solid) and without (dotted) clipping to the domain."
+
+
+def _field(results: Results, data: str, path: Path) -> str | None:
+    """One line per method of one message, with its name at its right end; dotted what knows nothing or everything."""
+    from matplotlib import pyplot as plt
+
+    settings = results.settings
+    grid = settings.at(table_peers.EPSILONS)
+    means = {
+        peer: [table_peers.figure(results, peer, data, epsilon, "mse") for epsilon in grid]
+        for peer in table_peers.PEERS
+        if peer in IN_FIELD
+    }
+    if not grid or not all(means["ours"]):
+        return None
+    figure, axis = plt.subplots(figsize=(8.4, 4.6))
+    names: list[tuple[float, str, str]] = []  # where a line ends, its name, its colour
+    for peer, family in IN_FIELD.items():
+        at = [i for i, mean in enumerate(means[peer]) if mean]
+        if not at:
+            continue
+        (colour, marker), ours = LOOKS[family], peer == "ours"
+        x, y = [float(grid[i]) for i in at], np.array([means[peer][i].mean for i in at])
+        spread = np.nan_to_num(np.array([means[peer][i].std for i in at]))  # none of one seed
+        width, marker, order = (3.0, "o", 4) if ours else (1.4, marker, 3)
+        axis.plot(x, y, color=colour, marker=marker, markersize=5, linewidth=width, zorder=order, clip_on=False)
+        axis.fill_between(x, y - spread, y + spread, color=colour, alpha=0.15, linewidth=0)
+        names.append((float(y[-1]), "this service" if ours else table_peers.PEERS[peer].title, colour))
+    ours = table_peers.cells_of("ours", data, grid[0], settings)[0]
+    dotted = [("mean for everybody", results.mean(ours, "constant_mse"))]
+    dotted += [("no privacy", results.mean(table_losses.ours(data, INFINITE, settings), "mse"))]
+    for name, mean in dotted:
+        if mean:
+            axis.axhline(mean.mean, color="0.35", linewidth=1.2, linestyle=(0, (1, 1.5)), zorder=1)
+            names.append((mean.mean, name, "0.35"))
+    axis.set(title=f"Test error on real sales ({data}): lower is better", xlabel="ε", ylabel="test MSE", xscale="log")
+    axis.minorticks_off()
+    _readable(axis, grid, relative=False)
+    axis.tick_params(axis="x", labelsize=9)
+    axis.set_xlim(0.95 * float(grid[0]), float(grid[-1]))
+    _name(axis, names)
+    figure.savefig(path)
+    plt.close(figure)
+    return (
+        f"Methods of one message on {data} by ε: test MSE, mean and standard deviation over seeds. This service takes "
+        "every default; each other method takes the best of its settings by test labels. Dotted: the mean label as the "
+        "prediction of every row, and this service's model of true labels."
+    )
+
+
+def _name(axis: Any, names: list[tuple[float, str, str]]) -> None:
+    """Names to the right of the axis, as near to their lines as they fit without overlapping."""
+    low, high = np.log(axis.get_ylim())
+    ordered = sorted(names)
+    wanted = np.array([(np.log(y) - low) / (high - low) for y, _, _ in ordered])
+    places = places_of(wanted)
+    for place, at, (_, name, colour) in zip(places, wanted, ordered, strict=True):
+        weight = "bold" if name == "this service" else "normal"
+        axis.plot([1.0, 1.06], [at, place], color=colour, linewidth=0.7, transform=axis.transAxes, clip_on=False)
+        axis.text(1.07, place, name, color=colour, va="center", fontweight=weight, transform=axis.transAxes)
+
+
+def places_of(wanted: FloatArray) -> FloatArray:
+    """Rising places at least `LABEL_GAP` apart, nearest to the rising ones wanted: least squares, which is isotonic
+    regression of what is left after the gaps."""
+    from scipy.optimize import isotonic_regression
+
+    gaps = LABEL_GAP * np.arange(len(wanted))
+    return np.asarray(isotonic_regression(wanted - gaps).x + gaps, np.float64)
 
 
 def _compared(data: str) -> Sequence[Column]:

@@ -9,7 +9,16 @@ from tests.benchmarks.utility.cells import Cell
 from tests.benchmarks.utility.conversions import INCOME
 from tests.benchmarks.utility.grid import RR_ON_BINS, RR_WITH_PRIOR, Column, Settings
 from tests.benchmarks.utility.peers.boosters import without_lightgbm
-from tests.benchmarks.utility.peers.cell import EDUCATION, LP_MST, MESSAGE, NOISY, PUBLISHED, QUICK
+from tests.benchmarks.utility.peers.cell import (
+    BLOCK_RR,
+    EDUCATION,
+    LP_MST,
+    MESSAGE,
+    NOISY,
+    PUBLISHED,
+    QUICK,
+    RP_WITH_PRIOR,
+)
 from tests.benchmarks.utility.peers.judged import HIGHER
 from tests.benchmarks.utility.peers.noisy_gradients import DELTA
 from tests.benchmarks.utility.results import Mean, Results, Table, short
@@ -17,12 +26,20 @@ from tests.benchmarks.utility.table_conversions import QUICK_ROWS, whole
 from tests.benchmarks.utility.table_gap import sized
 
 EPSILONS = ("0.5", "1", "2")
-NUMBERS = ("census", "retail", "bike")
+NUMBERS = ("census", "retail", "claims", "bike")
 FIGURES = {
+    "claims": ("poisson",),
     INCOME: ("auc", "log_loss"),
     EDUCATION: ("accuracy", "log_loss", "macro_auc"),
-}  # of numbers the squared error
-SHOWN = {"mse": "test MSE", "auc": "AUC", "log_loss": "log loss", "accuracy": "accuracy", "macro_auc": "macro AUC"}
+}  # of other numbers the squared error
+SHOWN = {
+    "mse": "test MSE",
+    "poisson": "Poisson loss",
+    "auc": "AUC",
+    "log_loss": "log loss",
+    "accuracy": "accuracy",
+    "macro_auc": "macro AUC",
+}
 UNBIASED = Column("unbiased, as drawn", "unbiased", "unbiased")
 
 
@@ -42,7 +59,7 @@ class Peer:
 
 LABELS_PARTY = "labels party alone"
 PURE = "ε"
-SIZES = "trees of 5 sizes under the squared loss (of classes 2), labels as drawn"
+SIZES = "trees of 5 sizes under the data's loss (of classes 2), labels as drawn"
 PEERS: dict[str, Peer] = {
     "ours": Peer(
         "ours", "numbers, two values, classes", LABELS_PARTY, "one", PURE, "this service", "none: every default"
@@ -59,6 +76,24 @@ PEERS: dict[str, Peer] = {
         PURE,
         "Badanidiyuru et al. 2023; the service's mechanism `unbiased` solves its linear program",
         SIZES,
+    ),
+    RP_WITH_PRIOR: Peer(
+        "RPWithPrior",
+        "numbers",
+        LABELS_PARTY,
+        "one",
+        PURE,
+        "Liu & Huang 2026, arXiv 2601.22625",
+        "4 δ at 3 shares of ε for the prior; of the best, trees of 5 sizes, labels as drawn",
+    ),
+    BLOCK_RR: Peer(
+        "BlockRR",
+        "numbers, two values, classes",
+        LABELS_PARTY,
+        "one",
+        PURE,
+        "Liu & Ding 2026, arXiv 2602.03277",
+        "3 σ, 2 ℓ, 2 parts of the rows for the prior; of the best, trees of 5 sizes (of classes 2), labels as drawn",
     ),
     "lightgbm": Peer(
         "LightGBM, corrected labels",
@@ -106,7 +141,7 @@ def cells(settings: Settings) -> Iterator[Cell]:
     """Seed by seed, so that a run that is stopped has whole seeds; what takes least time comes first."""
     wanted = [
         cell
-        for peer in (NOISY, LP_MST, "rr-on-bins", "rr-with-prior", "unbiased", "ours")
+        for peer in (NOISY, LP_MST, "rr-on-bins", "rr-with-prior", "unbiased", BLOCK_RR, RP_WITH_PRIOR, "ours")
         for data in _data(settings)
         for epsilon in settings.at(EPSILONS)
         for cell in cells_of(peer, data, epsilon, settings)
@@ -116,7 +151,7 @@ def cells(settings: Settings) -> Iterator[Cell]:
 
 
 def _data(settings: Settings) -> list[str]:
-    return [*(data for data in NUMBERS if data in settings.data), *(FIGURES if whole(settings) else ())]
+    return [*(data for data in NUMBERS if data in settings.data), *((INCOME, EDUCATION) if whole(settings) else ())]
 
 
 def cells_of(peer: str, data: str, epsilon: str, settings: Settings) -> list[Cell]:
@@ -128,7 +163,7 @@ def cells_of(peer: str, data: str, epsilon: str, settings: Settings) -> list[Cel
     if peer in ("ours", "lightgbm", "xgboost"):
         libraries = [] if data == EDUCATION else ["xgboost", *(["lightgbm"] if without_lightgbm() == "" else [])]
         return [replace(cell, learner=" ".join([MESSAGE, settings.learner("full", data), *libraries]))]
-    if peer == NOISY or (peer == LP_MST and not numbers):
+    if peer in (NOISY, BLOCK_RR) or (peer == LP_MST and not numbers) or (peer == RP_WITH_PRIOR and numbers):
         return [replace(cell, mechanism=peer, learner=" ".join([peer, *quick]))]
     column = {"rr-on-bins": RR_ON_BINS, "rr-with-prior": RR_WITH_PRIOR, "unbiased": UNBIASED}.get(peer)
     if column is None or (data == EDUCATION and peer != "rr-with-prior"):
@@ -161,9 +196,16 @@ def tables(results: Results) -> Iterator[Table]:
     table.notes.append(
         "The same splits for everybody. Ours takes every default. A peer takes, for each split and figure, the best by "
         "test labels of its settings, which favours it. Bold: the best of one message (all but the last two columns). "
-        "–: it does not have this task, or it was not computed. Of income and education, RR-on-Bins and RRWithPrior "
-        "may send one constant, since that is their optimum where one label is frequent. Log losses of peers are those "
-        "of probabilities cut at the best of three places."
+        "–: it does not have this task, or it was not computed. Where one label is frequent (claims, income, "
+        "education), RR-on-Bins and RRWithPrior may send one constant, since that is their optimum. Log losses of "
+        "peers are those of probabilities cut at the best of three places, their Poisson losses those of means."
+    )
+    table.notes.append(
+        "RPWithPrior and BlockRR are restated from their abstracts and their authors' public code; the articles were "
+        "not at hand. RPWithPrior's code takes its prior from raw labels. Here that prior is a histogram with Laplace "
+        "noise, paid from the same ε, and the best of three shares counts. BlockRR counts its prior on a part of the "
+        "rows at the whole ε and randomizes the other rows at the whole ε, as published. Of numbers, RRWithPrior and "
+        "BlockRR take each value for a class."
     )
     if why := without_lightgbm():
         table.notes.append(f"LightGBM is left out: {why}.")

@@ -108,6 +108,30 @@ def models(
             yield f"λ {penalty:g}", (low + high) / 2.0 + (high - low) * scores[:, 0]
 
 
+def log_linear(
+    domain: Domain, design: Any, noisy: FloatArray, test: Any, penalties: tuple[float, ...] = PENALTIES
+) -> Iterator[tuple[str, FloatArray]]:
+    """(penalty, predictions) of the test rows under the Poisson loss, whose canonical link is the logarithm: of the
+    same release, Σ exp(b + x·w) − ⟨w, Xᵀy⟩ + λ/2‖w‖² is least. exp(b) is the noisy mean. Post-processing."""
+    from scipy.optimize import minimize
+
+    low, high = float(domain.values[0]), float(domain.values[-1])
+    public = np.asarray(design.sum(axis=0), np.float64).ravel()
+    sums = (high - low) * noisy[:, 0] + (low + high) / 2.0 * public
+    mean = float(np.clip(sums.sum() / public.sum(), 1e-3 * (high - low), high))
+    offset, w = math.log(mean), np.zeros(len(sums))
+
+    def objective(v: FloatArray, penalty: float) -> tuple[float, FloatArray]:
+        scores = np.minimum(offset + np.asarray(design @ v), math.log(high) + 1.0)
+        rates = np.exp(scores)
+        value = float(rates.sum()) - float(v @ sums) + penalty / 2.0 * float(v @ v)
+        return value, np.asarray(design.T @ rates - sums + penalty * v).ravel()
+
+    for penalty in reversed(penalties):
+        w = minimize(objective, w, (penalty,), jac=True, method="L-BFGS-B", options={"maxiter": STEPS}).x
+        yield f"log link, λ {penalty:g}", np.minimum(np.exp(np.minimum(offset + np.asarray(test @ w), 50.0)), high)
+
+
 def _numbers(domain: Domain) -> bool:
     return not domain.nominal and domain.k > 2
 
