@@ -84,7 +84,7 @@ PEERS: dict[str, Peer] = {
         "one",
         PURE,
         "Liu & Huang 2026, arXiv 2601.22625",
-        "4 δ at 3 shares of ε for the prior, compared on 50,000 rows; of the best, trees of 5 sizes, labels as drawn",
+        "5 δ at 3 shares of ε for the prior, compared on 50,000 rows; of the best, trees of 5 sizes, labels as drawn",
     ),
     BLOCK_RR: Peer(
         "BlockRR",

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
 
-REACHES = (0.025, 0.1, 0.2, 0.4)  # δ over the range of the labels; the notebooks have 0.14 to 0.4
+REACHES = (0.025, 0.1, 0.2, 0.3, 0.5)  # δ over the range of the labels; the notebooks have 0.14 to 0.4
 
 
 @dataclass(frozen=True)
