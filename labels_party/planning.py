@@ -47,6 +47,7 @@ class Question:
             clipping=parse_clipping(self.asked.clip_quantile, self.asked.clip_epsilon),
             assumed=self.asked.assume_rate,
             people=self.people,
+            codes=self.asked.codes,
         )
 
 

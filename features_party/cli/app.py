@@ -25,6 +25,10 @@ Messages = Annotated[
     list[Path],
     typer.Option("--message", help="A message (.parquet), a folder of them, or a pattern such as 'in/*'; repeatable."),
 ]
+OptionalMessages = Annotated[
+    list[Path] | None,
+    typer.Option("--message", help="A message (.parquet), a folder of them, or a pattern such as 'in/*'; repeatable."),
+]
 MoreMessages = Annotated[
     list[Path] | None,
     typer.Argument(metavar="MESSAGE", help="Further messages, as a pattern names them.", show_default=False),

@@ -78,6 +78,8 @@ def show_card(card: dict[str, Any], out: Path) -> None:
         correction = message["correction"]
         rows.append([f"message {message['release']}", f"{message['mechanism']}, ε {message['epsilon']['total']}"])
         rows.append(["  correction", f"{correction['applied']}: {correction['why']}"])
+    for answer in card.get("answers", []):
+        rows.append([f"answer {answer['answer']}", f"{answer['kind']}, ε {answer['epsilon']['total']}"])
     for entry in card["epsilon"]:
         rows.append([f"ε per example of {entry['name']}", entry["epsilon_per_example"]])
     rows.append(["labels say", capacity["why"]])

@@ -17,6 +17,7 @@ from features_party.cli.app import (
     Master,
     Messages,
     MoreMessages,
+    OptionalMessages,
     RefuseUnmatched,
     Unmatched,
     WarnUnmatched,
@@ -80,11 +81,18 @@ def join(
 
 @command(app)
 def train(
-    message: Messages,
     features: AnyFeatures,
     id_column: IdColumn,
     out: Annotated[Path, typer.Option(help="New folder for the model.")],
     learning: Learning,
+    message: OptionalMessages = None,
+    sums: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ANSWER",
+            help="In place of messages: sums that ask-sums brought, by id or file; --features names the codes.",
+        ),
+    ] = None,
     labels_key: LabelsKey = None,
     list_unmatched: Unmatched = None,
     engine: EngineName = "local",
@@ -93,11 +101,21 @@ def train(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Account for the messages, join, correct, train, and save a model with its card."""
-    named, key = [*message, *(more or ())], public_key(labels_key)
+    """Account for the messages, join, correct, train, and save a model with its card. With --sums the model is of sums
+    by public codes, which at a small ε tell more than a message."""
+    named, key = [*(message or ()), *(more or ())], public_key(labels_key)
     require_engine(engine, master)
+    if bool(named) == (sums is not None):
+        raise InvalidInput("Name messages with --message, or else sums of labels with --sums.")
     with progress("train", as_json) as report:
-        if engine == "spark":
+        if sums is not None:
+            if engine == "spark" or list_unmatched is not None or learning != type(learning)():
+                raise InvalidInput("A model of --sums has no choices: leave model, loss, columns and engine out.")
+            of_sums = installed("features_party.companions.sum_models")
+            if of_sums is None:
+                raise InvalidInput("The part for sums of labels is not installed; train on a message.")
+            card = of_sums.train_sums(services(), sums, key, Path(features), id_column, out, report, force=force)
+        elif engine == "spark":
             spark = _spark()
             errand = spark.SparkErrand(named, key, features, id_column, out, master, force, list_unmatched)
             card = spark.train_on_spark(services(), errand, learning, report)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from features_party.bootstrap import Services
 from features_party.companions.asking import who_allows
+from features_party.companions.codes import codes_of
 from features_party.companions.files import AnswerRun, AnswerWait, arrived
 from features_party.receive.labels_service import LabelsService
 from features_party.tables.feature_tables import read_features
@@ -30,10 +32,18 @@ class AskSumsJob(AnswerWait):
     file: Path
     id_column: str
 
+    @cached_property
+    def by(self) -> list[str]:
+        """Groupings: those of the terms, or else of the codes that the file holds. Raises InvalidInput, InvalidFile."""
+        codes = None if self.terms.by else codes_of(self.file)
+        if not self.terms.by and codes is None:
+            raise InvalidInput("Name columns with --by; only a table that features-party codes made needs none.")
+        return self.terms.by if codes is None else codes.by
+
     @property
     def columns(self) -> list[str]:
         """Columns that are sent."""
-        return list(dict.fromkeys(name.strip() for text in self.terms.by for name in text.split(",")))
+        return list(dict.fromkeys(name.strip() for text in self.by for name in text.split(",")))
 
 
 def ask_sums(services: Services, service: LabelsService, job: AskSumsJob, progress: Progress) -> AnswerRun:
@@ -44,7 +54,7 @@ def ask_sums(services: Services, service: LabelsService, job: AskSumsJob, progre
     epsilon = Epsilon.parse(job.terms.epsilon, positive=True)
     progress("reading", 0.05)
     body, rows = _table(job)
-    query = {"epsilon": str(epsilon), "by": job.terms.by, "id_column": job.id_column}
+    query = {"epsilon": str(epsilon), "by": job.by, "id_column": job.id_column}
     if job.terms.additional_release:
         query["additional_release"] = "true"
     progress("sending columns", 0.3)

@@ -20,6 +20,7 @@ from label_dp.documents.manifest import Manifest
 from label_dp.documents.rehearsal import Rehearsal
 from label_dp.domain import Domain
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit, delta_string
+from label_dp.schemas.json_types import JsonObject
 
 EPSILON_RULE = (
     "Releases of one batch add up. Batches of a population have no example in common, so the largest batch counts. "
@@ -104,29 +105,57 @@ def build_card(
     seconds: float,
     keys: KeyFamilies | None = None,
 ) -> dict[str, Any]:
-    """Build all members of `card.json` besides its format and the digest of the model.
+    """Build all members of `card.json` of a model of messages, besides its format and the digest of the model.
 
     `estimate` is the error estimate, or the reason for its absence; `seconds` is the duration of the training.
     """
-    first = joined.messages[0].manifest
     aloud = [] if joined.counts.unmatched_warning is None else [joined.counts.unmatched_warning]
     messages = [
         of_message(m.manifest, m.digest) | {"correction": c.as_json()}
         for m, c in zip(joined.messages, joined.corrections, strict=True)
     ]
-    return {
-        "created": created,
+    notes = [*([REHEARSED] if joined.messages[0].rehearsed else []), *aloud]
+    label, epsilon = joined.messages[0].manifest.population.label, epsilon_by_population(messages, keys=keys)
+    origin: JsonObject = {"created": created, "seconds": seconds, "label": label}
+    origin |= {"messages": messages, "answers": [], "epsilon": epsilon}
+    return _card(model, domain, origin, joined.counts, notes, estimate, _why(estimate))
+
+
+def sums_card(
+    model: TrainedModel,
+    answer: Answer,
+    digest: str,
+    counts: Counts,
+    estimate: ErrorEstimate,
+    why: str,
+    created: str,
+    seconds: float,
+    keys: KeyFamilies | None = None,
+) -> JsonObject:
+    """Build the same members of a model of an answer; `why` says how its error was estimated."""
+    of = _answer(answer) | {"answer": answer.id, "kind": answer.kind, "document_digest": digest}
+    origin: JsonObject = {"created": created, "seconds": seconds, "label": answer.population.label}
+    origin |= {"messages": [], "answers": [of], "epsilon": epsilon_by_population([], answer, keys)}
+    return _card(model, answer.domain, origin, counts, [], estimate, why)
+
+
+def _card(
+    model: TrainedModel,
+    domain: Domain,
+    origin: JsonObject,
+    counts: Counts,
+    notes: list[str],
+    estimate: ErrorEstimate | ClassMetrics | str | None,
+    why: str,
+) -> JsonObject:
+    members: dict[str, Any] = {
         "calibration": None,
-        "seconds": seconds,
         "kind": model.kind,
         "loss": model.loss,
         "objective": model.objective,
-        "label": first.population.label,
         "domain": domain.as_json(),
         "domain_text": str(domain),
         "classes": None if model.classes is None else class_names(model.classes),
-        "messages": messages,
-        "epsilon": epsilon_by_population(messages, keys=keys),
         "epsilon_rule": EPSILON_RULE,
         "capacity": model.capacity.as_json(),
         "trees": model.body.count,
@@ -141,16 +170,17 @@ def build_card(
         "crossings": [{"name": c.name, "groups": len(c.groups)} for c in model.schema.crossings],
         "importance": {name: round(share, 4) for name, share in model.body.importance(model.schema).items()},
         "report": {
-            "rows": joined.counts.matched,
-            **joined.counts.model_dump(),
+            "rows": counts.matched,
+            **counts.model_dump(),
             "corrected_mean": model.mean,
             "noise_variance": model.capacity.noise_variance,
             "label_variance": model.capacity.label_variance,
             "error_estimate": estimate.as_card() if isinstance(estimate, ErrorEstimate | ClassMetrics) else None,
-            "error_estimate_why": _why(estimate),
+            "error_estimate_why": why,
         },
-        "notes": [*([REHEARSED] if joined.messages[0].rehearsed else []), *aloud, *model.notes],
+        "notes": [*notes, *model.notes],
     }
+    return origin | members
 
 
 def summary(card: dict[str, Any]) -> dict[str, Any]:

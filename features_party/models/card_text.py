@@ -20,7 +20,7 @@ def card_markdown(card: dict[str, Any]) -> str:
     InvalidFile."""
     parts = [f"# Model card: {_plain(card.get('label', 'label'))}", _facts(card)]
     for title, part in (
-        ("Labels it was trained on", _messages(card)),
+        ("Labels it was trained on", _messages(card) + _answers(card)),
         ("Calibration", _calibration(card)),
         ("Privacy", _privacy(card)),
         ("What it may claim", _claims(card)),
@@ -65,6 +65,23 @@ def _messages(card: dict[str, Any]) -> list[str]:
             ]
         )
     columns = ["release", "population", "batch", "examples", "mechanism", "ε", "spent of lifetime ε then", "correction"]
+    return _table(columns, rows) if rows else []
+
+
+def _answers(card: dict[str, Any]) -> list[str]:
+    rows = [
+        [
+            a["answer"],
+            a["kind"],
+            a["population_name"],
+            a["batch"],
+            f"{a['n']:,}",
+            a["epsilon"]["total"],
+            f"{a['epsilon_spent']} of {a['epsilon_lifetime']}",
+        ]
+        for a in card.get("answers", [])
+    ]
+    columns = ["answer", "kind", "population", "batch", "examples", "ε", "spent of lifetime ε then"]
     return _table(columns, rows) if rows else []
 
 

@@ -40,9 +40,11 @@ from label_dp.audit.events import TRAINED, Event, Subject
 from label_dp.audit.hand_overs import families
 from label_dp.audit.store import AuditStore, Clock
 from label_dp.channels.base import Channel
+from label_dp.documents.hand_over import KeyFamilies
 from label_dp.domain import Domain
 from label_dp.errors import InvalidInput, InvalidMechanism
 from label_dp.progress import Progress
+from label_dp.schemas.json_types import JsonObject
 from label_dp.schemas.training import Learning
 from label_dp.store.database import Database
 
@@ -171,14 +173,36 @@ class Trainer:
 
         `saved` is called before the transaction that records it.
         """
-        now, seconds = self.clock().strftime("%Y-%m-%dT%H:%M:%SZ"), round(time.monotonic() - began, 2)
+        seconds = round(time.monotonic() - began, 2)
+        rehearsed, messages = joined.messages[0].rehearsed, list(joined.messages)
+        return self.recorded(
+            out,
+            model,
+            lambda now, keys: build_card(model, joined, domain, estimate, now, seconds, keys),
+            lambda card: None if rehearsed else trained_event(messages, card, actor),
+            finish,
+            saved,
+        )
+
+    def recorded(
+        self,
+        out: Path,
+        model: TrainedModel,
+        card_of: Callable[[str, KeyFamilies], JsonObject],
+        event_of: Callable[[dict[str, Any]], Event | None],
+        finish: Callable[[Connection, dict[str, Any]], None] | None = None,
+        saved: Callable[[], None] = lambda: None,
+    ) -> JsonObject:
+        """Save a model with the card of now and of the keys that handed over to each other, and record its event, if it
+        has one; returns the card. `finish` and `saved` as in `kept`."""
         keys = self.database.read("model.keys", lambda c: families(c, self.audit))
-        card = save_model(out, model, build_card(model, joined, domain, estimate, now, seconds, keys))
+        card = save_model(out, model, card_of(self.clock().strftime("%Y-%m-%dT%H:%M:%SZ"), keys))
         saved()
+        event = event_of(card)
 
         def record(connection: Connection) -> None:
-            if not joined.messages[0].rehearsed:
-                self.audit.append(connection, trained_event(list(joined.messages), card, actor))
+            if event is not None:
+                self.audit.append(connection, event)
             if finish is not None:
                 finish(connection, card)
 

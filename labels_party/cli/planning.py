@@ -114,6 +114,12 @@ def plan(
             say(f"ε = {r['epsilon']}: auto would take {r['why']}.")
             if r["epsilon_left"] is not None:
                 say(f"  Of the lifetime ε {r['epsilon_left']} would be left.")
+        below = result["sums_below"]
+        if below is not None and any(float(r["epsilon"]) < below for r in result["recommendations"]):
+            say(
+                f"Below ε {below:.2g} or so a model of sums should be better than one of any message: for it a "
+                f"features party sends {asked.codes} public codes of its features, and is no longer feature-oblivious."
+            )
         if result["people"]:
             p = result["people"]
             say(f"Over all label columns one {p['person']} of {p['people']} has ε {p['epsilon_left']} left.")

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from label_dp.channels.base import Channel, N
 from label_dp.channels.information import RULE as INFORMATION
 from label_dp.channels.information import share_of_information
-from label_dp.channels.model_error import RULE
+from label_dp.channels.model_error import RULE, sums_below
 from label_dp.channels.rr import RRChannel
 from label_dp.domain import Domain
 from label_dp.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
@@ -60,6 +60,7 @@ def preview(
     clipping: tuple[tuple[str, ...], Epsilon] = ((), ZERO),
     assumed: list[str] | None = None,
     people: PeopleAccount | None = None,
+    codes: int = 8,
 ) -> PlanOut:
     """Describe each mechanism at each ε and recommend the one that `auto` would choose under the prior `given` (None:
     uniform).
@@ -68,7 +69,7 @@ def preview(
     needs none. `spent` is the ε that the batch has spent, `people` what its body of people leaves. `clipping` is the
     clip quantiles and ε_clip: rows are then on the domain between the quantiles of `given`. For two values,
     `two_values` tells what can be learnt if the higher one has the rates `assumed`, or example rates. Slow mechanisms
-    are left out of long plans, which `left_out` says.
+    are left out of long plans, which `left_out` says. `codes` are those of a model of sums, in place of a message.
 
     Reads n, k, ε and a public or already private prior; never labels.
     """
@@ -101,6 +102,7 @@ def preview(
         "recommendations": advice,
         "two_values": {"rates": ASSUMED if assumed else SHOWN, "worth": two} if two else None,
         "model_error_rule": rule,
+        "sums_below": None if population.domain.nominal else round(sums_below(n, codes), 4),
         "events": None if population.events is None else population.events.sentence,
         "people": None if people is None else people.as_json(),
     }

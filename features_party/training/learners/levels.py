@@ -91,7 +91,7 @@ class Feature:
             raise ValueError("a feature has another number of values than its column")
 
 
-def learn_features(inputs: ModelInput, numbers: int | None = None) -> list[Feature]:
+def learn_features(inputs: ModelInput, numbers: int | None = None, bins: int = BINS) -> list[Feature]:
     """Learn the inputs that vary among these rows; of the encoded numbers the first `numbers` (None: all)."""
     encoded, effects, sizes = inputs.encoded, inputs.effects, inputs.sizes
     columns = [("number", at, encoded.numbers[:, at]) for at in range(encoded.numbers.shape[1])[:numbers]]
@@ -99,19 +99,19 @@ def learn_features(inputs: ModelInput, numbers: int | None = None) -> list[Featu
     features = [
         Feature(source, at, edges)
         for source, at, column in columns
-        if (edges := _edges(column)) or (np.isnan(column).any() and not np.isnan(column).all())
+        if (edges := _edges(column, bins)) or (np.isnan(column).any() and not np.isnan(column).all())
     ]
     features += [Feature("category", at, values=size - 1) for at, size in enumerate(sizes) if 1 < size <= ONE_BY_ONE]
     return features
 
 
-def _edges(column: Float32) -> tuple[float, ...]:
+def _edges(column: Float32, bins: int) -> tuple[float, ...]:
     present = column[~np.isnan(column)]
     values = np.unique(present)
     if len(values) < 2:
         return ()
-    if len(values) <= BINS:
+    if len(values) <= bins:
         # a value belongs to the bin that it starts, so an edge may be a value
         return tuple(float(v) for v in values[1:])
-    cuts = np.unique(np.quantile(present, np.linspace(0.0, 1.0, BINS + 1)[1:-1]).astype(np.float32))
+    cuts = np.unique(np.quantile(present, np.linspace(0.0, 1.0, bins + 1)[1:-1]).astype(np.float32))
     return tuple(float(cut) for cut in cuts if cut > values[0])

@@ -65,6 +65,8 @@ class SumsWish:
     def parse(cls, request: GroupSums) -> Self:
         """Parse a request. Raises InvalidEpsilon, InvalidInput."""
         epsilon = Epsilon.parse(request.epsilon, positive=True)
+        if not request.by:
+            raise InvalidInput("Name at least one column to group by in `by`.")
         wish = cls(epsilon, GroupColumns.parse(request.by), request.additional_release)
         if not all(wish.shares):
             raise InvalidInput(f"ε is too small to be shared by {len(wish.schema.by)} groupings.")

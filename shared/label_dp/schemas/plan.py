@@ -38,3 +38,7 @@ class Plan(QueryAsk):
     clip_epsilon: Annotated[str | None, EXPERT] = Field(
         default=None, description="Of every ε, what the clipping bounds cost."
     )
+    codes: Annotated[int, Field(ge=1, le=16), PLAIN, EXPERT] = Field(
+        default=8,
+        description="Public codes that a features party would send for sums: below which ε a model of these is better.",
+    )

@@ -420,6 +420,13 @@ class PlanOut(TypedDict):
         PlanTwoValues | None, Field(description="What can be learnt; null for domains of other sizes.")
     ]
     model_error_rule: str
+    sums_below: Annotated[
+        float | None,
+        Field(
+            description="ε below which a model of sums by public codes should err less than one of a message, by a "
+            "rule of thumb; such codes are features that leave the features party. Null for classes."
+        ),
+    ]
     events: Annotated[str | None, Field(description="Rule by which events become labels, in words; null without one.")]
     people: Annotated[
         PeopleLeft | None, Field(description="What is left over all label columns; null without a body of people.")

@@ -23,11 +23,12 @@ class GroupSums(Ask):
     )
     by: Annotated[list[str], Word(help="Column to group by, or several with commas; again for further groupings.")] = (
         Field(
-            min_length=1,
+            default=[],
             max_length=MOST_GROUPINGS,
             examples=[["campaign", "country,device"]],
             description="Groupings, each by a column of the stored features or by several with commas. The columns are "
-            "public: their values and how many examples have them go into the answer as they are.",
+            "public: their values and how many examples have them go into the answer as they are. May be left out only "
+            "where the columns are a table of codes.",
         )
     )
     additional_release: bool = Field(default=False, description="Charge on top of what the batch carries already.")
