@@ -5,8 +5,8 @@ With N the counts of rows by pairs of cells, s the noisy sums of the cells and f
     s = N (μ + effects) + e,   e ~ (0, σ²N + V)    σ² what codes do not tell of a label, V the noise of the answer
     effects of a grouping ~ (0, τ² K)              K by `effect_covariance`
 
-τ² and σ² maximise the marginal likelihood of s, less Σ τ² over the variance that features are expected to explain; the
-effects are their posterior means. Nothing but the answer tells of labels, so all of it is free of ε.
+τ² and σ² maximise the marginal likelihood of s, less each over what is expected of it, so that what sums do not tell is
+small; the effects are their posterior means. Nothing but the answer tells of labels, so all of it is free of ε.
 
 The gain over the constant μ is Σ effects·s, less what the noise adds to that (Mallows' Cp), twice, less the model's own
 variance. Its standard error is of the noise alone and stretched by a quarter, and the interval reaches further by that
@@ -145,7 +145,7 @@ def fit_sums(table: CodeTable, totals: Sequence[CellTotals], rows: int, width: f
     of_rows, of_noise = counts / np.outer(unit, unit), np.diag(noise / unit**2)
     z, ones = sums / unit, size / unit
     matrices = [*of_effects, of_rows]
-    charge = np.append(np.full(len(totals), 1.0 / expected), 0.0)
+    charge = np.append(np.full(len(totals), 1.0 / expected), 1.0 / spread)
 
     def solved(variances: FloatArray) -> tuple[Any, FloatArray, FloatArray, float, float]:
         total = of_noise + sum(v * m for v, m in zip(variances, matrices, strict=True))

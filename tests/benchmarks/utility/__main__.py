@@ -13,6 +13,7 @@ from tests.benchmarks.utility import (
     report,
     table_auto,
     table_classes,
+    table_codes,
     table_combined,
     table_conversions,
     table_coverage,
@@ -51,6 +52,7 @@ PARTS: dict[str, Part] = {
     "sums": (table_sums.cells, table_sums.tables),
     "peers": (table_peers.cells, table_peers.tables),
     "classes": (table_classes.cells, table_classes.tables),
+    "codes": (table_codes.cells, table_codes.tables),
     "combined": (table_combined.cells, table_combined.tables),
 }
 

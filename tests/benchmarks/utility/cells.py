@@ -37,8 +37,14 @@ OF_KIND = {
         *(f"peers/{path.name}" for path in sorted((HERE / "peers").glob("*.py"))),
     ),
     "combined": ("combined.py",),
+    "codes": ("codes.py",),
 }
-TRAINED = ("train", "coverage", "curve", "conversions", "rare", "peers", "combined")
+OF_SUMS = (
+    "features_party/companions/codes.py",
+    "features_party/companions/sum_models.py",
+    "shared/label_dp/companions/kinds/sum.py",
+)
+TRAINED = ("train", "coverage", "curve", "conversions", "rare", "peers", "combined", "codes")
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ class Cell:
     `kind`: "train" (a message, a model, its test error), "prior" (label loss over many private priors), "joint" (the
     density of true and randomized labels), "coverage" (how often the stated interval holds the true error),
     "conversions" and "rare" (models of labels of two values, as probabilities), "peers" (methods of others), "combined"
-    (of several messages), "curve" (no privacy on some of the rows).
+    (of several messages), "codes" (of sums by public codes), "curve" (no privacy on some of the rows).
     `capacity` scales the effective rows that the size of a quick learner is chosen for; `rows` caps the training rows,
     0 for all.
     """
@@ -97,6 +103,7 @@ def digest(kind: str, data: str) -> str:
 
     patterns = RANDOMIZING + (TRAINING if kind in TRAINED else ())
     patterns += ("tests/benchmarks/utility/paper/*.py",) if data in PAPER else ()
+    patterns += OF_SUMS if kind == "codes" else ()
     files = sorted(path for pattern in patterns for path in ROOT.glob(pattern))
     files += [HERE / name for name in (*HARNESS, *OF_KIND[kind])] + [ROOT / "tests/support/real_data.py"]
     seen = hashlib.sha256(mark(data).encode())

@@ -22,7 +22,7 @@ EVERY = 30.0  # seconds between the lines that stand for a progress bar where th
 
 def compute(cell: Cell) -> Result:
     """The cell's result, or why the service refuses it, with the seconds it took."""
-    from tests.benchmarks.utility import combined, conversions, coverage, curve, randomizing, training
+    from tests.benchmarks.utility import codes, combined, conversions, coverage, curve, randomizing, training
     from tests.benchmarks.utility.peers import cell as peers_cell
 
     how: Mapping[str, Callable[[Cell], Result]] = {
@@ -35,6 +35,7 @@ def compute(cell: Cell) -> Result:
         "rare": conversions.rare,
         "peers": peers_cell.peers,
         "combined": combined.combined,
+        "codes": codes.codes,
     }
     began = time.perf_counter()
     try:
