@@ -206,7 +206,7 @@ def tables(results: Results) -> Iterator[Table]:
         "not at hand. RPWithPrior's code takes its prior from raw labels. Here that prior is a histogram with Laplace "
         "noise, paid from the same ε, and the best of three shares counts. BlockRR counts its prior on a part of the "
         "rows at the whole ε and randomizes the other rows at the whole ε, as published. Of numbers, RRWithPrior and "
-        "BlockRR take each value for a class."
+        "BlockRR take each value for a class. Of numbers, the trees of all of them have this service's features."
     )
     if why := without_lightgbm():
         table.notes.append(f"LightGBM is left out: {why}.")
