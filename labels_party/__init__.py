@@ -1,1 +1,24 @@
-"""The labels party: takes labels in, charges the ledger, emits one signed, privatized message."""
+"""The labels party: takes labels in, charges the ledger, emits one signed, privatized message.
+
+import labels_party
+
+message = labels_party.privatize(sales, id="click_id", label="revenue", domain="0:400", epsilon=1, budget=2)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from labels_party.files.frames import PublishedMessage as PublishedMessage
+    from labels_party.files.frames import privatize as privatize
+
+__all__ = ["PublishedMessage", "privatize"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        # imported at first use: a reader of one module does not load the engine
+        return getattr(import_module("labels_party.files.frames"), name)
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

@@ -291,13 +291,6 @@ class CardOut(BaseModel):
     card: Card
 
 
-class ComparedEpsilon(BaseModel):
-    """ε per example of a compared model."""
-
-    name: str
-    epsilon_per_example: str
-
-
 class ComparedModel(BaseModel):
     """Model in a comparison."""
 
@@ -308,7 +301,7 @@ class ComparedModel(BaseModel):
     mechanisms: list[str]
     corrections: list[str]
     releases: list[str]
-    epsilon: list[ComparedEpsilon]
+    epsilon: list[EpsilonOf]
     rows: int
     effective_rows: float
     noise_variance: float

@@ -15,6 +15,7 @@ import os
 import warnings
 from collections.abc import Iterable
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -33,6 +34,7 @@ from features_party.training.fitting import judged
 from label_dp.columnar.csv_types import exact_types, with_types
 from label_dp.columnar.frames import Frame, as_table
 from label_dp.columnar.tables import is_parquet, require_columns
+from label_dp.documents.manifest import Manifest
 from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import InvalidInput
 from label_dp.installing import pip_install
@@ -40,7 +42,49 @@ from label_dp.installing import pip_install
 PathLike: TypeAlias = str | os.PathLike[str]
 Messages: TypeAlias = PathLike | Iterable[PathLike]
 Kind = Literal["arrow", "pandas", "polars"]
+KINDS: dict[str, Kind] = {"pandas": "pandas", "polars": "polars"}  # by the module of a frame
 INDEX = "the index"
+
+
+@dataclass(frozen=True)
+class LabelSource:
+    """Verified messages, accounted for in our audit store, that give labels to frames of features."""
+
+    messages: tuple[Path, ...]
+    manifests: tuple[Manifest, ...]
+    key: PathLike | VerifyingKey | None = None
+    home: PathLike | None = None
+
+    def labeled(self, features: Frame | PathLike, *, id: str, correction: str = "auto", as_: Kind | None = None) -> Any:
+        """Return the rows of `features` with labels, as `labeled_frame` does; a frame of the kind that came, an Arrow
+        table of a path. Raises as `labeled_frame`."""
+        kind = as_ or KINDS.get(type(features).__module__.split(".")[0], "arrow")
+        return labeled_frame(
+            self.messages,
+            features,
+            id_column=id,
+            labels_key=self.key,
+            correction=correction,
+            as_=kind,
+            home=self.home,
+        )
+
+
+def accept(
+    messages: Messages, *, key: PathLike | VerifyingKey | None = None, home: PathLike | None = None
+) -> LabelSource:
+    """Verify messages and account for them in our audit store, as `features-party train` does; safe to repeat.
+
+    `key`: the labels party's public key (default: the pinned one). Raises VerificationFailed kinds, InvalidFile."""
+    paths = tuple(paths_of(messages))
+    with closing(bootstrap(settings_of(home))) as party:
+        manifests = [message.manifest for message in party.messages.accept_all(list(paths), key_of(key))]
+    return LabelSource(paths, tuple(manifests), key, home)
+
+
+def settings_of(home: PathLike | None) -> Settings | None:
+    """Return settings of the environment with this home; None for those of the environment. Raises InvalidSettings."""
+    return None if home is None else Settings.load().model_copy(update={"home": Path(home).absolute()})
 
 
 def labeled_frame(
@@ -51,7 +95,7 @@ def labeled_frame(
     labels_key: PathLike | VerifyingKey | None = None,
     correction: str = "auto",
     as_: Kind = "arrow",
-    settings: Settings | None = None,
+    home: PathLike | None = None,
 ) -> Any:
     """Return the rows of `features` that have a label, in their order, with four more columns: `raw_label`,
     `corrected_label` and `noise_variance` (float64; variance of the corrected label, in squared label units) and
@@ -59,12 +103,13 @@ def labeled_frame(
 
     Classes have their names as `raw_label`; more than two classes have no corrected columns. `messages` are paths as
     `--message` takes them, `features` an Arrow table, a pandas or polars frame or a path; column types stay, an index
-    does not. An example in several messages has a row for each. `labels_key` None: the pinned key that a message names.
-    Raises the errors of `join`: VerificationFailed, InvalidTable, InvalidRows ...
+    does not. An example in several messages has a row for each. `labels_key` None: the pinned key that a message names;
+    `home`: folder of our audit store and keys (default: FEATURES_PARTY_HOME). Raises the errors of `join`:
+    VerificationFailed, InvalidTable, InvalidRows ...
     """
     check_correction(correction)
     to_kind = _converter(as_)
-    with closing(bootstrap(settings)) as party:
+    with closing(bootstrap(settings_of(home))) as party:
         if isinstance(features, str | os.PathLike):
             read = read_for_training(party.settings, Path(features), id_column, None)
             table = read.whole

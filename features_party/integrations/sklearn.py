@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.bootstrap import bootstrap
-from features_party.integrations.frames import Messages, PathLike, identified, key_of, paths_of
+from features_party.integrations.frames import Messages, PathLike, identified, key_of, paths_of, settings_of
 from features_party.models.evaluation import unknown_text
 from features_party.models.folder import load_model
 from features_party.models.trainer import check_learning
@@ -65,6 +65,7 @@ class _Messages(BaseEstimator):
         correction: str = "auto",
         categorical: Sequence[str] = (),
         exclude: Sequence[str] = (),
+        home: PathLike | None = None,
     ) -> None:
         self.messages = messages
         self.labels_key = labels_key
@@ -74,6 +75,7 @@ class _Messages(BaseEstimator):
         self.correction = correction
         self.categorical = categorical
         self.exclude = exclude
+        self.home = home
 
     def __sklearn_tags__(self) -> Any:
         """Declare that text and missing values are features too, and y is not needed."""
@@ -91,7 +93,7 @@ class _Messages(BaseEstimator):
         learning = self._checked(as_model(options | columns, Learning))
         check_learning(learning)
         table = identified(X, self.id_column)
-        with closing(bootstrap()) as party, tempfile.TemporaryDirectory() as folder:
+        with closing(bootstrap(settings_of(self.home))) as party, tempfile.TemporaryDirectory() as folder:
             accepted = party.messages.accept_all(paths_of(self.messages), key_of(self.labels_key))
             self.card_: dict[str, Any] = party.trainer.train(
                 accepted, table, learning, Path(folder) / "model", actor=type(self).__name__
@@ -139,7 +141,8 @@ class LabelDPRegressor(RegressorMixin, _Messages):
     """The project's training as an estimator: `fit` takes the features, the labels come from the messages.
 
     Parameters are those of `features-party train`. `X` is a frame (Arrow, pandas, polars) with the column `id_column`;
-    None: the index of a pandas frame has the ids, for example behind transformers of scikit-learn.
+    None: the index of a pandas frame has the ids, for example behind transformers of scikit-learn. `home`: folder of
+    our audit store and keys (default: FEATURES_PARTY_HOME).
 
     Fitting verifies the messages and writes to this party's own audit store, as `train` does. After `fit`: `card_` (the
     model's card: messages, ε, error estimate), `model_`, `n_features_in_` and `feature_names_in_` (without the id),

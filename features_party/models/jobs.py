@@ -48,16 +48,12 @@ t = tables.trainings
 SHOWN = [column for column in t.c if column.name not in ("cancel_requested", "losses")]
 
 
-class TrainingCancelled(Exception):
-    """Exception that ends a training from within its progress reports."""
+class TrainingEnd(Exception):
+    """Exception that ends a training from within its progress reports: it was cancelled, or the service ends."""
 
-    outcome = CANCELLED_STEP
-
-
-class Stopped(Exception):
-    """Exception that ends a training because the service ends."""
-
-    outcome = STOPPED
+    def __init__(self, outcome: str) -> None:
+        super().__init__(outcome)
+        self.outcome = outcome
 
 
 @dataclass(frozen=True)
@@ -198,11 +194,12 @@ class Trainings:
         try:
             with self.trainer.steps.step(TRAIN, cause=row.id):
                 self._train(row.id, row.request, stopping)
-        except TrainingCancelled:
+        except TrainingEnd as end:
+            if end.outcome == STOPPED:
+                self._end(row.id, state=ACCEPTED, step="waiting", share=0.0, attempts=t.c.attempts - 1)
+                return True
             self._end(row.id, **self._cancelled())
             log.info("training %s was cancelled", row.id, extra=event("training-cancelled", training=row.id))
-        except Stopped:
-            self._end(row.id, state=ACCEPTED, step="waiting", share=0.0, attempts=t.c.attempts - 1)
         except LabelDPError as error:
             self._end(row.id, **self._failed(problem(error)[1]))
         except Exception as error:
@@ -225,7 +222,7 @@ class Trainings:
         def report(step: str, share: float) -> None:
             nonlocal last
             if stopping():
-                raise Stopped
+                raise TrainingEnd(STOPPED)
             losses.heard(step)
             if time.monotonic() - last < REPORT_SECONDS:
                 return
@@ -255,7 +252,7 @@ class Trainings:
     @staticmethod
     def _refuse_cancelled(connection: Connection, training_id: str) -> None:
         if connection.execute(sa.select(t.c.cancel_requested).where(t.c.id == training_id)).scalar():
-            raise TrainingCancelled
+            raise TrainingEnd(CANCELLED_STEP)
 
     @staticmethod
     def _set(connection: Connection, training_id: str, **values: Any) -> None:

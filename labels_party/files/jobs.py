@@ -6,10 +6,10 @@ An `Errand` is the part that depends on the kind of work. A refusal charges noth
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from label_dp.actors import with_names
 from label_dp.cli.output import warn
@@ -30,18 +30,21 @@ from labels_party.ledger.populations import NO_ERASURE, Population
 from labels_party.ledger.rules import Account, judge
 from labels_party.work.kind import RELEASES, Family, Work
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 ACTOR = "command line"
 
 
 @dataclass(frozen=True)
 class LabelsFile:
     """File of labels, or of events where they come from events, that becomes a sealed batch of `population`; `examples`
-    lists all ids, each of which begins with `id_prefix`."""
+    lists all ids, each of which begins with `id_prefix`. Either may be a table in memory."""
 
-    path: Path | str
+    path: Path | str | pa.Table
     id_column: str
     population: Population
-    examples: Path | str | None = None
+    examples: Path | str | pa.Table | None = None
     id_prefix: str | None = None
 
 
@@ -68,8 +71,14 @@ class Errand(Protocol):
         """Compute the work, write its result and describe it."""
 
 
-def run(services: Services, of: str | LabelsFile, errand: Errand, progress: Progress) -> dict[str, Any]:
-    """Run a job on a sealed batch (its id) or a file of labels. Raises typed errors."""
+def run(
+    services: Services,
+    of: str | LabelsFile,
+    errand: Errand,
+    progress: Progress,
+    warned: Callable[[str], None] = warn,
+) -> dict[str, Any]:
+    """Run a job on a sealed batch (its id) or a file of labels; `warned` gets warnings. Raises typed errors."""
     progress("reading", 0.02)
     if isinstance(of, str):
         batch, population = look(services, of)
@@ -77,9 +86,9 @@ def run(services: Services, of: str | LabelsFile, errand: Errand, progress: Prog
         note = ""
     else:
         errand.ready(services, of.population)
-        batch, population, note = _sealed(services, of, errand, progress)
+        batch, population, note = _sealed(services, of, errand, progress, warned)
     if beyond := batch.beyond(population):
-        warn(beyond)
+        warned(beyond)
     result = errand.deliver(services, errand.start(services, batch, population), progress)
     services.sealer.compaction.wait()  # the end of the process would stop it
     if population.events is not None and not isinstance(of, str):
@@ -87,7 +96,9 @@ def run(services: Services, of: str | LabelsFile, errand: Errand, progress: Prog
     return result | ({"note": note} if note else {})
 
 
-def _sealed(services: Services, file: LabelsFile, errand: Errand, progress: Progress) -> tuple[Batch, Population, str]:
+def _sealed(
+    services: Services, file: LabelsFile, errand: Errand, progress: Progress, warned: Callable[[str], None]
+) -> tuple[Batch, Population, str]:
     """Seal the file; return the batch, or the earlier one with the same examples, its population, and a note."""
     files = FileBatches(services.populations, services.batches, services.sealer)
     seal = _here(files, file, errand) if services.cluster is None else _on_spark(services, files, file)
@@ -106,12 +117,12 @@ def _sealed(services: Services, file: LabelsFile, errand: Errand, progress: Prog
         note = f"these examples were sealed at {sealed.sealed}; the labels of then were used, not this file's"
         return sealed, owner, note
     if not population.created and population.missing_label is None:
-        warn(
+        warned(
             f"In the new population '{population.name}' {NO_ERASURE}. Its rules cannot change; "
             "--missing-label V gives another population such a value."
         )
     if others:
-        warn(others)
+        warned(others)
     return (*look(services, sealed_id), "")
 
 
@@ -120,15 +131,21 @@ def _here(files: FileBatches, file: LabelsFile, errand: Errand) -> Seal:
     columns = file_columns(file.population, file.id_column, file.population.label, listed=file.examples is not None)
     labels: LabelFile | EventFile
     if file.population.events is None:
-        labels = LabelFile.open(Path(file.path), columns["labels"])
+        labels = _opened(file.path, columns["labels"])
+    elif not isinstance(file.path, str | Path):
+        raise InvalidInput("Events are a file; name its path.")
     else:
         labels = EventFile.open(Path(file.path))
-    examples = None
-    if file.examples is not None:
-        examples = LabelFile.open(Path(file.examples), columns["examples"], names_are_public=True)
+    examples = None if file.examples is None else _opened(file.examples, columns["examples"], names_are_public=True)
     errand.check(file.population, (labels if examples is None else examples).rows or 1)
     prefix = file.id_prefix
     return lambda of, actor, check, progress: files.seal(of, labels, examples, actor, check, progress, prefix)
+
+
+def _opened(source: Path | str | pa.Table, columns: Iterable[str], *, names_are_public: bool = False) -> LabelFile:
+    if isinstance(source, str | Path):
+        return LabelFile.open(Path(source), columns, names_are_public=names_are_public)
+    return LabelFile.of(source, columns)
 
 
 def _on_spark(services: Services, files: FileBatches, file: LabelsFile) -> Seal:

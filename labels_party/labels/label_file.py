@@ -1,4 +1,4 @@
-"""Local file of ids, labels or units, read in chunks: Parquet or CSV, recognised by content."""
+"""Ids, labels or units, read in chunks: a local file, Parquet or CSV, recognised by content, or a table in memory."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ CSV_BLOCK = 1 << 22
 @dataclass(frozen=True)
 class LabelFile:
     """File to read: `columns` in order, ids first; every column of a CSV stays text. `rows` and `id_bytes`
-    (approximate size of the ids) are known for Parquet only."""
+    (approximate size of the ids) are known for Parquet only. `table`: rows in memory, in place of a file."""
 
     path: Path
     columns: tuple[str, ...]
     rows: int | None
     id_bytes: int | None
     csv: bool
+    table: pa.Table | None = None
 
     @classmethod
     def open(cls, path: Path, columns: Iterable[str], *, names_are_public: bool = False) -> LabelFile:
@@ -56,10 +57,21 @@ class LabelFile:
         require_columns(names, requested, str(path), names_are_public, csv=csv)
         return cls(path, requested, rows, size, csv)
 
+    @classmethod
+    def of(cls, table: pa.Table, columns: Iterable[str]) -> LabelFile:
+        """Take a table in memory. Raises InvalidTable (a column is missing)."""
+        requested = tuple(dict.fromkeys(columns))
+        require_columns(table.column_names, requested, "the table", True)
+        rows = table.select(requested)
+        return cls(Path("the table"), requested, rows.num_rows, rows[requested[0]].nbytes, False, rows)
+
     def chunks(self) -> Iterator[pa.Table]:
         """Yield the rows in file order, read ahead by a thread. Raises InvalidFile."""
         import pyarrow as pa
 
+        if self.table is not None:
+            yield from (self.table.slice(at, CHUNK_ROWS) for at in range(0, self.table.num_rows, CHUNK_ROWS))
+            return
         try:
             yield from ahead(self._csv_chunks() if self.csv else self._parquet_chunks())
         except (pa.ArrowException, UnicodeDecodeError) as error:

@@ -11,7 +11,6 @@ import pytest
 
 from features_party.files.jobs import Files, join_files
 from features_party.integrations.frames import labeled_frame
-from features_party.settings import Settings
 from features_party.tables.feature_tables import read_features
 from features_party.tables.join import join
 from features_party.tables.output import write_table
@@ -80,8 +79,8 @@ def test_two_names_have_a_corrected_number_beside_them(lite: LabelsParty, featur
 def test_frames_and_joins_in_memory_say_the_same(lite: LabelsParty, features: Path, tmp_path: Path) -> None:
     path = message(lite, ["toys", "books", "garden"], mechanism="rr")
     _, table = joined(lite, path, features, tmp_path)
-    settings = Settings(home=tmp_path / "features-home")
-    frame = labeled_frame(path, features, id_column="click_id", labels_key=lite.services.key.public, settings=settings)
+    home = tmp_path / "features-home"
+    frame = labeled_frame(path, features, id_column="click_id", labels_key=lite.services.key.public, home=home)
     assert frame.column_names == table.column_names
     assert frame["raw_label"].to_pylist() == table["raw_label"].to_pylist()
     with pytest.raises(InvalidInput, match="no corrected value"):
@@ -91,7 +90,7 @@ def test_frames_and_joins_in_memory_say_the_same(lite: LabelsParty, features: Pa
             id_column="click_id",
             labels_key=lite.services.key.public,
             correction="posterior",
-            settings=settings,
+            home=home,
         )
     services = features_party(tmp_path / "features-home")
     accepted = services.messages.accept(path, lite.services.key.public)

@@ -1,0 +1,120 @@
+"""A message from labels in a notebook: no service and no shell, with the ledger, keys and files of the commands."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from decimal import Decimal
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from label_dp.columnar.frames import Frame, as_table
+from label_dp.documents.bundle import verify
+from label_dp.documents.manifest import Manifest
+from label_dp.documents.signing import VerifyingKey
+from label_dp.errors import Conflict, InvalidInput
+from label_dp.progress import Progress
+from label_dp.schemas.json_types import JsonObject
+from label_dp.schemas.population import Population
+from label_dp.schemas.release import Release
+from label_dp.schemas.validation import as_model
+from labels_party.bootstrap import Services, bootstrap
+from labels_party.files.inputs import population_of, request_of
+from labels_party.files.jobs import LabelsFile, run
+from labels_party.files.message import Message
+
+PathLike: TypeAlias = str | os.PathLike[str]
+Number: TypeAlias = str | int | float | Decimal
+
+OF_POPULATION, OF_RELEASE = frozenset(Population.model_fields), frozenset(Release.model_fields)
+
+
+@dataclass(frozen=True)
+class PublishedMessage:
+    """Signed, privatized message at `path`; a path itself, wherever one is taken. `key`: the public key that verifies
+    it; `home`: the folder of the labels party that made it."""
+
+    path: Path
+    release: str
+    key: Path
+    home: Path
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """Verified manifest: examples, domain, mechanism, ε, budget. Raises VerificationFailed kinds."""
+        return verify(self.path, VerifyingKey.load(self.key), None).manifest
+
+    def statement(self) -> str:
+        """Return the two-page statement for a privacy officer, as HTML: what left, to whom, ε in words and numbers."""
+        with closing(_party(self.home, existing=True)) as party:
+            return party.statements.page(self.release, since=True)
+
+
+def privatize(
+    labels: Frame | PathLike,
+    *,
+    id: str,
+    label: str,
+    domain: str,
+    epsilon: Number,
+    budget: Number,
+    population: str = "default",
+    home: PathLike | None = None,
+    out: PathLike | None = None,
+    examples: Frame | PathLike | None = None,
+    progress: Progress = lambda _what, _share: None,
+    **options: Any,
+) -> PublishedMessage:
+    """Charge ε to the ledger of `home`, and draw one privatized label for every row of `labels`.
+
+    `labels`: an Arrow, pandas or polars table, or a path to Parquet or CSV; `id`, `label`: its columns. `domain`:
+    LO:HI[:STEP], class names with commas, or binary. `budget`: the lifetime ε of the population, which is declared by
+    its first message. `examples`: all example ids, where some have no label. `home`: folder with keys, ledger and
+    sealed labels (default: LABELS_PARTY_HOME, as for the commands). `out`: the message's new file (default: the
+    population's name in this folder). `options`: as the options of `labels-party privatize`, by the names of REST, such
+    as `missing_label`, `mechanism`, `prior`, `unit_column` or `additional_release`.
+
+    Guarantee: ε-label-DP of the message, with what the population has spent before in the ledger. Raises the errors of
+    the command: InvalidInput and its kinds, InvalidTable, InvalidRows, Refusal (beyond the budget, or released before),
+    Conflict (waits for a second person).
+    """
+    strange = next((name for name in options if name not in OF_POPULATION | OF_RELEASE), None)
+    if strange is not None:
+        alike = get_close_matches(strange, OF_POPULATION | OF_RELEASE, 1)
+        raise InvalidInput(f"There is no option '{strange}'." + (f" Did you mean '{alike[0]}'?" if alike else ""))
+    rules: JsonObject = {"name": population, "label": label, "domain": domain, "lifetime_epsilon": str(budget)}
+    rules |= _members(options, OF_POPULATION)
+    target = Path(f"{population}.message.parquet" if out is None else out).absolute()
+    with closing(_party(home)) as party:
+        declared = population_of(as_model(rules, Population))
+        asked = as_model({"epsilon": str(epsilon)} | _members(options, OF_RELEASE), Release)
+        work = Message(request_of(party, declared, asked), target, warned=_warned)
+        file = LabelsFile(_source(labels), id, declared, None if examples is None else _source(examples))
+        result = run(party, file, work, progress, _warned)
+        if "message" not in result:
+            raise Conflict(f"Release '{result['release']}' waits for a second person: {result['next']}.")
+        return PublishedMessage(target, str(result["release"]), Path(str(result["labels_key"])), party.home.path)
+
+
+def _party(home: PathLike | None, *, existing: bool = False) -> Services:
+    return bootstrap(existing=existing, chosen=None if home is None else {"home": Path(home).absolute()})
+
+
+def _members(options: Mapping[str, Any], names: frozenset[str]) -> JsonObject:
+    return {name: value for name, value in options.items() if name in names}
+
+
+def _source(labels: Frame | PathLike) -> Any:
+    return Path(labels) if isinstance(labels, str | os.PathLike) else as_table(labels)
+
+
+def _warned(text: str) -> None:
+    warnings.warn(text, stacklevel=2)
