@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests.benchmarks.utility import table_losses, table_peers
+from tests.benchmarks.utility import table_peers
 from tests.benchmarks.utility.cells import INFINITE, Cell
 from tests.benchmarks.utility.grid import (
     AUTO,
@@ -82,7 +82,7 @@ LABEL_GAP = 0.05  # of the axis, between the middles of two labels of lines
 def cells(settings: Settings, parts: Iterable[str]) -> Iterator[Cell]:
     """What the figures need besides the cells of the tables."""
     if "peers" in parts and FIELD in settings.data:
-        yield from seeds_of(table_losses.ours(FIELD, INFINITE, settings), settings)
+        yield from seeds_of(table_peers.none(FIELD, settings), settings)
     if "table1" in parts:
         for data in (one for one in settings.data if one in (*FIGURE_3, *FIGURE_4)):
             for epsilon in (one for one in settings.grid(data) if one != INFINITE):
@@ -227,7 +227,7 @@ def _field(results: Results, data: str, path: Path) -> str | None:
         names.append((float(y[-1]), "this service" if ours else table_peers.PEERS[peer].title, colour))
     ours = table_peers.cells_of("ours", data, grid[0], settings)[0]
     dotted = [("mean for everybody", results.mean(ours, "constant_mse"))]
-    dotted += [("no privacy", results.mean(table_losses.ours(data, INFINITE, settings), "mse"))]
+    dotted += [("no privacy", results.mean(table_peers.none(data, settings), "mse"))]
     for name, mean in dotted:
         if mean:
             axis.axhline(mean.mean, color="0.35", linewidth=1.2, linestyle=(0, (1, 1.5)), zorder=1)
