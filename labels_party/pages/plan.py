@@ -24,6 +24,7 @@ from label_dp.privacy import Epsilon
 from label_dp.schemas.plan import Plan
 from label_dp.schemas.replies import PlanOut
 from labels_party.bootstrap import Services
+from labels_party.ledger.populations import Population
 from labels_party.message.preview import outline
 from labels_party.pages.context import Auditor, services
 from labels_party.pages.foresight import Foresight
@@ -63,13 +64,16 @@ def plan(
         "waits": False,
         "most": None,
         "meaning": "",
+        "cost": "",
     }
     given = bool(n or s)
     asked = {"population": chosen, "epsilon": epsilon.strip(), "n": n.strip()}
     try:
         asked["epsilon"] = asked["epsilon"] or (EPSILONS.at(e) if e else USUAL[0])
         asked["n"] = asked["n"] or (SIZES.at(s) if s else _usual(ctx, of))
-        shown["meaning"] = in_words(Epsilon.parse(asked["epsilon"], positive=True))
+        cost = Epsilon.parse(asked["epsilon"], positive=True)
+        shown["meaning"] = in_words(cost)
+        shown["cost"] = next((_cost(cost, p) for p in populations if p.id == of), "")
         if not given:
             foresight.warm()
         elif chosen:
@@ -85,6 +89,14 @@ def plan(
         given=given,
         **shown,
     )
+
+
+def _cost(epsilon: Epsilon, population: Population) -> str:
+    """Say what a release takes of the budget of an example that has spent nothing."""
+    name, lifetime = population.name, population.lifetime
+    if epsilon > lifetime:
+        return f"More than an example of {name} may spend in its lifetime, ε {lifetime}: it would be refused."
+    return f"ε {epsilon} of the {lifetime} that an example of {name} may spend, for ever; {lifetime - epsilon} is left."
 
 
 def _usual(ctx: Services, population: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 from collections.abc import Iterator
 from typing import Any
@@ -143,6 +144,34 @@ def test_an_audience_looks_at_sums_by_group(person: Person, day: Day) -> None:
     person.open(f"/answers/{day.sums}", "Answer")
     assert person.page.locator("svg.picture").count() == 3
     assert person.page.get_by_role("table", name="Sums and means by country and web").get_by_role("row").count() == 7
+
+
+def test_a_table_sorts_by_its_heads_and_leaves_as_csv(browser: Any, day: Day) -> None:
+    person = Person(browser, day.base)
+    person.sign_in(day.key("auditor"))
+    person.open("/given?audience=features-party", "Who has what")
+    table = person.page.locator("main table").first
+    heads = table.locator("thead th")
+    at = next(i for i, text in enumerate(heads.all_inner_texts()) if text.startswith("ε"))
+
+    def column() -> list[float]:
+        return [float(text.split()[0]) for text in table.locator(f"tbody tr > :nth-child({at + 1})").all_inner_texts()]
+
+    as_it_came, button = column(), heads.nth(at).get_by_role("button")
+    assert len(set(as_it_came)) > 1
+    button.click()
+    assert column() == sorted(as_it_came)
+    button.click()
+    assert column() == sorted(as_it_came, reverse=True)
+    assert heads.nth(at).get_attribute("aria-sort") == "descending"
+    person.sees("Who has what")
+    with person.page.expect_download() as saved:
+        person.page.get_by_role("button", name="Save as CSV").first.click()
+    rows = list(csv.reader(io.StringIO(saved.value.path().read_text(encoding="utf-8-sig"), newline="")))
+    assert saved.value.suggested_filename.endswith(".csv")
+    assert [row[at].split()[0] for row in rows[1:]] == [f"{value:g}" for value in column()]
+    assert any(day.release in cell for row in rows for cell in row)  # whole, where the page cuts it short
+    person.close()
 
 
 def test_a_name_that_is_a_script_is_text(browser: Any, day: Day) -> None:

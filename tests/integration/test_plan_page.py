@@ -181,7 +181,7 @@ def test_it_opens_on_the_newest_population_and_says_what_epsilon_means(
     page = person.get("/plan").text
     assert page.count(f'<option value="{newest}" selected>') == 2  # beside the sliders, and of the exact figures
     assert re.search(r'id="f-n"[^>]*value="210"', page)
-    assert "What ε 1 means: Solid protection: a single value is a weak hint" in page
+    assert "What ε 1 means:</strong> Solid protection: a single value is a weak hint" in page
     exact = page.partition("Exact figures instead")[2]
     assert 'type="hidden"' not in exact
     assert '<option value="shop"' in exact
