@@ -92,7 +92,7 @@ if TYPE_CHECKING:
 
 MIGRATIONS = Path(__file__).parent / "storage" / "migrations"
 ANSWER_KINDS: NamedModules[Any] = NamedModules("labels_party.companions.kinds")
-ROLES = ("owner", "ingest", "features", "auditor")
+ROLES = ("owner", "ingest", "features", "auditor", "approver")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from label_dp.http.audit_events import add_audit_calls
 from label_dp.http.json_bodies import JsonRouter
 from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
 from label_dp.schemas.replies import BudgetOut
-from labels_party.api.context import Auditor, Ctx, Viewer
+from labels_party.api.context import Approver, Ctx, WorkViewer
 from labels_party.work.kind import RELEASES
 
 router = JsonRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
@@ -19,7 +19,7 @@ add_audit_calls(router, "auditor", "owner", own_key=lambda services: services.ke
 
 
 @router.get("/populations/{population}/budget", tags=["audit"])
-def budget(population: str, ctx: Ctx, _: Auditor) -> BudgetOut:
+def budget(population: str, ctx: Ctx, _: Approver) -> BudgetOut:
     """Lifetime ε and what each batch has spent of it, from the ledger."""
 
     def look(connection: Connection) -> BudgetOut:
@@ -34,7 +34,7 @@ def budget(population: str, ctx: Ctx, _: Auditor) -> BudgetOut:
     response_class=HTMLResponse,
     responses=problem_responses(409) | {200: {"content": {"text/html": {}}}},
 )
-def statement(release: str, ctx: Ctx, caller: Viewer) -> HTMLResponse:
+def statement(release: str, ctx: Ctx, caller: WorkViewer) -> HTMLResponse:
     """One printable page: what left, to whom, when, and what ε means. For a features party from the manifest alone;
     for owner and auditor with what the audit store recorded since."""
 

@@ -28,6 +28,8 @@ Receiver = Annotated[Principal, require("features")]
 Reader = Annotated[Principal, require("features", "owner")]
 Viewer = Annotated[Principal, require("features", "owner", "auditor")]
 Auditor = Annotated[Principal, require("auditor", "owner")]
+Approver = Annotated[Principal, require("approver", "auditor", "owner")]
+WorkViewer = Annotated[Principal, require("features", "owner", "auditor", "approver")]
 
 
 def idempotent(

@@ -12,7 +12,7 @@ from label_dp.http.links import LINK_DOCS, PagedEitherWay, with_link
 from label_dp.http.route_docs import PROBLEM_RESPONSES
 from label_dp.schemas.filters import BatchFilter, GivenFilter
 from label_dp.schemas.replies import GivenOut, ListedBatch
-from labels_party.api.context import Auditor, Ctx, to_the_day
+from labels_party.api.context import Approver, Auditor, Ctx, to_the_day
 from labels_party.work.batch_listing import for_role, listed
 from labels_party.work.holdings import list_holdings
 from labels_party.work.kind import FAMILIES
@@ -25,7 +25,7 @@ def who_has_what(
     request: Request,
     response: Response,
     ctx: Ctx,
-    caller: Auditor,
+    caller: Approver,
     page: PagedEitherWay,
     wanted: Annotated[GivenFilter, Depends(in_query(GivenFilter))],
     family: Annotated[Literal["release", "answer"] | None, Query(description="Only releases, or only answers.")] = None,

@@ -22,6 +22,7 @@ from label_dp.store.apikeys import Principal
 from label_dp.store.idempotency import Reply
 from labels_party.api.columns import IdColumns, LabelColumns
 from labels_party.api.context import (
+    Approver,
     Auditor,
     Ctx,
     IdempotencyKey,
@@ -86,7 +87,7 @@ def create_population(
 
 @router.get("/populations", tags=["populations"])
 def list_populations(
-    ctx: Ctx, _: Auditor, population_filter: Annotated[PopulationFilter, Depends(in_query(PopulationFilter))]
+    ctx: Ctx, _: Approver, population_filter: Annotated[PopulationFilter, Depends(in_query(PopulationFilter))]
 ) -> list[PopulationOut]:
     """All populations, or those of an audience, with their rules."""
     populations = ctx.database.read("population.list", lambda c: ctx.populations.list(c, population_filter))
@@ -94,7 +95,7 @@ def list_populations(
 
 
 @router.get("/populations/{population}", tags=["populations"])
-def get_population(population: str, ctx: Ctx, _: Auditor) -> PopulationOut:
+def get_population(population: str, ctx: Ctx, _: Approver) -> PopulationOut:
     """A population by its id or name."""
     return ctx.database.read("population.get", lambda c: ctx.populations.get(c, population)).as_json()
 
@@ -151,7 +152,7 @@ def list_batches(population: str, ctx: Ctx, caller: Auditor) -> list[BatchOut]:
 
 
 @router.get("/batches/{batch}", tags=["batches"])
-def get_batch(batch: str, ctx: Ctx, caller: Auditor) -> BatchOut:
+def get_batch(batch: str, ctx: Ctx, caller: Approver) -> BatchOut:
     """A batch: its state, its examples, and what follows by itself."""
     return _shown(ctx.database.read("batch.get", lambda c: ctx.batches.get(c, batch))[0].as_json(), caller)
 

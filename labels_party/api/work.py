@@ -27,6 +27,7 @@ from label_dp.schemas.replies import ListedAnswer, ListedRelease, ListedWork, Re
 from label_dp.store.apikeys import Principal
 from label_dp.store.paging import Listing, Page
 from labels_party.api.context import (
+    Approver,
     Auditor,
     Ctx,
     IdempotencyKey,
@@ -34,6 +35,7 @@ from labels_party.api.context import (
     Reader,
     Receiver,
     Viewer,
+    WorkViewer,
     idempotent,
 )
 from labels_party.api.models import AnswerOut, DeclineIn, ReleaseOut, WorkOut
@@ -108,7 +110,7 @@ def router_of(family: Family) -> JsonRouter:
         found = _listed(ctx, caller, family, since, population, page)
         return [listed(**row) for row in with_link(found, request, response)]
 
-    def state(name: str, ctx: Ctx, caller: Viewer) -> WorkOut:
+    def state(name: str, ctx: Ctx, caller: WorkViewer) -> WorkOut:
         """State and ε split; digest and files once it is published, and nothing of a draw before."""
 
         def look(connection: Connection) -> dict[str, Any]:
@@ -128,7 +130,7 @@ def router_of(family: Family) -> JsonRouter:
         """A file that the signed document names; byte-identical for ever, with ETag and Range."""
         return _serve(ctx, caller, name, family, request, lambda f: f.name == file)
 
-    def approve(name: str, request: Request, ctx: Ctx, caller: Auditor, key: IdempotencyKey = None) -> WorkOut:
+    def approve(name: str, request: Request, ctx: Ctx, caller: Approver, key: IdempotencyKey = None) -> WorkOut:
         """Charge what waits in a four-eyes population; not with the API key that asked for it."""
         call = idempotent(ctx, caller, key, request.url.path, b"")
         _, reply = ctx.decisions.approve(name, caller.actor, call, family)
@@ -139,7 +141,7 @@ def router_of(family: Family) -> JsonRouter:
         name: str,
         request: Request,
         ctx: Ctx,
-        caller: Auditor,
+        caller: Approver,
         body: DeclineIn | None = None,
         key: IdempotencyKey = None,
     ) -> WorkOut:

@@ -12,7 +12,7 @@ from label_dp.pages.site import FORM, Visit, page_router
 from label_dp.schemas.filters import GivenFilter
 from label_dp.schemas.replies import GivenOut
 from label_dp.store.paging import Page
-from labels_party.pages.context import Auditor, days, services
+from labels_party.pages.context import Approver, days, services
 from labels_party.work.holdings import list_holdings
 from labels_party.work.kind import FAMILIES, Family
 
@@ -21,7 +21,7 @@ ROWS = 20
 
 
 @router.get("/approvals")
-def approvals(visit: Auditor, cursor: Annotated[str | None, Query(max_length=200)] = None) -> Response:
+def approvals(visit: Approver, cursor: Annotated[str | None, Query(max_length=200)] = None) -> Response:
     """Render the requests that await an approval."""
     ctx = services(visit)
 
@@ -67,7 +67,7 @@ def _family(name: str) -> Family:
 
 
 @router.post("/approvals/{name}/approve", dependencies=[FORM])
-def approve(name: str, visit: Auditor) -> Response:
+def approve(name: str, visit: Approver) -> Response:
     """Approve a request."""
     ctx = services(visit)
     ctx.decisions.approve(name, visit.caller.actor, family=_family(name))
@@ -76,7 +76,7 @@ def approve(name: str, visit: Auditor) -> Response:
 
 
 @router.post("/approvals/{name}/decline", dependencies=[FORM])
-def decline(name: str, visit: Auditor) -> Response:
+def decline(name: str, visit: Approver) -> Response:
     """Decline a request, with a reason."""
     reason = visit.form.get("reason", "").strip()
     services(visit).decisions.decline(name, visit.caller.actor, reason, family=_family(name))

@@ -10,7 +10,7 @@ from label_dp.schemas.events import BECAME
 from label_dp.schemas.filters import BatchFilter, GivenFilter
 from label_dp.store.paging import Page
 from labels_party.labels.batches import SEALED
-from labels_party.pages.context import Auditor, days, services
+from labels_party.pages.context import Approver, days, services
 from labels_party.work.batch_listing import for_role, listed
 from labels_party.work.holdings import list_holdings
 
@@ -19,7 +19,7 @@ MOST = 200  # most releases and answers shown
 
 
 @router.get("/batches/{name}")
-def batch(name: str, visit: Auditor) -> Response:
+def batch(name: str, visit: Approver) -> Response:
     """Render a batch."""
     ctx = services(visit)
 

@@ -11,12 +11,14 @@ from labels_party.work.seen import to_the_day
 
 R = TypeVar("R", bound=Mapping[str, Any])
 AUDITOR, RECEIVER, OWNER = ("owner", "auditor"), ("features",), ("owner",)
+APPROVER = (*AUDITOR, "approver")
 DOCUMENT = (*OWNER, *RECEIVER)  # who may fetch a signed document, and so see what it says
 Anybody = Annotated[Visit, visitor(*ROLES)]
 Auditor = Annotated[Visit, visitor(*AUDITOR)]
+Approver = Annotated[Visit, visitor(*APPROVER)]
 Owner = Annotated[Visit, visitor(*OWNER)]
 Receiver = Annotated[Visit, visitor(*RECEIVER)]
-Viewer = Annotated[Visit, visitor(*AUDITOR, *RECEIVER)]
+Viewer = Annotated[Visit, visitor(*APPROVER, *RECEIVER)]
 
 
 def services(visit: Visit) -> Services:

@@ -11,7 +11,7 @@ from label_dp.http.filters import in_form
 from label_dp.pages.site import page_router
 from label_dp.schemas.filters import GivenFilter, WorkState
 from label_dp.store.paging import Page
-from labels_party.pages.context import Auditor, days, services
+from labels_party.pages.context import Approver, days, services
 from labels_party.work.holdings import list_holdings
 from labels_party.work.kind import FAMILIES
 
@@ -21,7 +21,7 @@ ROWS = 50
 
 @router.get("/given")
 def who_has_what(
-    visit: Auditor,
+    visit: Approver,
     given_filter: Annotated[GivenFilter, Depends(in_form(GivenFilter))],
     cursor: Annotated[str | None, Query(max_length=200)] = None,
 ) -> Response:

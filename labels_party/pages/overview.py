@@ -10,7 +10,7 @@ from label_dp.audit.show import sentence
 from label_dp.pages.site import page_router
 from label_dp.schemas.filters import GivenFilter
 from label_dp.store.paging import Page
-from labels_party.pages.context import Anybody, days, services
+from labels_party.pages.context import APPROVER, Anybody, days, services
 from labels_party.work.batch_listing import for_role
 from labels_party.work.holdings import list_holdings
 from labels_party.work.overview import stuck, summaries
@@ -23,7 +23,7 @@ SHOWN = 8
 def overview(visit: Anybody) -> Response:
     """Render the overview."""
     ctx = services(visit)
-    if visit.role not in ("owner", "auditor"):
+    if visit.role not in APPROVER:
         return visit.page("overview_other")
 
     def look(connection: Connection) -> dict[str, object]:

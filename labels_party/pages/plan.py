@@ -26,7 +26,7 @@ from label_dp.schemas.replies import PlanOut
 from labels_party.bootstrap import Services
 from labels_party.ledger.populations import Population
 from labels_party.message.preview import outline
-from labels_party.pages.context import Auditor, services
+from labels_party.pages.context import Approver, services
 from labels_party.pages.foresight import Foresight
 from labels_party.planning import Question, question
 from labels_party.storage.tables import batches
@@ -49,7 +49,7 @@ Text = Annotated[str, Query(max_length=200)]
 
 @router.get("/plan")
 def plan(
-    visit: Auditor, population: Text = "", epsilon: Text = "", n: Text = "", e: Text = "", s: Text = ""
+    visit: Approver, population: Text = "", epsilon: Text = "", n: Text = "", e: Text = "", s: Text = ""
 ) -> Response:
     """Render a plan. `e` and `s` are slider positions; exact figures in `epsilon` and `n` have precedence."""
     ctx = services(visit)

@@ -15,7 +15,7 @@ from label_dp.pages.site import page_router
 from label_dp.schemas.filters import BatchFilter, GivenFilter
 from label_dp.schemas.replies import GivenOut, ListedBatch
 from label_dp.store.paging import Page
-from labels_party.pages.context import Auditor, days, services
+from labels_party.pages.context import Approver, days, services
 from labels_party.storage.tables import batches
 from labels_party.work.batch_listing import for_role, listed
 from labels_party.work.holdings import list_holdings
@@ -26,7 +26,7 @@ MOST = 200  # most listed batches and releases of a month
 
 
 @router.get("/populations/{name}")
-def population(name: str, visit: Auditor, month: Annotated[str, Query(max_length=7)] = "") -> Response:
+def population(name: str, visit: Approver, month: Annotated[str, Query(max_length=7)] = "") -> Response:
     """Render a population."""
     ctx = services(visit)
 

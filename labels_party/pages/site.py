@@ -12,15 +12,15 @@ from label_dp.pages.signin import site_router
 from label_dp.pages.site import Entry, Site
 from labels_party.bootstrap import ROLES, Services
 from labels_party.pages import approvals, batch, erasures, holdings, overview, plan, population, work
-from labels_party.pages.context import AUDITOR, RECEIVER
+from labels_party.pages.context import APPROVER, AUDITOR, RECEIVER
 
 MENU = (
     Entry("/overview", "Overview", ROLES),
     Entry("/releases", "For you", RECEIVER),
-    Entry("/given", "Who has what", AUDITOR),
-    Entry("/approvals", "Approvals", AUDITOR),
+    Entry("/given", "Who has what", APPROVER),
+    Entry("/approvals", "Approvals", APPROVER),
     Entry("/erasures", "Erasures", AUDITOR),
-    Entry("/plan", "Plan", AUDITOR),
+    Entry("/plan", "Plan", APPROVER),
     Entry("/audit", "Audit", AUDITOR),
 )
 DONE = {

@@ -44,8 +44,9 @@ def kinds(party: LabelsParty) -> list[str]:
     return [e.kind for e in party.services.database.read("events", party.services.audit.events)]
 
 
-def test_a_request_waits_uncharged_and_unseen_until_another_key_approves(resting: LabelsParty) -> None:
-    owner, officer = resting.client("owner"), resting.client("auditor")
+@pytest.mark.parametrize("role", ["auditor", "approver"])
+def test_a_request_waits_uncharged_and_unseen_until_another_key_approves(resting: LabelsParty, role: str) -> None:
+    owner, officer = resting.client("owner"), resting.client(role)
     batch = sealed(owner)
     asked = ask(owner, batch)
     assert asked["state"] == "accepted"

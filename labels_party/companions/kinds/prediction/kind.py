@@ -59,7 +59,7 @@ class PredictionKind(DocumentKind[Query], AtOnceKind[Query]):
         """Filter a query's members by reader: the asker and the owner may see it."""
         if role == "features":
             return described | {"audiences": [audience]}
-        if role == "auditor":
+        if role in ("auditor", "approver"):
             return described | {"parameters": {k: v for k, v in described["parameters"].items() if k != "query"}}
         return described
 
