@@ -102,11 +102,12 @@ def bootstrap(
     settings: Settings | None = None,
     *,
     existing: bool = False,
+    chosen: dict[str, Any] | None = None,
     faults: FaultHook | None = None,
     clock: Clock | None = None,
 ) -> Services:
-    """Build all services on a prepared home and a migrated database. `existing` refuses to make a new home. Raises
-    InvalidSettings, Unavailable, NotFound."""
+    """Build all services on a prepared home and a migrated database. `existing` refuses to make a new home; `chosen`:
+    settings in place of those of the environment. Raises InvalidSettings, Unavailable, NotFound."""
     # imported here: reading a message needs none of it
     from features_party.models.jobs import Trainings
     from features_party.models.store import Models
@@ -131,7 +132,7 @@ def bootstrap(
     from label_dp.store.idempotency import IdempotencyKeys
     from label_dp.store.sessions import Sessions
 
-    settings, clock = settings or Settings.load(), clock or utc_now
+    settings, clock = (settings or Settings.load()).model_copy(update=chosen), clock or utc_now
     home = Home(settings.home)
     if existing and not home.path.exists():
         raise NotFound(

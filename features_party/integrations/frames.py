@@ -25,7 +25,6 @@ import numpy.typing as npt
 from features_party.bootstrap import bootstrap
 from features_party.files.jobs import read_for_training
 from features_party.models.trainer import check_one_label
-from features_party.settings import Settings
 from features_party.tables.feature_tables import FeatureTable, feature_table
 from features_party.tables.join import check_correctable, join, refuse_taken
 from features_party.tables.unmatched import WATCHED
@@ -77,14 +76,14 @@ def accept(
 
     `key`: the labels party's public key (default: the pinned one). Raises VerificationFailed kinds, InvalidFile."""
     paths = tuple(paths_of(messages))
-    with closing(bootstrap(settings_of(home))) as party:
+    with closing(bootstrap(chosen=at_home(home))) as party:
         manifests = [message.manifest for message in party.messages.accept_all(list(paths), key_of(key))]
     return LabelSource(paths, tuple(manifests), key, home)
 
 
-def settings_of(home: PathLike | None) -> Settings | None:
-    """Return settings of the environment with this home; None for those of the environment. Raises InvalidSettings."""
-    return None if home is None else Settings.load().model_copy(update={"home": Path(home).absolute()})
+def at_home(home: PathLike | None) -> dict[str, Path]:
+    """Return the settings that a home is, for `bootstrap`."""
+    return {} if home is None else {"home": Path(home).absolute()}
 
 
 def labeled_frame(
@@ -109,7 +108,7 @@ def labeled_frame(
     """
     check_correction(correction)
     to_kind = _converter(as_)
-    with closing(bootstrap(settings_of(home))) as party:
+    with closing(bootstrap(chosen=at_home(home))) as party:
         if isinstance(features, str | os.PathLike):
             read = read_for_training(party.settings, Path(features), id_column, None)
             table = read.whole

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.bootstrap import bootstrap
-from features_party.integrations.frames import Messages, PathLike, identified, key_of, paths_of, settings_of
+from features_party.integrations.frames import Messages, PathLike, at_home, identified, key_of, paths_of
 from features_party.models.evaluation import unknown_text
 from features_party.models.folder import load_model
 from features_party.models.trainer import check_learning
@@ -93,7 +93,7 @@ class _Messages(BaseEstimator):
         learning = self._checked(as_model(options | columns, Learning))
         check_learning(learning)
         table = identified(X, self.id_column)
-        with closing(bootstrap(settings_of(self.home))) as party, tempfile.TemporaryDirectory() as folder:
+        with closing(bootstrap(chosen=at_home(self.home))) as party, tempfile.TemporaryDirectory() as folder:
             accepted = party.messages.accept_all(paths_of(self.messages), key_of(self.labels_key))
             self.card_: dict[str, Any] = party.trainer.train(
                 accepted, table, learning, Path(folder) / "model", actor=type(self).__name__
