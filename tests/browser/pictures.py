@@ -69,6 +69,26 @@ def shot(person: Person, path: str, heading: str, name: str, height: int) -> Non
     person.page.screenshot(path=str(PICTURES / f"{name}.png"))
 
 
+# two sheets of A4 beside each other, as they leave a printer: columns break where pages do
+SHEETS = """document.querySelector("html").style.background = "#c9d1d8";
+Object.assign(document.body.style, {columns: "2", columnGap: "154px", columnFill: "auto", width: "1608px",
+  height: "1123px", maxWidth: "none", margin: "0", padding: "53px 57px",
+  background: "linear-gradient(90deg, #fff 0 794px, #c9d1d8 794px 814px, #fff 814px)"})"""
+
+
+def statement(person: Person) -> None:
+    """The statement of the newest release as it is printed."""
+    person.open("/populations/orders", "orders")
+    person.page.locator('a[href*="releases/rel_"]').first.click()
+    person.page.wait_for_url("**/releases/rel_*")
+    person.page.set_viewport_size({"width": 1608, "height": 1123})
+    person.page.emulate_media(media="print")
+    person.page.goto(f"{person.page.url}/statement")
+    person.page.evaluate(SHEETS)
+    person.page.screenshot(path=str(PICTURES / "statement.png"))
+    person.page.emulate_media(media="screen")
+
+
 def labels_pages(browser: Any, folder: Path) -> None:
     clock = FakeClock()
     clock.now = FIRST
@@ -82,6 +102,7 @@ def labels_pages(browser: Any, folder: Path) -> None:
             shot(person, "/populations/orders", "orders", "population", 860)
             shot(person, "/given?audience=news.example", "Who has what", "who-has-what", 640)
             shot(person, "/plan?population=orders&epsilon=1&n=100000", "Plan", "plan", 800)
+            statement(person)
             person.close()
 
 
