@@ -12,7 +12,7 @@ install = { ! $(1) -m pip config list 2>/dev/null | grep -qE '\.(index-url|no-in
   || $(1) -m pip install $(QUIETLY) $(2)
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo develop test check test-extended test-processes test-torch test-mlflow lint coverage mutants bench tables around notebooks pictures soak images lock sbom licences audit-dependencies sign verify-signature clean
+.PHONY: demo develop test check test-extended test-processes test-torch test-mlflow lint coverage mutants bench tables around notebooks pictures site soak images lock sbom licences audit-dependencies sign verify-signature clean
 
 # ARGS="--clicks 20000 --stay" is quick and keeps both services for their pages; ARGS=--help lists the options.
 demo: $(VENV)/.runtime
@@ -148,9 +148,20 @@ $(VENV)/.measures: $(VENV)/.dev
 	@$(call install,$(BIN)/python,--editable '.[dev$(comma)measures]')
 	@touch $@
 
+$(VENV)/.site: $(VENV)/.dev
+	@echo "installing what makes the site (once)"
+	@$(call install,$(BIN)/python,--editable '.[dev$(comma)site]')
+	@touch $@
+
 # The pictures of pages in the guides, made anew; it needs Chromium.
 pictures: $(VENV)/.dev
 	@$(BIN)/python -m tests.browser.pictures
+
+# Guides, reference, formats, threat model and the Python interfaces as one static site with a search, and the demo's pages
+# to click through: dist/site, to be served (`python3 -m http.server -d dist/site`) or read from the disk, without the search.
+site: $(VENV)/.site
+	@$(BIN)/python -m tests.browser.export
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --config-file deploy/site/mkdocs.yml
 
 clean:
 	@rm -rf $(VENV) demo-output develop-output .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

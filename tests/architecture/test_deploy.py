@@ -21,6 +21,7 @@ RULES = (
     ("locks/*.txt", "tests/integration/test_locks.py", '"locks" / f"{name}.txt"'),
     ("locks/*.py", "tests/integration/test_locks.py", "deploy.locks.requirements"),
     ("signing/*.py", "tests/unit/deploy/test_signing.py", "deploy.signing.parts"),
+    ("site/*", "tests/unit/deploy/test_site.py", '"deploy" / "site"'),
     ("*.Dockerfile", "tests/integration/test_deploy_files.py", ".Dockerfile"),
     ("*.Dockerfile.dockerignore", "tests/integration/test_deploy_files.py", ".dockerignore"),
     ("*.env.example", "tests/integration/test_deploy_files.py", ".env.example"),

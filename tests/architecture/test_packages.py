@@ -25,8 +25,10 @@ WHEEL = [ROOT / each for each in PROJECT["tool"]["hatch"]["build"]["targets"]["w
 COMMON = [each for each in WHEEL if not each.name.endswith("_party")]
 PARTIES = {f"{side}-party": [*COMMON, ROOT / f"{side}_party"] for side in ("labels", "features")}
 OWN = {each.name for each in WHEEL}
-# `dev` and `measures` are for tests, the others for users who ask for them
-OPTIONAL = {canonicalize_name(name_of(each)) for e in EXTRAS if e not in ("dev", "measures") for each in EXTRAS[e]}
+# `dev`, `measures` and `site` are for this repository, the others for users who ask for them
+OPTIONAL = {
+    canonicalize_name(name_of(each)) for e in EXTRAS if e not in ("dev", "measures", "site") for each in EXTRAS[e]
+}
 # where a package is not installed, or comes under several names
 IMPORTED_AS = {"sklearn": "scikit-learn", "mlflow": "mlflow-skinny"}
 # imports as if nothing but a lock were installed

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import datetime as dt
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -89,41 +91,54 @@ def statement(person: Person) -> None:
     person.page.emulate_media(media="screen")
 
 
-def labels_pages(browser: Any, folder: Path) -> None:
+@contextmanager
+def labels_party(folder: Path) -> Iterator[tuple[str, str, str]]:
+    """A labels party with a month behind it: its address, a key and the role of that key."""
     clock = FakeClock()
     clock.now = FIRST
     with LabelsParty(folder / "labels", clock=clock, worker=False) as party:
         month(party, clock)
         key = party.services.apikeys.create("auditor", name="Ada Officer")[1]
         with serving(party.application) as base:
-            person = Person(browser, base)
-            person.sign_in(key)
-            shot(person, "/overview", "Overview", "overview", 520)
-            shot(person, "/populations/orders", "orders", "population", 860)
-            shot(person, "/given?audience=news.example", "Who has what", "who-has-what", 640)
-            shot(person, "/plan?population=orders&epsilon=1&n=100000", "Plan", "plan", 800)
-            statement(person)
-            person.close()
+            yield base, key, "auditor"
 
 
-def features_pages(browser: Any, folder: Path) -> None:
+@contextmanager
+def features_party(folder: Path) -> Iterator[tuple[str, str, str]]:
+    """A features party with a message and a model of it: its address, a key and the role of that key."""
     sender, sent = Sender(), world(4_000)
     with running(folder, sender, max_body_bytes=1 << 25) as api, serving(api.app.app) as base:
         api.accept(message_files(sender, folder / "sent", sent, one_bit(epsilon=3.0)))
-        model = api.trained(api.table(sent.table()), model="ensemble", name="first model")
-        person = Person(browser, base)
-        person.sign_in(api.services.apikeys.create("trainer", name="Grace Analyst")[1])
-        shot(person, f"/models/{model}", "Model of", "model", 720)
-        person.close()
+        api.trained(api.table(sent.table()), model="ensemble", name="first model")
+        yield base, api.services.apikeys.create("trainer", name="Grace Analyst")[1], "trainer"
+
+
+def labels_pages(person: Person) -> None:
+    shot(person, "/overview", "Overview", "overview", 520)
+    shot(person, "/populations/orders", "orders", "population", 860)
+    shot(person, "/given?audience=news.example", "Who has what", "who-has-what", 640)
+    shot(person, "/plan?population=orders&epsilon=1&n=100000", "Plan", "plan", 800)
+    statement(person)
+
+
+def features_pages(person: Person) -> None:
+    person.open("/models", "Models")
+    person.page.get_by_role("link", name="first model").first.click()
+    person.page.wait_for_url("**/models/*")
+    shot(person, person.page.url.removeprefix(person.base), "Model of", "model", 720)
 
 
 def main() -> None:
     PICTURES.mkdir(exist_ok=True)
     with chromium() as browser, tempfile.TemporaryDirectory() as folder:
-        for pages in (labels_pages, features_pages):
-            within = Path(folder) / pages.__name__
+        for party, pages in ((labels_party, labels_pages), (features_party, features_pages)):
+            within = Path(folder) / party.__name__
             within.mkdir()
-            pages(browser, within)
+            with party(within) as (base, key, _):
+                person = Person(browser, base)
+                person.sign_in(key)
+                pages(person)
+                person.close()
     for path in sorted(PICTURES.glob("*.png")):
         print(path)
 
