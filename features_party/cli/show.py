@@ -73,16 +73,18 @@ def show_join(data: dict[str, Any]) -> None:
 def show_card(card: dict[str, Any], out: Path) -> None:
     """Print a model's card."""
     report, capacity = card["report"], card["capacity"]
-    rows = [["model", f"{out} ({card['kind']}, {card['loss']} loss)"], *count_rows(report)]
+    answers = card.get("answers", [])
+    rows = [["model", f"{out} ({card['kind']}, {card['loss']} loss)"]]
+    rows += [["examples", f"{report['rows']:,}"]] if answers else count_rows(report)
     for message in card["messages"]:
         correction = message["correction"]
         rows.append([f"message {message['release']}", f"{message['mechanism']}, ε {message['epsilon']['total']}"])
         rows.append(["  correction", f"{correction['applied']}: {correction['why']}"])
-    for answer in card.get("answers", []):
+    for answer in answers:
         rows.append([f"answer {answer['answer']}", f"{answer['kind']}, ε {answer['epsilon']['total']}"])
     for entry in card["epsilon"]:
         rows.append([f"ε per example of {entry['name']}", entry["epsilon_per_example"]])
-    rows.append(["labels say", capacity["why"]])
+    rows += [] if answers else [["labels say", capacity["why"]]]
     if card["trees"] is not None:
         rows.append(["trees", f"{card['trees']}, up to depth {capacity['depth']}"])
     if card["members"]:
@@ -92,7 +94,8 @@ def show_card(card: dict[str, Any], out: Path) -> None:
     if card.get("classes") is not None:
         rows.append(["classes", ", ".join(card["classes"])])
     else:
-        rows.append(["corrected training mean", f"{report['corrected_mean']:.6g}"])
+        mean = "mean of the labels, of the sums" if answers else "corrected training mean"
+        rows.append([mean, f"{report['corrected_mean']:.6g}"])
     estimate = report["error_estimate"]
     if estimate is not None and of_classes(estimate):
         rows += probability_rows(estimate)

@@ -73,13 +73,11 @@ class CellTotals:
 
 @dataclass(frozen=True)
 class SumsFit:
-    """Fit: mean of the labels, effects of each grouping's cells, float64[cells], variances of the labels that they
-    explain and leave, and the gain in squared error over the mean with the two halves of its interval."""
+    """Fit: mean of the labels, effects of each grouping's cells, float64[cells], and the gain in squared error over the
+    mean with half of its interval."""
 
     mean: float
     effects: tuple[FloatArray, ...]
-    explained: float
-    residual: float
     gain: float
     reach: float
 
@@ -189,7 +187,7 @@ def fit_sums(table: CodeTable, totals: Sequence[CellTotals], rows: int, width: f
         tables.append(effect)
     gain = 2.0 * shrunk * along_sums - shrunk * shrunk * own
     reach = 2.0 * shrunk * (NORMAL_95 * STRETCH * error + added)
-    return SumsFit(mean, tuple(tables), shrunk * shrunk * own, float(variances[-1]), gain, reach)
+    return SumsFit(mean, tuple(tables), gain, reach)
 
 
 def model_of(
@@ -215,7 +213,6 @@ def model_of(
     features = tuple(column.feature for column in codes.columns)
     body = Additive(features, mean, tuple(main), tuple(pairs), tuple(spreads), None)
     noise = float(np.mean([of.variance * len(of.cells) for of in totals])) / rows
-    variance = fit.explained + fit.residual + noise
     model = TrainedModel(
         kind="ensemble",
         loss="squared",
@@ -225,7 +222,7 @@ def model_of(
         body=Ensemble(mean, (low, high), (Member("additive, of sums", 1.0, body),)),
         bounds=(low, high),
         mean=mean,
-        capacity=choose_capacity(rows, variance, noise, high - low),
+        capacity=choose_capacity(rows, noise, noise, high - low),  # sums do not tell the variance of the labels
         notes=_notes(table, rows),
     )
     gain = Interval(fit.gain, fit.reach / NORMAL_95, fit.gain - fit.reach, fit.gain + fit.reach)

@@ -153,7 +153,7 @@ def _claims(card: dict[str, Any]) -> list[str]:
 
 
 def _capacity(card: dict[str, Any]) -> list[str]:
-    lines = [card["capacity"]["why"] + "."] if "capacity" in card else []
+    lines = [card["capacity"]["why"] + "."] if "capacity" in card and not card.get("answers") else []
     if card.get("members"):
         lines += ["", f"The model adds to the mean of the labels: {_plain(members_text(card['members']))}."]
     return lines
