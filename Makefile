@@ -12,7 +12,7 @@ install = { ! $(1) -m pip config list 2>/dev/null | grep -qE '\.(index-url|no-in
   || $(1) -m pip install $(QUIETLY) $(2)
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo develop test check test-extended test-processes test-torch test-mlflow lint coverage mutants bench tables around notebooks pictures site soak images lock sbom licences audit-dependencies sign verify-signature clean
+.PHONY: demo develop test check test-extended test-processes test-torch test-mlflow lint coverage mutants bench tables around notebooks pictures site soak images dist lock sbom licences audit-dependencies sign verify-signature clean
 
 # ARGS="--clicks 20000 --stay" is quick and keeps both services for their pages; ARGS=--help lists the options.
 demo: $(VENV)/.runtime
@@ -92,6 +92,11 @@ soak: $(VENV)/.dev
 # restart, an edit. ARGS="--stand-ins FOLDER" on a Debian machine that reaches no image registry, ARGS=--help lists the options.
 images: $(VENV)/.runtime
 	@$(BIN)/python -m deploy.images $(ARGS)
+
+# Wheel, sdist and the verifier as one file, in dist/; then each extra alone in a clean environment, where it does its work:
+# labels, features, all, a plain install, and the verifier beside `cryptography`. A minute, with warm caches of packages.
+dist: $(VENV)/.runtime
+	@$(BIN)/python -m tests.distribution
 
 # Versions and hashes of all packages, for the images and for tests with LOCKED=1; UPGRADE=1 takes newer versions.
 lock: $(VENV)/.tools
@@ -176,7 +181,7 @@ $(VENV)/bin/python:
 
 $(VENV)/.runtime: pyproject.toml | $(VENV)/bin/python
 	@echo "installing what the services need (once)"
-	@$(call install,$(BIN)/python,--editable '.[postgres]')
+	@$(call install,$(BIN)/python,--editable '.[all$(comma)postgres]')
 	@touch $@
 
 $(VENV)/.test: pyproject.toml | $(VENV)/bin/python

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from features_party.receive.pinned import PinnedKeys
 from features_party.settings import Settings
+from label_dp.installing import require_extra
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,7 +108,9 @@ def bootstrap(
     clock: Clock | None = None,
 ) -> Services:
     """Build all services on a prepared home and a migrated database. `existing` refuses to make a new home; `chosen`:
-    settings in place of those of the environment. Raises InvalidSettings, Unavailable, NotFound."""
+    settings in place of those of the environment. Raises InvalidSettings, Unavailable, NotFound,
+    ImportError."""
+    require_extra("features-party")
     # imported here: reading a message needs none of it
     from features_party.models.jobs import Trainings
     from features_party.models.store import Models

@@ -20,6 +20,7 @@ from label_dp.audit.judged import JudgedStore
 from label_dp.audit.store import AuditStore, utc_now
 from label_dp.documents.signing import SigningKey
 from label_dp.errors import InvalidSettings, NotFound, Unavailable
+from label_dp.installing import require_extra
 from label_dp.named_modules import NamedModules, installed
 from label_dp.store.apikeys import ApiKeys
 from label_dp.store.database import Database
@@ -196,8 +197,9 @@ def bootstrap(
     """Services on the home folder and database of `settings` (default: from the environment), migrated to this version.
 
     `existing` refuses to make a new home; `chosen`: settings by an option of a command. Raises
-    InvalidSettings, Unavailable, NotFound.
+    InvalidSettings, Unavailable, NotFound, ImportError.
     """
+    require_extra("labels-party")
     settings = (settings or Settings.load()).model_copy(update=chosen)
     home = Home(settings.home)
     if existing and not home.secret_path.parent.exists():

@@ -12,8 +12,6 @@ locked dev pyproject.toml --extra dev
 # `make test` has no other versions than `make check`, and both parties run what was tested
 tested="--constraint deploy/locks/dev.txt"
 locked test pyproject.toml --extra test $tested
-needed=$(python -m deploy.locks.requirements labels-party postgres stores) # of a pipe a failure would not be seen
-echo "$needed" | locked labels-party - $tested
-needed=$(python -m deploy.locks.requirements features-party postgres stores onnx)
-echo "$needed" | locked features-party - $tested
+locked labels-party pyproject.toml --extra labels --extra postgres --extra stores $tested
+locked features-party pyproject.toml --extra features --extra postgres --extra stores --extra onnx $tested
 sed -n 's/^requires = \["\(.*\)"\]$/\1/p' pyproject.toml | locked build -

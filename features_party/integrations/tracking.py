@@ -9,6 +9,7 @@ the model itself as a pyfunc. Needs the extra `mlflow`.
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
@@ -28,6 +29,7 @@ from label_dp.installing import DISTRIBUTION, pip_install
 from label_dp.schemas.base import Ask
 
 LOADER = "features_party.integrations.pyfunc_model"
+OF_FEATURES = re.compile(r"(;| and) extra == ['\"]features['\"]$")
 MOST_CHARACTERS = 5000  # of a tag
 CODE = [str(Path(str(room.__file__)).parent) for room in (features_party, label_dp)]
 
@@ -145,7 +147,8 @@ def tags_of(card: dict[str, Any]) -> dict[str, str]:
 def _requirements(with_code: bool) -> list[str]:
     """List the requirements for loading the model: our own distribution, or those of its code."""
     try:
-        ours, dependencies = [f"{DISTRIBUTION}=={version(DISTRIBUTION)}"], requires(DISTRIBUTION) or []
+        ours, dependencies = [f"{DISTRIBUTION}[features]=={version(DISTRIBUTION)}"], requires(DISTRIBUTION) or []
     except PackageNotFoundError:  # a checkout that is not installed
         return []
-    return [one for one in dependencies if "extra ==" not in one] if with_code else ours
+    needed = [OF_FEATURES.sub("", one) for one in dependencies]
+    return [one for one in needed if "extra ==" not in one] if with_code else ours

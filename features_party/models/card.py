@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from features_party.receive.accepted import AcceptedMessage
 from features_party.receive.summaries import described
@@ -13,7 +13,6 @@ from features_party.training.class_metrics import ClassMetrics
 from features_party.training.classes import class_names
 from features_party.training.correction import Correction
 from features_party.training.estimate import ErrorEstimate
-from features_party.training.model import TrainedModel
 from label_dp.documents.answer import Answer
 from label_dp.documents.hand_over import KeyFamilies
 from label_dp.documents.manifest import Manifest
@@ -21,6 +20,9 @@ from label_dp.documents.rehearsal import Rehearsal
 from label_dp.domain import Domain
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit, delta_string
 from label_dp.schemas.json_types import JsonObject
+
+if TYPE_CHECKING:  # a message is verified and shown where nothing that trains is installed
+    from features_party.training.model import TrainedModel
 
 EPSILON_RULE = (
     "Releases of one batch add up. Batches of a population have no example in common, so the largest batch counts. "

@@ -1,23 +1,40 @@
-"""Hints for extras, from the requirements of the installed distribution, so that a hint only names existing
-packages."""
+"""Extras of the distribution: how to install one, and which one the commands and the service of a party need."""
 
 from __future__ import annotations
 
-import re
-import shlex
-from importlib.metadata import PackageNotFoundError, requires
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 
 DISTRIBUTION = "label-dp-service"
-OF_EXTRA = re.compile(r"(?P<name>[^;]+?)\s*;\s*extra == ['\"](?P<extra>[\w-]+)['\"]")
+# the extra of each party, and what it installs, by the names that are imported
+SERVICE = (
+    "fastapi fastapi_swagger uvicorn sqlalchemy alembic prometheus_client python_multipart standardwebhooks matplotlib"
+)
+OF_PARTY = {
+    "labels-party": ("labels", f"{SERVICE} numba highspy opendp orjson".split()),
+    "features-party": ("features", f"{SERVICE} scipy threadpoolctl xgboost".split()),
+}
 
 
 def pip_install(extra: str) -> str:
-    """Format `pip install 'onnx>=1.17'` for the extra `onnx`."""
+    """Format `pip install 'label-dp-service[onnx]'`, by which pip adds the extra to the installed distribution."""
     try:
-        requirements = requires(DISTRIBUTION) or []
+        version(DISTRIBUTION)
     except PackageNotFoundError:  # a checkout on the path, which was never installed
         return f"pip install '.[{extra}]' in the project's folder"
-    matches = [
-        match for match in map(OF_EXTRA.fullmatch, requirements) if match is not None and match["extra"] == extra
-    ]
-    return " ".join(["pip install", *(shlex.quote(match["name"]) for match in matches)])
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
+
+
+def missing_extra(party: str) -> str | None:
+    """Name the extra that `party` needs if a package of it is not installed, else None."""
+    extra, packages = OF_PARTY.get(party, ("", []))
+    if all(map(find_spec, packages)):
+        return None
+    return f"{party} needs the extra '{extra}': {pip_install(extra)}."
+
+
+def require_extra(party: str) -> None:
+    """Raise ImportError if a package of the extra of `party` is not installed; call it before its work begins."""
+    sentence = missing_extra(party)
+    if sentence is not None:
+        raise ImportError(sentence)

@@ -1,4 +1,5 @@
-"""No import of a package that the lock does not name, and each party alone with the packages of its own lock."""
+"""No import of a package that the lock does not name; each party alone with the packages of its own lock, and a plain
+install with its own."""
 
 from __future__ import annotations
 
@@ -7,28 +8,24 @@ import json
 import os
 import subprocess
 import sys
-import tomllib
 from functools import cache
-from importlib.metadata import packages_distributions
+from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from deploy.locks.requirements import name_of
-from tests.integration.test_locks import pins
+from tests.integration.test_locks import EXTRAS, PROJECT, installed, of_extras, pins
 
 ROOT = Path(__file__).parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-EXTRAS = PROJECT["project"]["optional-dependencies"]
 WHEEL = [ROOT / each for each in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]]
 COMMON = [each for each in WHEEL if not each.name.endswith("_party")]
 PARTIES = {f"{side}-party": [*COMMON, ROOT / f"{side}_party"] for side in ("labels", "features")}
 OWN = {each.name for each in WHEEL}
-# `dev`, `measures` and `site` are for this repository, the others for users who ask for them
-OPTIONAL = {
-    canonicalize_name(name_of(each)) for e in EXTRAS if e not in ("dev", "measures", "site") for each in EXTRAS[e]
-}
+# what neither a party nor a test needs: for users who ask for it
+ASKED_FOR = set(EXTRAS) - {"labels", "features", "all", "service", "test", "dev", "measures", "site"}
+OPTIONAL = {canonicalize_name(each.name) for each in of_extras(*ASKED_FOR)}
 # where a package is not installed, or comes under several names
 IMPORTED_AS = {"sklearn": "scikit-learn", "mlflow": "mlflow-skinny"}
 # imports as if nothing but a lock were installed
@@ -69,6 +66,21 @@ except SystemExit as ended:
     assert not ended.code
 print(json.dumps(sorted(left)), file=sys.stderr)
 """
+# what a plain install offers: every module of these rooms, and a command
+PLAIN = f"""{BLOCK}
+for room in sorted(rooms):
+    package = importlib.import_module(room)
+    for module in pkgutil.walk_packages(getattr(package, "__path__", []), room + "."):
+        importlib.import_module(module.name)
+folder = "tests/wire/v1"
+sys.argv = ["features-party", "verify", folder + "/message.parquet", "--labels-key", folder + "/signing.pub"]
+importlib.import_module("features_party.cli").main()
+"""
+OFFERED = (
+    "label_dp.documents", "label_dp.channels", "label_dp.client", "labels_party.client", "features_party.client",
+    "features_party.receive.pull", "features_party.receive.labels_service", "features_party.training.correction",
+    "labels_party.cli", "features_party.cli",
+)  # fmt: skip
 
 
 @cache
@@ -108,15 +120,24 @@ def test_a_party_imports_what_its_lock_names(party: str) -> None:
 
 def alone(party: str, program: str, rooms: list[str], home: Path) -> subprocess.CompletedProcess[str]:
     """Run a program with our `rooms` and the packages of the lock of a party; it must succeed."""
-    locked = set(pins(party))
-    blocked = [name for name, packages in distributions().items() if not packages & locked and name not in rooms]
+    variable = f"{party.upper().replace('-', '_')}_HOME"
+    return with_packages(set(pins(party)), program, rooms, {variable: str(home / "home")})
+
+
+def with_packages(
+    allowed: set[str], program: str, rooms: list[str], environment: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run a program as if nothing but `allowed` and our own packages were installed; it must succeed."""
+    blocked = [
+        name for name, packages in distributions().items() if not packages & allowed and name not in OWN | {"deploy"}
+    ]
     optional = [name for name, packages in distributions().items() if packages & OPTIONAL] + sorted(OPTIONAL)
     done = subprocess.run(
         [sys.executable, "-c", program, json.dumps([blocked, optional, rooms])],
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env=os.environ | {f"{party.upper().replace('-', '_')}_HOME": str(home / "home")},
+        env=os.environ | environment,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -138,3 +159,24 @@ def test_the_demo_needs_nothing_but_the_lock_of_its_image(tmp_path: Path) -> Non
     """Its image is that of the features party, in which the labels party's client lies too."""
     program = f"{BLOCK}\nimport deploy.demo.ending, deploy.demo.story"
     alone("features-party", program, [*OWN, "deploy"], tmp_path)
+
+
+@pytest.mark.processes
+def test_a_plain_install_reads_verifies_corrects_and_calls(tmp_path: Path) -> None:
+    plain = closure(*installed())
+    assert not plain & {canonicalize_name(each.name) for each in of_extras("all")}
+    done = with_packages(plain, PLAIN, [*OFFERED], {"FEATURES_PARTY_HOME": str(tmp_path / "home")})
+    assert "Verified message" in done.stdout
+
+
+def closure(*needed: Requirement) -> set[str]:
+    """The packages that these install, with all that they need."""
+    found: set[str] = set()
+    waiting = [*needed]
+    while waiting:
+        name = canonicalize_name(waiting.pop().name)
+        if name not in found:
+            found.add(name)
+            inner = [Requirement(each) for each in requires(name) or []]
+            waiting += [each for each in inner if each.marker is None or each.marker.evaluate({"extra": ""})]
+    return found

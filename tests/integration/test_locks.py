@@ -10,21 +10,34 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from deploy.locks.requirements import name_of, of_others, of_party
-
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PIN = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==(\S+)(?: ; (.*?))? \\$")
 EXTRAS = PROJECT["project"]["optional-dependencies"]
+OWN = PROJECT["project"]["name"]
+PARTIES = ("labels", "features")
+
+
+def of_extras(*extras: str) -> list[Requirement]:
+    """What `extras` install besides the plain dependencies, with the extras that they name."""
+    found = [Requirement(each) for extra in extras for each in EXTRAS[extra]]
+    inner = [of_extras(*each.extras) for each in found if each.name == OWN]
+    return [each for each in found if each.name != OWN] + [each for part in inner for each in part]
+
+
+def installed(*extras: str) -> list[Requirement]:
+    """What a plain install with `extras` asks for."""
+    return [*map(Requirement, PROJECT["project"]["dependencies"]), *of_extras(*extras)]
+
+
 # what each lock is made of
 LOCKS = {
-    "labels-party": of_party("labels-party", "postgres"),
-    "features-party": of_party("features-party", "postgres", "onnx"),
-    "dev": [*PROJECT["project"]["dependencies"], *EXTRAS["dev"][1:], *EXTRAS["test"]],
-    "test": [*PROJECT["project"]["dependencies"], *EXTRAS["test"]],
-    "build": PROJECT["build-system"]["requires"],
+    "labels-party": installed("labels", "postgres", "stores"),
+    "features-party": installed("features", "postgres", "stores", "onnx"),
+    "dev": installed("dev"),
+    "test": installed("test"),
+    "build": [*map(Requirement, PROJECT["build-system"]["requires"])],
 }
-PARTIES = {"labels-party": "features-party", "features-party": "labels-party"}
 
 
 def pins(name: str) -> dict[str, list[str]]:
@@ -44,7 +57,7 @@ def pins(name: str) -> dict[str, list[str]]:
 @pytest.mark.parametrize("name", LOCKS)
 def test_a_lock_has_what_is_asked_for(name: str) -> None:
     found = pins(name)
-    for requirement in map(Requirement, LOCKS[name]):
+    for requirement in LOCKS[name]:
         package = canonicalize_name(requirement.name)
         assert package in found, f"{package}: run make lock"
         assert all(requirement.specifier.contains(version) for version in found[package]), package
@@ -52,17 +65,13 @@ def test_a_lock_has_what_is_asked_for(name: str) -> None:
 
 @pytest.mark.parametrize("party", PARTIES)
 def test_a_lock_has_nothing_that_only_the_other_party_uses(party: str) -> None:
-    others = of_others(party)
-    declared = {name_of(each) for each in PROJECT["project"]["dependencies"]}
-    assert others
-    assert others <= declared, "pyproject.toml names a package that is no dependency"
-    assert not others & of_others(PARTIES[party])
-    assert not others & set(pins(party)), "run make lock"
+    own, all_of_both = ({canonicalize_name(each.name) for each in installed(extra)} for extra in (party, "all"))
+    assert all_of_both - own
+    assert not (all_of_both - own) & set(pins(f"{party}-party")), "run make lock"
 
 
 def test_parties_and_tests_agree_on_versions() -> None:
     dev = pins("dev")
-    assert EXTRAS["dev"][0] == "label-dp-service[test]"
     for name in ("labels-party", "features-party", "test"):
         differing = {p: (v, dev[p]) for p, v in pins(name).items() if p in dev and set(v) != set(dev[p])}
         assert not differing, "run make lock"

@@ -14,11 +14,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import cffi
 import cryptography
 import pytest
 
+from deploy.packages import write_verifier
 from label_dp.channels.base import Channel
 from label_dp.documents.bundle import verify
 from label_dp.documents.canonical import canonical_bytes
@@ -94,6 +96,27 @@ def test_it_imports_the_standard_library_and_cryptography_only() -> None:
     assert not list(VERIFIER.glob("*/*.py"))
     # the folder is on the path until its command is found
     assert not {file.stem for file in files} & set(sys.stdlib_module_names)
+
+
+def test_its_one_file_holds_the_whole_folder_in_the_same_bytes_each_time(tmp_path: Path) -> None:
+    one, again = tmp_path / "one.pyz", tmp_path / "again.pyz"
+    write_verifier(one)
+    write_verifier(again)
+    assert one.read_bytes() == again.read_bytes()
+    with ZipFile(one) as archive:
+        held = {name: archive.read(name) for name in archive.namelist()}
+    assert held.pop("__main__.py")
+    assert held == {f"verify_label_dp/{file.name}": file.read_bytes() for file in VERIFIER.glob("*.py")}
+
+
+@pytest.mark.processes
+def test_its_one_file_verifies_and_refuses(tmp_path: Path, golden: Path) -> None:
+    """`make dist` runs it beside `cryptography` alone, on each kind of document."""
+    write_verifier(tmp_path / "verify.pyz")
+    command = [sys.executable, "-I", tmp_path / "verify.pyz", "message", golden, "--key", golden.parent / "signing.pub"]
+    verified(subprocess.run(command, capture_output=True, text=True))
+    golden.write_bytes(golden.read_bytes()[:-1])
+    refused(subprocess.run(command, capture_output=True, text=True), "message.parquet")
 
 
 @pytest.mark.processes

@@ -10,7 +10,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from label_dp.cli.output import fail, show_all
-from label_dp.errors import LabelDPError
+from label_dp.errors import InvalidInput, LabelDPError
+from label_dp.installing import missing_extra
 
 if TYPE_CHECKING:
     import typer
@@ -86,7 +87,11 @@ def run(app: typer.Typer) -> None:
         raise
     except KeyboardInterrupt:
         fail("interrupted", INTERRUPTED)
-    except Exception as error:  # a bug: its text and locals may hold labels, so only its kind and place are shown
+    except Exception as error:
+        lacks = missing_extra(str(app.info.name)) if isinstance(error, ImportError) else None
+        if lacks is not None:
+            fail(lacks, InvalidInput.exit_code)
+        # a bug: its text and locals may hold labels, so only its kind and place are shown
         logging.getLogger("label_dp").debug("internal error", exc_info=error)
         place = error.__traceback__
         while place is not None and place.tb_next is not None:

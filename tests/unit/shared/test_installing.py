@@ -1,4 +1,4 @@
-"""Hints name requirements as `pyproject.toml` has them, for every extra that the code speaks of."""
+"""Hints name extras of `pyproject.toml`, and a party looks for exactly what its extra installs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ import re
 import shlex
 import tomllib
 from importlib.metadata import PackageNotFoundError
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import typer
+from packaging.utils import canonicalize_name
 
 from label_dp import installing
-from label_dp.installing import pip_install
+from label_dp.cli.startup import run
+from label_dp.installing import OF_PARTY, missing_extra, pip_install, require_extra
+from tests.architecture.test_packages import packages_of
+from tests.integration.test_locks import of_extras
 
 ROOT = Path(__file__).parents[3]
 EXTRAS: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
@@ -27,19 +33,51 @@ NAMED = {name for text in SOURCES for name in re.findall(r"pip_install\([\"'](\w
 
 def test_the_code_speaks_of_extras_that_exist() -> None:
     assert {"torch", "onnx", "sklearn"} <= NAMED <= set(EXTRAS)
-    assert not any("label-dp-service[" in text for text in SOURCES)
+    assert {extra for extra, _ in OF_PARTY.values()} <= set(EXTRAS)
 
 
-@pytest.mark.parametrize("extra", sorted(NAMED))
-def test_a_hint_names_what_the_extra_needs(extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    listed = [f"{name} ; extra == '{which}'" for which, names in EXTRAS.items() for name in names]
-    monkeypatch.setattr(installing, "requires", lambda _: ["numpy>=1.26", *listed])
-    assert shlex.split(pip_install(extra)) == ["pip", "install", *EXTRAS[extra]]
+def test_a_hint_is_a_command() -> None:
+    assert shlex.split(pip_install("onnx")) == ["pip", "install", "label-dp-service[onnx]"]
+
+
+@pytest.mark.parametrize("party", OF_PARTY)
+def test_a_party_looks_for_all_that_its_extra_installs(party: str) -> None:
+    extra, modules = OF_PARTY[party]
+    here = [each for each in of_extras(extra) if each.marker is None or each.marker.evaluate()]
+    assert set().union(*map(packages_of, modules)) == {canonicalize_name(each.name) for each in here}
+
+
+@pytest.mark.parametrize("party", OF_PARTY)
+def test_a_missing_package_is_named_by_its_extra(party: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    extra, modules = OF_PARTY[party]
+    assert missing_extra(party) is None
+    require_extra(party)
+    monkeypatch.setattr(installing, "find_spec", lambda name: None if name == modules[-1] else find_spec(name))
+    sentence = f"{party} needs the extra '{extra}': pip install 'label-dp-service[{extra}]'."
+    assert missing_extra(party) == sentence
+    with pytest.raises(ImportError, match=re.escape(sentence)):
+        require_extra(party)
+
+
+def test_a_command_without_its_extra_says_so_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(installing, "find_spec", lambda _: None)
+    monkeypatch.setattr("sys.argv", ["labels-party"])
+    app = typer.Typer(name="labels-party", pretty_exceptions_enable=False)
+
+    @app.command()
+    def draws() -> None:
+        raise ModuleNotFoundError("No module named 'numba'", name="numba")
+
+    with pytest.raises(SystemExit, match="2"):
+        run(app)
+    assert capsys.readouterr().err == f"error: {missing_extra('labels-party')}\n"
 
 
 def test_a_checkout_that_was_never_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(_: str) -> list[str]:
         raise PackageNotFoundError
 
-    monkeypatch.setattr(installing, "requires", absent)
+    monkeypatch.setattr(installing, "version", absent)
     assert pip_install("onnx") == "pip install '.[onnx]' in the project's folder"

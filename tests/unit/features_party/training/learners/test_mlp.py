@@ -135,7 +135,7 @@ def test_without_pytorch_training_says_what_to_install(monkeypatch: pytest.Monke
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else found(name))
     learning = Learning(model="mlp")
     for attempt in (lambda: check_learning(learning), lambda: fit(WORLD.features, WORLD.labels, model="mlp")):
-        with pytest.raises(InvalidInput, match=r"pip install 'torch") as refusal:
+        with pytest.raises(InvalidInput, match=r"pip install 'label-dp-service\[torch") as refusal:
             attempt()
         assert refusal.value.exit_code == 2
 
