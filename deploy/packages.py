@@ -14,15 +14,15 @@ from zipfile import ZipFile, ZipInfo
 
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
-VERIFIER = "verify_label_dp"
+VERIFIER, PACKAGE = "verify_label_dp.pyz", "verify_label_dp"
 FOLDER = ROOT / "deploy" / "verify_standalone"
 LINE = b"#!/usr/bin/env python3\n"
-MAIN = f"import sys\n\nfrom {VERIFIER}.command import main\n\nsys.exit(main())\n"
+MAIN = f"import sys\n\nfrom {PACKAGE}.command import main\n\nsys.exit(main())\n"
 
 
 def write_verifier(path: Path) -> None:
     """Write the standalone verifier as one file that Python runs, uncompressed: zlib's bytes differ by version."""
-    files = {f"{VERIFIER}/{source.name}": source.read_text(encoding="utf-8") for source in sorted(FOLDER.glob("*.py"))}
+    files = {f"{PACKAGE}/{source.name}": source.read_text(encoding="utf-8") for source in sorted(FOLDER.glob("*.py"))}
     with path.open("wb") as file:
         file.write(LINE)
         with ZipFile(file, "w") as archive:
@@ -63,9 +63,9 @@ def build(python: Path, project: Path, *targets: str) -> None:
 def build_all(folder: Path) -> Path:
     """Build wheel, sdist and verifier into `dist/`, with an environment in `folder`, and return its Python."""
     DIST.mkdir(exist_ok=True)
-    for outdated in (*DIST.glob("label_dp_service-*"), *DIST.glob(f"{VERIFIER}*")):
+    for outdated in (*DIST.glob("label_dp_service-*"), *DIST.glob(VERIFIER)):
         outdated.unlink()
     python = environment(folder, "--require-hashes", "-r", str(ROOT / "deploy" / "locks" / "build.txt"))
     build(python, ROOT, "wheel", "sdist")
-    write_verifier(DIST / f"{VERIFIER}.pyz")
+    write_verifier(DIST / VERIFIER)
     return python

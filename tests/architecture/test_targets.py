@@ -26,6 +26,7 @@ TARGETS = {
 }
 PIPELINE = """
 make test
+make dist
 make -j2 --output-sync lint .venv/.mlflow .venv/.torch # each keeps one core busy
 make check
 """

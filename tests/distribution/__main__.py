@@ -191,7 +191,7 @@ def try_plain(bench: Bench) -> str:
 def try_verifier(bench: Bench) -> str:
     """The one file, beside `cryptography` alone."""
     size = bench.install("verifier", "cryptography")
-    file, theirs = DIST / f"{VERIFIER}.pyz", bench.key("features")
+    file, theirs = DIST / VERIFIER, bench.key("features")
     for party in ("labels", "features"):
         bench.run("all", f"{party}-party audit export --out {party}.dsse.json")
     against = f"audit labels.dsse.json --against features.dsse.json --against-key {theirs}"
