@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 import typer
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from features_party.integrations import tracking
 from label_dp import installing
 from label_dp.cli.startup import run
 from label_dp.installing import OF_PARTY, missing_extra, pip_install, require_extra
 from tests.architecture.test_packages import packages_of
-from tests.integration.test_locks import of_extras
+from tests.integration.test_locks import installed, of_extras
 
 ROOT = Path(__file__).parents[3]
 EXTRAS: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
@@ -73,6 +75,26 @@ def test_a_command_without_its_extra_says_so_in_one_line(
     with pytest.raises(SystemExit, match="2"):
         run(app)
     assert capsys.readouterr().err == f"error: {missing_extra('labels-party')}\n"
+
+
+@pytest.mark.parametrize("with_code", [False, True])
+def test_a_logged_model_asks_for_what_the_features_party_needs(
+    with_code: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = [str(each) for each in installed()]
+    for extra in ("labels", "features", "all", "onnx"):
+        for each in of_extras(extra):  # as the metadata of a wheel has them
+            marker = "" if each.marker is None else f"({each.marker}) and "
+            listed.append(f"{each.name}{each.specifier}; {marker}extra == '{extra}'")
+    monkeypatch.setattr(tracking, "requires", lambda _: listed)
+    needed = [Requirement(each) for each in tracking._requirements(with_code)]
+    if with_code:
+        assert {(each.name, each.specifier) for each in needed} == {
+            (each.name, each.specifier) for each in installed("features")
+        }
+        assert {str(each.marker) for each in needed} == {str(each.marker) for each in installed("features")}
+    else:
+        assert [(each.name, each.extras) for each in needed] == [("label-dp-service", {"features"})]
 
 
 def test_a_checkout_that_was_never_installed(monkeypatch: pytest.MonkeyPatch) -> None:
