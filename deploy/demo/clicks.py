@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from deploy.demo.shop import Shop
@@ -40,6 +41,28 @@ def write(count: int, seed: int, folder: Path, tag: str) -> tuple[pa.Table, pa.T
         later.drop_columns([LABEL]).append_column(LABEL, pa.array(labels_of(later))), folder / "held-out.parquet"
     )
     return now, later
+
+
+def examples(rows: int, retail: str | None = None) -> tuple[pa.Table, pa.Table, str]:
+    """Examples of the guides' notebooks, four fifths to learn from and later ones (`id`, features, `label`), and the
+    domain of their labels: made-up clicks, or sales of the file `retail`, lines of UCI's Online Retail as Parquet."""
+    if retail is None:
+        clicks = generate(rows, 0, "clk")
+        ids, truth, domain = clicks[ID], labels_of(clicks), DOMAIN
+        features = clicks.drop_columns([ID, LABEL])
+    else:
+        lines = pq.read_table(retail)
+        lines = lines.take(np.random.default_rng(0).permutation(len(lines))[:rows])
+        ids, domain = pa.array([f"line-{row}" for row in lines["row_id"].to_pylist()]), "0:60"
+        truth = np.floor(np.clip(lines["sales_amount_gbp"].to_numpy(), 0, 60))
+        features = lines.select(["unit_price_gbp", "stock_code", "country"])
+    table = features.add_column(0, "id", ids).append_column("label", pa.array(truth))
+    now, later = table.slice(0, rows * 4 // 5), table.slice(rows * 4 // 5)
+    for at, name in enumerate(features.column_names, 1):
+        if pa.types.is_string(table.schema.field(name).type):  # a text that is new counts as missing, as at every model
+            common = pc.is_in(later[name], now[name].combine_chunks())
+            later = later.set_column(at, name, pc.if_else(common, later[name], None))
+    return now, later, domain
 
 
 def labels_of(clicks: pa.Table) -> npt.NDArray[np.float64]:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.bootstrap import bootstrap
-from features_party.integrations.frames import Messages, PathLike, identified, key_of, paths_of
+from features_party.integrations.frames import Messages, PathLike, identified, key_of, paths_of, settings_of
 from features_party.models.trainer import check_one_label, common_domain
 from features_party.receive.accepted import AcceptedMessage
 from features_party.tables.join import join
@@ -37,15 +37,22 @@ class PrivatizedScorer:
 
     In squared label units; in log loss for named classes. The estimate is unbiased: scores of models on the same rows
     have the same noise, so they compare well even if each is uncertain. `X` has the ids in `id_column`, or, if None, in
-    its pandas index. Messages are verified and accounted for at the first score.
+    its pandas index. Messages are verified and accounted for at the first score, in the audit store of `home` (default:
+    FEATURES_PARTY_HOME).
     """
 
     def __init__(
-        self, messages: Messages, *, labels_key: PathLike | VerifyingKey | None = None, id_column: str | None = "id"
+        self,
+        messages: Messages,
+        *,
+        labels_key: PathLike | VerifyingKey | None = None,
+        id_column: str | None = "id",
+        home: PathLike | None = None,
     ) -> None:
         self.messages = messages
         self.labels_key = labels_key
         self.id_column = id_column
+        self.home = home
         self._accepted: list[AcceptedMessage] | None = None
 
     def __call__(self, estimator: Any, X: Frame, y: object = None) -> float:
@@ -79,7 +86,7 @@ class PrivatizedScorer:
 
     def _messages(self) -> list[AcceptedMessage]:
         if self._accepted is None:
-            with closing(bootstrap()) as party:
+            with closing(bootstrap(settings_of(self.home))) as party:
                 accepted = party.messages.accept_all(paths_of(self.messages), key_of(self.labels_key))
             check_one_label(accepted)
             self._accepted = accepted

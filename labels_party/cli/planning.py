@@ -44,18 +44,15 @@ def plan(
 
     With --domain and --n nothing has to exist yet: no home, no population, no file.
     """
-    from label_dp.privacy import Epsilon
     from labels_party.planning import question, undeclared
 
     if (population is None) == (domain is None) or (budget is not None and domain is None):
         raise InvalidInput("Name a --population, or the --domain of one that is not declared yet, with its --budget.")
     if domain is not None:
-        from label_dp.schemas.population import Population
-        from labels_party.files.inputs import population_of
+        from labels_party.files.inputs import undeclared_population
 
-        lifetime = budget if budget is not None else max(asked.epsilon, key=lambda text: Epsilon.parse(text))
-        rules = Population(name="not declared", label="any", domain=domain, lifetime_epsilon=lifetime)
-        wanted, name = undeclared(population_of(rules), asked), f"with domain {domain}, not declared yet"
+        rules = undeclared_population(domain, budget, asked.epsilon)
+        wanted, name = undeclared(rules, asked), f"with domain {domain}, not declared yet"
     else:
         assert population is not None
         wanted, name = question(services(existing=True), population, asked), population

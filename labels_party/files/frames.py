@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from decimal import Decimal
@@ -20,18 +20,22 @@ from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import Conflict, InvalidInput
 from label_dp.progress import Progress
 from label_dp.schemas.json_types import JsonObject
+from label_dp.schemas.plan import Plan
 from label_dp.schemas.population import Population
 from label_dp.schemas.release import Release
+from label_dp.schemas.replies import PlanOut
 from label_dp.schemas.validation import as_model
+from label_dp.store.output_files import replacing
 from labels_party.bootstrap import Services, bootstrap
-from labels_party.files.inputs import population_of, request_of
+from labels_party.files.inputs import population_of, request_of, undeclared_population
 from labels_party.files.jobs import LabelsFile, run
 from labels_party.files.message import Message
+from labels_party.planning import planned, undeclared
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Number: TypeAlias = str | int | float | Decimal
 
-OF_POPULATION, OF_RELEASE = frozenset(Population.model_fields), frozenset(Release.model_fields)
+OF_POPULATION, OF_RELEASE, OF_PLAN = (frozenset(schema.model_fields) for schema in (Population, Release, Plan))
 
 
 @dataclass(frozen=True)
@@ -52,10 +56,16 @@ class PublishedMessage:
         """Verified manifest: examples, domain, mechanism, ε, budget. Raises VerificationFailed kinds."""
         return verify(self.path, VerifyingKey.load(self.key), None).manifest
 
-    def statement(self) -> str:
-        """Return the two-page statement for a privacy officer, as HTML: what left, to whom, ε in words and numbers."""
+    def statement(self, out: PathLike | None = None, *, force: bool = False) -> str:
+        """Return the two-page statement for a privacy officer, as HTML: what left, to whom, ε in words and numbers.
+
+        `out`: a file for it, replaced only with `force`. Raises InvalidInput kinds."""
         with closing(_party(self.home, existing=True)) as party:
-            return party.statements.page(self.release, since=True)
+            page = party.statements.page(self.release, since=True)
+        if out is not None:
+            with replacing(Path(out), force) as path:
+                path.write_text(page, "utf-8")
+        return page
 
 
 def privatize(
@@ -86,10 +96,7 @@ def privatize(
     the command: InvalidInput and its kinds, InvalidTable, InvalidRows, Refusal (beyond the budget, or released before),
     Conflict (waits for a second person).
     """
-    strange = next((name for name in options if name not in OF_POPULATION | OF_RELEASE), None)
-    if strange is not None:
-        alike = get_close_matches(strange, OF_POPULATION | OF_RELEASE, 1)
-        raise InvalidInput(f"There is no option '{strange}'." + (f" Did you mean '{alike[0]}'?" if alike else ""))
+    _check(options, OF_POPULATION | OF_RELEASE)
     rules: JsonObject = {"name": population, "label": label, "domain": domain, "lifetime_epsilon": str(budget)}
     rules |= _members(options, OF_POPULATION)
     target = Path(f"{population}.message.parquet" if out is None else out).absolute()
@@ -102,6 +109,41 @@ def privatize(
         if "message" not in result:
             raise Conflict(f"Release '{result['release']}' waits for a second person: {result['next']}.")
         return PublishedMessage(target, str(result["release"]), Path(str(result["labels_key"])), party.home.path)
+
+
+def plan(
+    *,
+    epsilon: Number | Iterable[Number],
+    n: int | None = None,
+    population: str | None = None,
+    domain: str | None = None,
+    budget: Number | None = None,
+    home: PathLike | None = None,
+    **options: Any,
+) -> PlanOut:
+    """Return what each mechanism would give at each ε for `n` examples, and which to take. Charges nothing, reads no
+    label.
+
+    `population`: a declared one of `home`, judged under its newest published prior; or else `domain`, with a uniform
+    prior. `options`: as those of `labels-party plan`. Raises InvalidInput and its kinds, NotFound.
+    """
+    _check(options, OF_PLAN)
+    epsilons = [epsilon] if isinstance(epsilon, str | int | float | Decimal) else epsilon
+    request = as_model({"epsilon": [str(one) for one in epsilons], "n": n} | options, Plan)
+    if domain is not None and population is None:
+        lifetime = None if budget is None else str(budget)
+        return undeclared(undeclared_population(domain, lifetime, request.epsilon), request).answer()
+    if population is None or domain is not None or budget is not None:
+        raise InvalidInput("Name a population, or the domain of one that is not declared yet, with its budget.")
+    with closing(_party(home, existing=True)) as party:
+        return planned(party, population, request)
+
+
+def _check(options: Mapping[str, Any], names: frozenset[str]) -> None:
+    strange = next((name for name in options if name not in names), None)
+    if strange is not None:
+        alike = get_close_matches(strange, names, 1)
+        raise InvalidInput(f"There is no option '{strange}'." + (f" Did you mean '{alike[0]}'?" if alike else ""))
 
 
 def _party(home: PathLike | None, *, existing: bool = False) -> Services:

@@ -4,6 +4,7 @@ themselves."""
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 from label_dp.columnar.tables import read_bytes, read_table, refuse_pipe
@@ -12,6 +13,7 @@ from label_dp.domain import BINARY, Domain
 from label_dp.errors import InvalidDomain, InvalidFile, InvalidInput, InvalidPrior, InvalidRequest
 from label_dp.label_values import spelled
 from label_dp.losses import LOSSES, load_matrix_loss
+from label_dp.privacy import Epsilon
 from label_dp.schemas.events import EventRule
 from label_dp.schemas.population import Population as PopulationAsked
 from label_dp.schemas.release import LossMatrix, Release
@@ -28,6 +30,13 @@ def population_of(asked: PopulationAsked) -> Population:
     InvalidInput and its kinds."""
     domain = _in_file(str(asked.domain))
     return declare(asked) if domain is None else declare(asked, domain)
+
+
+def undeclared_population(domain: str, budget: str | None, epsilons: Sequence[str]) -> Population:
+    """Rules of a population that is not declared yet, to plan by its domain; `budget` None: the largest ε. Raises
+    InvalidInput and its kinds."""
+    lifetime = budget if budget is not None else max(epsilons, key=Epsilon.parse, default="1")
+    return population_of(PopulationAsked(name="not declared", label="any", domain=domain, lifetime_epsilon=lifetime))
 
 
 def rule_of(path: Path) -> EventRule:
