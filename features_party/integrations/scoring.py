@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.bootstrap import bootstrap
-from features_party.integrations.frames import Messages, PathLike, identified, key_of, paths_of, settings_of
+from features_party.integrations.frames import Messages, PathLike, at_home, identified, key_of, paths_of
 from features_party.models.trainer import check_one_label, common_domain
 from features_party.receive.accepted import AcceptedMessage
 from features_party.tables.join import join
@@ -86,7 +86,7 @@ class PrivatizedScorer:
 
     def _messages(self) -> list[AcceptedMessage]:
         if self._accepted is None:
-            with closing(bootstrap(settings_of(self.home))) as party:
+            with closing(bootstrap(chosen=at_home(self.home))) as party:
                 accepted = party.messages.accept_all(paths_of(self.messages), key_of(self.labels_key))
             check_one_label(accepted)
             self._accepted = accepted

@@ -30,7 +30,7 @@ from labels_party.bootstrap import Services, bootstrap
 from labels_party.files.inputs import population_of, request_of, undeclared_population
 from labels_party.files.jobs import LabelsFile, run
 from labels_party.files.message import Message
-from labels_party.planning import planned, undeclared
+from labels_party.planning import question, undeclared
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Number: TypeAlias = str | int | float | Decimal
@@ -129,14 +129,15 @@ def plan(
     """
     _check(options, OF_PLAN)
     epsilons = [epsilon] if isinstance(epsilon, str | int | float | Decimal) else epsilon
-    request = as_model({"epsilon": [str(one) for one in epsilons], "n": n} | options, Plan)
+    rows: JsonObject = {} if n is None else {"n": n}
+    request = as_model({"epsilon": [str(one) for one in epsilons]} | rows | options, Plan)
     if domain is not None and population is None:
         lifetime = None if budget is None else str(budget)
         return undeclared(undeclared_population(domain, lifetime, request.epsilon), request).answer()
     if population is None or domain is not None or budget is not None:
         raise InvalidInput("Name a population, or the domain of one that is not declared yet, with its budget.")
     with closing(_party(home, existing=True)) as party:
-        return planned(party, population, request)
+        return question(party, population, request).answer()
 
 
 def _check(options: Mapping[str, Any], names: frozenset[str]) -> None:

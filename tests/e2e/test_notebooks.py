@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -20,9 +21,10 @@ ROWS, SECONDS = 6_000, 300
 # what a run of each must have said
 SAID = {
     "an-officers-audit": ["VERIFIED", "REFUSED", "8 events agree"],
+    "first-model": ["stdout"],
     "evaluation-without-labels": ["the privatized labels said"],
     "own-lightgbm": ["mean for everybody", "corrected labels", "LabelDPRegressor"],
-    "what-epsilon-costs": ["expected model error", "image/png"],
+    "what-epsilon-costs": ["expected_model_error", "auto would take", "image/png"],
 }
 
 
@@ -48,6 +50,14 @@ def test_it_runs(name: str, tmp_path: Path, programs: Path, monkeypatch: pytest.
     nbclient.NotebookClient(notebook, timeout=SECONDS, kernel_name="python3").execute()
     said = outputs(notebook)
     assert [word for word in SAID[name] if word not in said] == []
+
+
+def test_the_first_model_is_that_of_the_readme() -> None:
+    (code,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+    cells = [cell.source for cell in nbformat.read(FOLDER / "first-model.ipynb", 4).cells if cell.cell_type == "code"]
+    lines = [line.rstrip(";") for cell in cells for line in cell.splitlines() if line]
+    assert lines == [line for line in code.splitlines() if line]
+    assert len(lines) == 12
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)

@@ -48,8 +48,7 @@ LINES = {ROOT / "README.md": 120, ROOT / "tests/README.md": 60, **dict.fromkeys(
 LINES |= dict.fromkeys(MATHEMATICS, 150)
 # blocks that no test runs, by their first line: why not
 NOT_RUN = {
-    "make demo": "the demo has tests of its own, and `make test` is this run",
-    "pip install 'label-dp-service[features]'": "not published; `make dist` installs each extra from its wheel",
+    "make demo": "it has tests of its own, `make test` is this run, and `make dist` installs each extra from its wheel",
     "pip install '.[labels]'": "needs a machine for each party",
     "deploy/secrets.sh": "needs Docker; `make images` plays it",
     "kubectl create namespace labels-party": "needs a cluster; tests/integration/test_kubernetes.py reads the files",
@@ -127,7 +126,7 @@ def test_every_block_is_run_or_says_why_not() -> None:
             elif language == "bash":
                 assert page in (*SESSION, RUNBOOK), f"{page.name}: no session runs it"
             elif language == "python":
-                assert page in (ADVERTISER, PUBLISHER), f"{page.name}: no test runs its Python"
+                assert page in (ROOT / "README.md", ADVERTISER, PUBLISHER), f"{page.name}: no test runs its Python"
             else:
                 assert language in SHOWN, f"{page.name}: a block of language '{language}'"
     assert unrun == set(NOT_RUN)
@@ -143,6 +142,21 @@ def test_make_targets_of_all_documents_exist() -> None:
     text = "\n".join(page.read_text(encoding="utf-8") for page in DOCUMENTS)
     for target in {"demo", "test", *re.findall(r"`make ([\w-]+)", text)}:
         assert re.search(rf"^{target}:", makefile, re.M), target
+
+
+@pytest.mark.processes
+def test_the_twelve_lines_of_the_readme_work(tmp_path: Path) -> None:
+    """With fewer clicks, so that it takes seconds."""
+    (code,) = blocks(ROOT / "README.md", "python")
+    assert code.count("20_000") == 2
+    program = [sys.executable, "-c", code.replace("20_000", "2_000")]
+    environment = dict(os.environ) | {"FEATURES_PARTY_THREADS": "1", "TMPDIR": str(tmp_path), "HOME": str(tmp_path)}
+    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    low, middle, high = (float(number) for number in done.stdout.strip(" []\n").split())
+    assert 0 <= low < middle < high <= 60
+    (folder,) = [path for path in tmp_path.iterdir() if (path / "statement.html").exists()]
+    assert {"advertiser", "publisher"} <= {path.name for path in folder.iterdir()}
 
 
 @pytest.mark.processes

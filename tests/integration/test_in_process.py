@@ -16,7 +16,16 @@ import pytest
 
 import features_party
 import labels_party
-from label_dp.errors import AlreadyReleased, BudgetExceeded, InvalidInput, InvalidRows, InvalidTable, SignatureInvalid
+from features_party.integrations.scoring import PrivatizedScorer
+from label_dp.errors import (
+    AlreadyReleased,
+    BudgetExceeded,
+    InvalidInput,
+    InvalidRows,
+    InvalidTable,
+    NotFound,
+    SignatureInvalid,
+)
 from labels_party.bootstrap import bootstrap
 from tests.support.commands import command
 
@@ -34,6 +43,7 @@ OPTIONS: dict[str, Any] = {"id": "click", "label": "spent", "domain": "0:20", "e
 def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEATURES_PARTY_THREADS", "1")
+    monkeypatch.setenv("HOME", str(tmp_path))  # so that a home by default would be seen
     for name in ("LABELS_PARTY_HOME", "FEATURES_PARTY_HOME"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
@@ -58,6 +68,43 @@ def test_a_first_model_takes_a_dozen_lines(homes: Path) -> None:
     labeled = features_party.accept(message, key=message.key, home="features").labeled(CLICKS, id="click")
     assert labeled.column_names[-4:] == ["raw_label", "corrected_label", "noise_variance", "release"]
     assert abs(labeled["corrected_label"].to_numpy().mean() - SALES["spent"].to_numpy().mean()) < 0.5
+
+
+def test_a_statement_goes_into_a_file_and_replaces_none(homes: Path) -> None:
+    page = (message := privatize()).statement("page.html")
+    assert (homes / "page.html").read_text(encoding="utf-8") == page
+    with pytest.raises(InvalidInput, match="exists"):
+        message.statement("page.html")
+    assert message.statement("page.html", force=True) == (homes / "page.html").read_text(encoding="utf-8")
+
+
+def test_a_plan_needs_no_home_and_charges_nothing(homes: Path) -> None:
+    outlook = labels_party.plan(domain="0:20", n=N, epsilon=[0.5, 1])
+    assert [advice["epsilon"] for advice in outlook["recommendations"]] == ["0.5", "1"]
+    assert labels_party.plan(domain="0:20", n=N, epsilon="1", budget=3)["recommendations"][0]["epsilon_left"] == "2"
+    assert list(homes.iterdir()) == []
+    privatize()
+    later = labels_party.plan(population="shop", n=N, epsilon=1, home="labels")
+    assert "carried over" in later["prior"]
+    assert "carried over" not in outlook["prior"]
+    for arguments, error, words in (
+        ({"n": N}, InvalidInput, "Name a population, or the domain"),
+        ({"n": N, "population": "shop", "budget": 1}, InvalidInput, "Name a population, or the domain"),
+        ({"domain": "0:20"}, InvalidInput, "needs `n`"),
+        ({"domain": "0:20", "n": N, "epsilon": []}, InvalidInput, "1 to 16"),
+        ({"domain": "0:20", "n": N, "los": "absolute"}, InvalidInput, "Did you mean 'loss'"),
+        ({"population": "other", "n": N, "home": "labels"}, NotFound, "other"),
+    ):
+        with pytest.raises(error, match=words):
+            labels_party.plan(**{"epsilon": 1} | arguments)
+
+
+def test_a_score_is_accounted_for_in_the_home_of_the_scorer(homes: Path) -> None:
+    message, options = privatize(), {"id_column": "click", "home": "features"}
+    model = features_party.LabelDPRegressor([message], labels_key=message.key, model="linear", **options).fit(CLICKS)
+    scorer = PrivatizedScorer(message, labels_key=message.key, **options | {"home": "scores"})
+    assert scorer.interval(model, CLICKS).low > 0
+    assert sorted(path.name for path in homes.iterdir() if path.is_dir()) == ["features", "labels", "scores"]
 
 
 def test_frames_of_every_kind_give_frames_of_their_kind(homes: Path) -> None:
