@@ -18,7 +18,8 @@ RANDOMIZING = (
     "labels_party/mechanisms/*.py",
     "labels_party/message/plan.py",
     "labels_party/message/engine.py",
-    "shared/label_dp/*.py",
+    *(f"shared/label_dp/{name}.py" for name in ("class_names", "domain", "label_values", "losses", "moments")),
+    *(f"shared/label_dp/{name}.py" for name in ("numbers", "prior_cells", "privacy")),
     "shared/label_dp/channels/*.py",
 )
 TRAINING = ("features_party/training/*.py", "features_party/training/learners/*.py")
