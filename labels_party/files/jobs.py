@@ -76,7 +76,7 @@ def run(
     of: str | LabelsFile,
     errand: Errand,
     progress: Progress,
-    warned: Callable[[str], None] = warn,
+    warned: Callable[[str], None] = lambda text: warn(text),
 ) -> dict[str, Any]:
     """Run a job on a sealed batch (its id) or a file of labels; `warned` gets warnings. Raises typed errors."""
     progress("reading", 0.02)
