@@ -236,6 +236,9 @@ class Card(_Open):
     domain_text: str = Field(examples=["0:400:1"])
     classes: list[str] | None = Field(default=None, description="What the model predicts probabilities of; null: none.")
     messages: list[CardMessage]
+    answers: list[dict[str, Any]] = Field(
+        default=[], description="Of a model of sums, which has no messages: the answer that it was trained on."
+    )
     epsilon: list[CardEpsilon]
     epsilon_rule: str
     calibration: CardCalibration | None = Field(description="null: predictions are the model's own.")
