@@ -52,7 +52,8 @@
     // on a phone a row is a card and heads are out of sight
     const sortable = table.tBodies[0].rows.length > 1 && getComputedStyle(table.tHead).position !== "absolute";
     [...table.tHead.rows[0].cells].forEach((head, at) => {
-      if (!sortable || !text(head) || head.querySelector("button")) return;
+      const marks = table.tBodies[0].rows[0].cells[at]?.querySelector("input"); // a column of boxes has no order
+      if (!sortable || !text(head) || marks || head.querySelector("a, button")) return;
       const button = document.createElement("button");
       button.type = "button";
       button.className = "sort";
