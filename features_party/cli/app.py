@@ -21,14 +21,11 @@ LabelsKey = Annotated[
     Path | None,
     typer.Option(help="The labels party's keys/signing.pub; default the pinned key that the message names."),
 ]
-Messages = Annotated[
-    list[Path],
-    typer.Option("--message", help="A message (.parquet), a folder of them, or a pattern such as 'in/*'; repeatable."),
-]
-OptionalMessages = Annotated[
-    list[Path] | None,
-    typer.Option("--message", help="A message (.parquet), a folder of them, or a pattern such as 'in/*'; repeatable."),
-]
+MESSAGE = typer.Option(
+    "--message", help="A message (.parquet), a folder of them, or a pattern such as 'in/*'; repeatable."
+)
+Messages = Annotated[list[Path], MESSAGE]
+OptionalMessages = Annotated[list[Path] | None, MESSAGE]
 MoreMessages = Annotated[
     list[Path] | None,
     typer.Argument(metavar="MESSAGE", help="Further messages, as a pattern names them.", show_default=False),

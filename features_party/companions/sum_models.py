@@ -12,7 +12,7 @@ The gain over the constant μ is Σ effects·s, less what the noise adds to that
 variance. Its standard error is of the noise alone and stretched by a quarter, and the interval reaches further by that
 correction once more, since τ² is learned from the same sums (`tests/simulation/test_sum_models.py` measures how often
 it covers). All effects are shrunk by 1 − 4·(standard error/variance)² or to nothing, as in James and Stein's estimator:
-where sums tell nothing, the model predicts the constant.
+where sums tell nothing, the model nearly always predicts the constant.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import numpy.typing as npt
 
 from features_party.companions.codes import SIGNAL, SPREAD, CodeTable, effect_covariance
 from features_party.models.card import sums_card
+from features_party.models.trainer import training_event
 from features_party.tables.unmatched import Counts
 from features_party.training.capacity import choose_capacity
 from features_party.training.estimate import ErrorEstimate
@@ -36,7 +37,6 @@ from features_party.training.learners.additive import Additive, Interaction
 from features_party.training.learners.ensemble import Ensemble
 from features_party.training.learners.members import Member
 from features_party.training.model import TrainedModel
-from label_dp.audit.events import TRAINED, Event, Subject
 from label_dp.companions.kinds.sum import SUM, LabelLattice, SumsParameters, SumsResult
 from label_dp.companions.maps.group_sums import deviation
 from label_dp.documents.answer import read_answer
@@ -288,21 +288,5 @@ def train_sums(
             temporary,
             model,
             lambda now, keys: sums_card(model, answer, digest, counts, estimate, WHY, now, seconds, keys),
-            lambda card: trained_event(answer, card, actor),
+            lambda card: training_event(answer, [], card, actor),
         )
-
-
-def trained_event(answer: Answer, card: dict[str, Any], actor: str) -> Event:
-    """Build the event without a charge: post-processing of an answer keeps its guarantee."""
-    return Event(
-        kind=TRAINED,
-        subject=Subject(
-            population=answer.population.id,
-            population_name=answer.population.name,
-            label=answer.population.label,
-            batch=answer.batch,
-            work=answer.id,
-        ),
-        actor=actor,
-        details={"model_sha256": card["model_sha256"], "releases": [], "rows": int(card["report"]["rows"])},
-    )

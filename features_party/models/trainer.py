@@ -51,6 +51,9 @@ from label_dp.store.database import Database
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from label_dp.documents.answer import Answer
+    from label_dp.documents.manifest import Manifest
+
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
@@ -349,21 +352,27 @@ def default_loss(messages: list[AcceptedMessage]) -> str:
 
 def trained_event(messages: list[AcceptedMessage], card: dict[str, Any], actor: str) -> Event:
     """Build the event without a charge: post-processing of a message keeps its guarantee."""
-    first = messages[0].manifest
-    one = len(messages) == 1
+    return training_event(messages[0].manifest, [m.release for m in messages], card, actor, one=len(messages) == 1)
+
+
+def training_event(
+    first: Manifest | Answer, releases: list[str], card: dict[str, Any], actor: str, *, one: bool = True
+) -> Event:
+    """Build the event of a model of one document, or of several of which it names the `first` one's population."""
+    population = first.population
     return Event(
         kind=TRAINED,
         subject=Subject(
-            population=first.population.id,
-            population_name=first.population.name,
-            label=first.population.label,
+            population=population.id,
+            population_name=population.name,
+            label=population.label,
             batch=first.batch if one else None,
             work=first.id if one else None,
         ),
         actor=actor,
         details={
             "model_sha256": card["model_sha256"],
-            "releases": [m.release for m in messages],
+            "releases": releases,
             "rows": int(np.int64(card["report"]["rows"])),
         },
     )

@@ -101,10 +101,10 @@ def privatize(
     rules |= _members(options, OF_POPULATION)
     target = Path(f"{population}.message.parquet" if out is None else out).absolute()
     with closing(_party(home)) as party:
-        declared = population_of(as_model(rules, Population))
-        asked = as_model({"epsilon": str(epsilon)} | _members(options, OF_RELEASE), Release)
-        work = Message(request_of(party, declared, asked), target, warned=_warned)
-        file = LabelsFile(_source(labels), id, declared, None if examples is None else _source(examples))
+        owner_rules = population_of(as_model(rules, Population))
+        release = as_model({"epsilon": str(epsilon)} | _members(options, OF_RELEASE), Release)
+        work = Message(request_of(party, owner_rules, release), target, warned=_warned)
+        file = LabelsFile(_source(labels), id, owner_rules, None if examples is None else _source(examples))
         result = run(party, file, work, progress, _warned)
         if "message" not in result:
             raise Conflict(f"Release '{result['release']}' waits for a second person: {result['next']}.")

@@ -33,9 +33,7 @@ def codes(
         list[str] | None,
         typer.Option(help="Two columns whose pairs of codes are asked for too; repeatable."),
     ] = None,
-    categorical: Annotated[
-        list[str] | None, typer.Option(help="Column to treat as a category; again for more.")
-    ] = None,
+    categorical: Annotated[list[str] | None, typer.Option(help="Column to treat as a category; repeatable.")] = None,
     exclude: Annotated[list[str] | None, typer.Option(help="Column to leave out; repeatable.")] = None,
     force: Force = False,
     as_json: Json = False,

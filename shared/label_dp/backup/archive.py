@@ -20,6 +20,7 @@ MANIFEST, KEYS = "manifest.dsse.json", "keys.sealed"
 DATABASE, HOME = "database/", "home/"
 CHUNK = 1 << 20
 # errors of reading a foreign file, such as one of an unknown version or with impossible names
+# NotImplementedError is how zipfile refuses a compression or encryption that it does not know
 BROKEN = (KeyError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError, struct.error)
 ENCRYPTED = 1  # flag of a member
 MOST_MANIFEST = BackupManifest.MOST_ENVELOPE
