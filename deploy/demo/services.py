@@ -58,7 +58,7 @@ def both(folder: Path) -> Iterator[tuple[Service, Service]]:
         key(labels, "ingest")
         shutil.copyfile(labels.home / "keys" / "signing.pub", keys / "labels-party.pub")
         labels.launch()
-        features.run("pin-key", str(keys / "labels-party.pub"))
+        features.run("pin-key", str(keys / "labels-party.pub"), "--name", "demo advertiser")
         shutil.copyfile(features.home / "keys" / "signing.pub", keys / "features-party.pub")
         known = ("--audience", "features-party", "--receipt-key", str(keys / "features-party.pub"))
         features.environment["LABELS_API_KEY"] = key(labels, "features", *known)

@@ -244,6 +244,7 @@ def test_every_command_is_a_real_one(compose: dict[str, Any]) -> None:
                 if words and words[0] == party:
                     resolve(party, until_redirect(words[1:]))
                     seen.append(" ".join(words[:2]))
+                    assert words[1] != "apikey" or "--name" in words, "pages and audit show the name"
     assert {"labels-party apikey", "features-party apikey", "features-party pin-key", "features-party serve"} <= set(
         seen
     )
