@@ -15,6 +15,8 @@ from deploy.images.engine import ContainerEngine, Failed
 
 PARTIES = {"labels-party": 8001, "features-party": 8002}
 READY_SECONDS = 120.0
+EXPORT = "features-party audit export --force --out ~/export > /dev/null && cat ~/export"
+COMPARE = "cat > ~/theirs && labels-party audit verify --against ~/theirs --json"
 LIST = """
 import json, sys, urllib.request
 key = open("/handover/owner.key").read().strip()
@@ -95,3 +97,17 @@ def said(log: Path, words: str, running: subprocess.Popen[bytes]) -> None:
         if running.poll() is not None or time.monotonic() > end:
             raise Failed(f"the demo did not say '{words}': {log.read_text(encoding='utf-8', errors='replace')[-1500:]}")
         time.sleep(0.1)
+
+
+def features_export(rig: Rig) -> str:
+    """The features party's signed audit export."""
+    return rig.engine.compose("exec", "-T", "features-party", "sh", "-c", EXPORT)
+
+
+def one_history(rig: Rig) -> str:
+    """audit verify --against the other party's export."""
+    words = ("exec", "-T", "labels-party", "sh", "-c", COMPARE)
+    seen = json.loads(rig.engine.compose(*words, given=features_export(rig).encode()))
+    if seen.get("findings"):
+        raise Failed(f"{seen['findings']}")
+    return f"{seen.get('events', '')} events, no finding, receipts on both sides"

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from sqlalchemy.engine import Connection
 from starlette.middleware import Middleware
 
-from features_party.api import audit, intake, models, pinned, tables, trainings
+from features_party.api import audit, intake, models, tables, trainings
 from features_party.bootstrap import Services
 from features_party.models.event_stream import Streams
 from features_party.models.jobs import ACCEPTED, STATES
@@ -83,7 +83,7 @@ def create_app(services: Services) -> FastAPI:
         [
             *(tables.router, intake.messages, intake.answers, trainings.router, models.router, audit.router),
             *(() if companions is None else (companions.router,)),
-            pinned.router,
+            audit.pinned_router,
             *pages.routers(),
         ],
         title="Features party",

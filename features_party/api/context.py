@@ -1,9 +1,10 @@
-"""Dependencies of every route: the services, the caller, streamed uploads."""
+"""Dependencies of every route: the services, the caller, streamed uploads, calls under an `Idempotency-Key`."""
 
 from __future__ import annotations
 
+import hashlib
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +18,7 @@ from features_party.receive.labels_url import permitted
 from label_dp.errors import InvalidInput, UnsupportedMediaType
 from label_dp.http.route_docs import require
 from label_dp.store.apikeys import Principal
+from label_dp.store.idempotency import Claim, IdempotentCall, Reply, forget_old
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
@@ -106,3 +108,33 @@ def checked_id_column(value: str | None) -> str:
     if not value:
         raise InvalidInput("Name the id column of the table with id_column.")
     return value
+
+
+def fingerprint(*parts: bytes | str | Path | None) -> bytes:
+    """Hash the parts, each with its length; a path counts as the bytes of its file."""
+    whole = hashlib.sha256()
+    for part in parts:
+        inner = hashlib.sha256()
+        if isinstance(part, Path):
+            with part.open("rb") as file:
+                while chunk := file.read(COPY_CHUNK):
+                    inner.update(chunk)
+        elif part is not None:
+            inner.update(part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part)
+        whole.update(b"\0" if part is None else b"\1" + inner.digest())
+    return whole.digest()
+
+
+def idempotent(
+    ctx: Services, caller: Principal, key: str | None, call: str, body: Callable[[], bytes]
+) -> IdempotentCall:
+    """Describe a call under this API key; `body` is called only if there is a key."""
+    if key is not None:
+        forget_old(ctx.database, ctx.idempotency.table)
+    return ctx.idempotency.call(caller.key_id, key, call, body)
+
+
+def claimed(call: IdempotentCall, effect: Callable[[IdempotentCall], Reply]) -> Reply:
+    """Return the earlier answer, or that of `effect`, which runs under a claim; a refusal gives the key back."""
+    with Claim(call) as claim:
+        return claim.take() or call.keep(effect(call))

@@ -21,13 +21,15 @@ from features_party.api.context import (
     Reader,
     Trainer,
     body_to_file,
+    claimed,
+    fingerprint,
     form_to_files,
+    idempotent,
     labels_service,
     media_type,
     unsupported,
     workspace,
 )
-from features_party.api.idempotent import claimed, fingerprint, idempotent
 from features_party.api.schemas import (
     AcceptedAnswerOut,
     AcceptedOut,

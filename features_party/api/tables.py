@@ -18,13 +18,15 @@ from features_party.api.context import (
     Trainer,
     body_to_file,
     checked_id_column,
+    claimed,
+    fingerprint,
     form_to_files,
+    idempotent,
     labels_service,
     media_type,
     unsupported,
     workspace,
 )
-from features_party.api.idempotent import claimed, fingerprint, idempotent
 from features_party.api.schemas import IdListIn, IdListOut, TablePath
 from features_party.bootstrap import Services
 from features_party.tables.feature_tables import unix_seconds

@@ -8,8 +8,7 @@ from fastapi import Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
-from features_party.api.context import Ctx, Reader, Trainer
-from features_party.api.idempotent import idempotent
+from features_party.api.context import Ctx, Reader, Trainer, idempotent
 from features_party.models.event_stream import Streams, event_stream
 from label_dp.http.json_bodies import JsonRouter
 from label_dp.http.links import LINK_DOCS, PagedEitherWay, with_link

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 # Each module registers its commands; the order is that of the help.
 # isort: off
-from features_party.cli import serving as serving
 from features_party.cli import messages as messages
 from features_party.cli import training as training
-from features_party.cli import audit as audit
 from features_party.cli import budget as budget
 from features_party.cli import statement as statement
 from features_party.cli import answers as answers

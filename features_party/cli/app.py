@@ -1,4 +1,4 @@
-"""The typer application of the features party and what its commands share."""
+"""The typer application of the features party, `serve`, `audit`, and what the other commands share."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from label_dp.cli.audit_group import Audited, add_audit_commands
 from label_dp.cli.numbers import real
 from label_dp.cli.panels import EXPERT_PANEL
-from label_dp.cli.party_commands import commands_of
+from label_dp.cli.party_commands import add_serve, commands_of
 from label_dp.errors import InvalidInput
 
 app, apikey, audit = commands_of(
@@ -88,3 +89,29 @@ def require_engine(engine: str, master: str | None) -> None:
     """Raises InvalidInput for a master of no engine."""
     if master is not None and engine != "spark":
         raise InvalidInput("--master is Spark's: say --engine spark with it.")
+
+
+def _application(services: Any) -> Any:
+    from features_party.api.app import create_app
+
+    return create_app(services)
+
+
+add_serve(app, "features party", 8002, services, _application)
+
+
+def _audited() -> Audited:
+    party = services(existing=True)
+    home = party.home
+    signer, names = party.pinned.for_envelope, party.apikeys.names
+    return Audited(party.database, party.audit, party.heads, home.own_key(), home.public_key, signer, names=names)
+
+
+add_audit_commands(
+    audit,
+    "features",
+    _audited,
+    population="Only this population (its id).",
+    kind="message-accepted",
+    key="Public key of the export's party; default this party's own, or a pinned one.",
+)

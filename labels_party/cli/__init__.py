@@ -4,13 +4,11 @@ from __future__ import annotations
 
 # Each module registers its commands; the order is that of the help.
 # isort: off
-from labels_party.cli import serving as serving
 from labels_party.cli import keys as keys
 from labels_party.cli import check as check
 from labels_party.cli import populations as populations
 from labels_party.cli import privatize as privatize
 from labels_party.cli import planning as planning
-from labels_party.cli import audit as audit
 from labels_party.cli import statement as statement
 from labels_party.cli import report as report
 from labels_party.cli import lists as lists

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from features_party.api.idempotent import claimed
+from features_party.api.context import claimed
 from features_party.bootstrap import CLAIM_SECONDS
 from features_party.storage import tables
 from features_party.tables.feature_tables import FeatureTables
