@@ -16,6 +16,7 @@ from deploy.images.engine import ContainerEngine, Failed, stand_ins
 from deploy.images.rig import Rig
 from deploy.images.steps import STEPS
 
+ROOT = Path(__file__).parents[2]
 BEGIN, END = "<!-- make images ARGS=--keep -->", "<!-- until here -->"
 HELD = {True: "yes", False: "**no**", None: "not tried"}
 
@@ -38,9 +39,6 @@ def keep(page: Path, found: str) -> None:
     if not (begin and end):
         raise Failed(f"{page} has no lines '{BEGIN}' and '{END}'")
     page.write_text(f"{before}{BEGIN}\n\n{found}\n\n{END}{after}", encoding="utf-8")
-
-
-ROOT = Path(__file__).parents[2]
 
 
 def parser() -> argparse.ArgumentParser:

@@ -15,8 +15,7 @@ from starlette.middleware import Middleware
 from features_party.api import audit, intake, models, tables, trainings
 from features_party.bootstrap import Services
 from features_party.models.event_stream import Streams
-from features_party.models.jobs import ACCEPTED, STATES
-from features_party.models.worker import TrainingWorker
+from features_party.models.jobs import ACCEPTED, STATES, TrainingWorker
 from features_party.pages import site as pages
 from features_party.storage.tables import trainings as t
 from features_party.telemetry.steps import REFUSED_NOT, Steps

@@ -52,8 +52,8 @@ from features_party.telemetry.steps import PULL
 from label_dp.documents.answer import Answer
 from label_dp.errors import Unavailable
 from label_dp.http.calls import LARGE, UPLOAD
+from label_dp.http.filters import LINK_DOCS, PagedEitherWay, with_link
 from label_dp.http.json_bodies import JsonRouter, read_body
-from label_dp.http.links import LINK_DOCS, PagedEitherWay, with_link
 from label_dp.http.route_docs import PROBLEM_RESPONSES, IdempotencyKey, problem_responses
 from label_dp.logs import event
 from label_dp.progress import Progress

@@ -29,8 +29,8 @@ from features_party.training.classes import class_names
 from features_party.training.column_cells import Holds
 from features_party.training.encoding import Column
 from label_dp.http.calls import LARGE
+from label_dp.http.filters import LINK_DOCS, PagedEitherWay, with_link
 from label_dp.http.json_bodies import JsonRouter
-from label_dp.http.links import LINK_DOCS, PagedEitherWay, with_link
 from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
 from label_dp.schemas.numbers import PLAIN
 

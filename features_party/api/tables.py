@@ -33,8 +33,8 @@ from features_party.tables.feature_tables import unix_seconds
 from features_party.tables.output import write_table
 from label_dp.errors import InvalidFile
 from label_dp.http.calls import UPLOAD
+from label_dp.http.filters import LINK_DOCS, PagedEitherWay, with_link
 from label_dp.http.json_bodies import JsonRouter, read_body
-from label_dp.http.links import LINK_DOCS, PagedEitherWay, with_link
 from label_dp.http.route_docs import PROBLEM_RESPONSES, IdempotencyKey, problem_responses
 from label_dp.http.threads import Threads
 from label_dp.schemas.replies import TableOut

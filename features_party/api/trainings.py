@@ -10,8 +10,8 @@ from starlette.concurrency import run_in_threadpool
 
 from features_party.api.context import Ctx, Reader, Trainer, idempotent
 from features_party.models.event_stream import Streams, event_stream
+from label_dp.http.filters import LINK_DOCS, PagedEitherWay, with_link
 from label_dp.http.json_bodies import JsonRouter
-from label_dp.http.links import LINK_DOCS, PagedEitherWay, with_link
 from label_dp.http.route_docs import PROBLEM_RESPONSES, IdempotencyKey, problem_responses
 from label_dp.schemas.training import Learning, Training
 

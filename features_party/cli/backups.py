@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from features_party.cli.app import app
-from label_dp.backup.commands import add_backup_commands
-from label_dp.backup.schema_commands import add_schema_commands
+from label_dp.backup.commands import add_backup_commands, add_schema_commands
 
 
 def _party(chosen: dict[str, Any] | None = None) -> Any:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from features_party.cli.app import app, services
-from features_party.storage.ids import MODEL_PREFIX
+from features_party.storage.home import MODEL_PREFIX
 from label_dp.cli.output import echo, emit, table
 from label_dp.cli.panels import AROUND, OFFICER
 from label_dp.cli.party_commands import Force, Json

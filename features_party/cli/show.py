@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from features_party.models.card import explained
-from features_party.models.card_text import members_text, statistics_text
-from features_party.models.probability_text import of_classes, probability_rows
+from features_party.models.card_text import members_text, of_classes, probability_rows, statistics_text
 from label_dp.cli.answers import answer_rows, budget_rows, headline, show_result
 from label_dp.cli.output import echo, table
 

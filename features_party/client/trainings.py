@@ -14,6 +14,7 @@ from features_party.client import paths as at
 from label_dp.cli.output import progress as bar
 from label_dp.client.asking import asks, members
 from label_dp.client.conversation import (
+    ENDED,
     MORE,
     Conversation,
     Json,
@@ -25,10 +26,10 @@ from label_dp.client.conversation import (
     get,
     path,
     post,
+    until,
 )
 from label_dp.client.declared import call, feed
 from label_dp.client.listings import linked
-from label_dp.client.waiting import ENDED, until
 from label_dp.errors import Unavailable
 from label_dp.schemas.training import Training
 

@@ -20,8 +20,7 @@ from features_party.models.folder import SavedModel, save_model
 from features_party.models.reliability import Reliability, reliability
 from features_party.models.store import Models
 from features_party.models.trainer import check_one_label
-from features_party.receive.accepted import AcceptedMessage
-from features_party.receive.summaries import described
+from features_party.receive.accepted import AcceptedMessage, described
 from features_party.tables.feature_tables import FeatureTable, read_features
 from features_party.tables.join import join
 from features_party.tables.output import write_table

@@ -31,7 +31,7 @@ from features_party.companions.calibrated_models import (
 )
 from features_party.files.jobs import read_for_training
 from features_party.models.folder import SavedModel
-from features_party.models.plots import save_diagram
+from features_party.models.reliability import save_diagram
 from features_party.receive.acceptances import PLAIN
 from features_party.receive.answers import SignedAnswer
 from features_party.receive.labels_service import LabelsService

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from features_party.bootstrap import Services
-from features_party.daily.comparison import HoldoutComparison, compare
-from features_party.daily.held_out import read_all, split
+from features_party.daily.comparison import HoldoutComparison, compare, read_all, split
 from features_party.daily.pipeline import CURRENT, DailyPipeline
 from features_party.integrations.tracking import log_run, require_mlflow
 from features_party.models.folder import SavedModel, load_model

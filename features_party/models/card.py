@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Protocol
 
-from features_party.receive.accepted import AcceptedMessage
-from features_party.receive.summaries import described
+from features_party.receive.accepted import AcceptedMessage, described
 from features_party.tables.unmatched import Counts
 from features_party.training.class_metrics import ClassMetrics
 from features_party.training.classes import class_names

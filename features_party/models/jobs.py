@@ -1,15 +1,18 @@
 """Trainings requested over REST: accepted → running → succeeded, failed or cancelled, surviving a restart.
 
 The holder of the home's worker lock requeues the trainings of a dead worker; a training that was begun three times
-fails with a problem. Cancelling and finishing are one transaction each: the first one decides.
+fails with a problem. Cancelling and finishing are one transaction each: the first one decides. `TrainingWorker` is the thread that runs them,
+one per home.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,13 +25,13 @@ from features_party.models.store import Models
 from features_party.models.trainer import Trainer, check_learning, check_one_label, default_loss, warm_of
 from features_party.receive.messages import Messages
 from features_party.storage import tables
-from features_party.storage.home import Home
-from features_party.storage.ids import MODEL_PREFIX, fresh_id
+from features_party.storage.home import MODEL_PREFIX, Home, fresh_id
 from features_party.tables.feature_tables import FeatureTables
 from features_party.telemetry.steps import CANCELLED as CANCELLED_STEP
 from features_party.telemetry.steps import STOPPED, TRAIN
 from label_dp.audit.store import Clock
 from label_dp.errors import Conflict, LabelDPError, NotFound
+from label_dp.http import worker
 from label_dp.logs import event, log_internal
 from label_dp.problems import http_problem, problem
 from label_dp.schemas.training import Learning, Training
@@ -46,6 +49,7 @@ REPORT_SECONDS = 0.5
 
 t = tables.trainings
 SHOWN = [column for column in t.c if column.name not in ("cancel_requested", "losses")]
+STOP_SECONDS = 5.0  # then the next start handles a training that does not end
 
 
 class TrainingEnd(Exception):
@@ -323,3 +327,34 @@ class Losses:
 
     def as_json(self) -> list[dict[str, Any]]:
         return [{"name": name, "points": [*points]} for name, points in self._curves.items() if points]
+
+
+class TrainingWorker(worker.Worker):
+    """Worker that runs trainings one by one, alone by a lock that the operating system drops with the process."""
+
+    def __init__(self, trainings: Trainings, poll_seconds: float = 1.0) -> None:
+        super().__init__("training-worker", poll_seconds)
+        self._trainings, self._recovered = trainings, False
+
+    def round(self) -> bool:
+        """Run the next training; a stopped one is requeued."""
+        if not self._recovered:
+            self._trainings.recover()
+            self._recovered = True
+        return self._trainings.run_next(self.stopping)
+
+    def stop(self, timeout: float | None = STOP_SECONDS) -> None:
+        super().stop(timeout)
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[None]:
+        with self._trainings.home.worker_lock.open("w") as file:
+            while not self.stopping():
+                self.moves()
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    self._stop.wait(self.poll_seconds)  # another process trains; take over when it ends
+                else:
+                    break
+            yield

@@ -1,15 +1,17 @@
-"""Reliability: predictions beside labels, by bins of the prediction. Costs no ε: reads files of predictions and of
-labels that are true, or privatized without bias."""
+"""Reliability: predictions beside labels, by bins of the prediction, and its diagram as PNG. Costs no ε: reads files of
+predictions and of labels that are true, or privatized without bias."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from features_party.training.calibration import equal_groups
-from label_dp.errors import InvalidTable
+from label_dp.errors import InvalidFile, InvalidTable
+from label_dp.pictures import figure_class
 from label_dp.schemas.json_types import JsonObject
 
 FloatArray = npt.NDArray[np.float64]
@@ -61,3 +63,29 @@ def reliability(predictions: FloatArray, labels: FloatArray, bins: int = BINS) -
     predicted, label_means = (np.bincount(number, weights=values) / rows for values in (predictions, labels))
     spread = np.bincount(number, weights=(labels - label_means[number]) ** 2) / np.maximum(rows - 1, 1)
     return Reliability(rows, predicted, label_means, np.sqrt(spread / rows))
+
+
+def save_diagram(found: Reliability, title: str, label: str, path: Path) -> None:
+    """Plot mean label against mean prediction by bin, with two standard errors, beside the diagonal. Raises
+    InvalidFile."""
+    figure = figure_class()(figsize=(4.6, 4.2), layout="constrained")
+    axes = figure.subplots()
+    try:
+        ends = np.concatenate([found.predicted, found.observed])
+        low, high = float(ends.min()), float(ends.max())
+        axes.plot([low, high], [low, high], color="0.6", linewidth=1)
+        axes.errorbar(
+            found.predicted,
+            found.observed,
+            yerr=2 * found.standard_error,
+            fmt="o-",
+            markersize=4,
+            linewidth=1,
+            capsize=2,
+        )
+        axes.set_title(f"{title}\ncalibration error {found.error:.4g}", fontsize="medium")
+        axes.set_xlabel(f"mean prediction of {label}"[:60])
+        axes.set_ylabel("mean label, ± 2 standard errors")
+        figure.savefig(path, dpi=150, format="png", metadata={"Software": None})
+    except OSError as error:
+        raise InvalidFile(f"'{path}' cannot be written ({error.strerror}).") from None

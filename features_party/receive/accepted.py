@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from features_party.receive.summaries import summary
 from label_dp.columnar.parquet_pages import Width, check_sizes
 from label_dp.columnar.thrift import LyingFile
 from label_dp.documents.bundle import check_bytes
@@ -22,6 +21,9 @@ from label_dp.schemas.json_types import JsonObject
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from label_dp.documents.answer import Answer
+    from label_dp.documents.manifest import Manifest
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -145,3 +147,30 @@ def _refuse_other_columns(schema: pa.Schema) -> None:
         raise MalformedManifest(
             "The prior of the message does not have the columns label, probability (64-bit floats)."
         )
+
+
+def described(body: Manifest | Answer) -> JsonObject:
+    """Return the public members that messages and answers share."""
+    return {
+        "batch": body.batch,
+        "population": body.population.id,
+        "population_name": body.population.name,
+        "label": body.population.label,
+        "key_id": body.key_id,
+        "created": body.created,
+        "n": body.n,
+        "epsilon": body.epsilon.as_signed(),
+        # by the labels party's ledger when it signed this; later work adds to it
+        "epsilon_spent": str(body.epsilon_spent),
+        "epsilon_lifetime": str(body.epsilon_lifetime),
+    }
+
+
+def summary(body: Manifest | Answer) -> JsonObject:
+    """Return the same members with audiences, domain, mechanism and unit."""
+    return described(body) | {
+        "audiences": list(body.audiences),
+        "domain": str(body.domain),
+        "mechanism": body.mechanism.name,
+        "unit": body.unit_said,
+    }

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from features_party.receive.acceptances import ANSWER, Acceptances, Item, kept_payload
+from features_party.receive.accepted import summary
 from features_party.receive.pinned import PinnedKeys
-from features_party.receive.summaries import summary
 from features_party.storage.file_store import FileStore
 from label_dp.documents.answer import Answer, read_answer
 from label_dp.documents.registry import trusted_answer

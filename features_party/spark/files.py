@@ -29,8 +29,7 @@ from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import InvalidInput
 from label_dp.progress import Progress
 from label_dp.schemas.training import Learning
-from label_dp.spark.cluster import Cluster
-from label_dp.spark.parts import prepare_spark
+from label_dp.spark.cluster import Cluster, prepare_spark
 from label_dp.spark.staging import remove
 from label_dp.store.output_files import replacing, writable
 

@@ -18,8 +18,7 @@ import numpy.typing as npt
 from features_party.models.trainer import common_domain
 from features_party.receive.accepted import AcceptedMessage
 from features_party.spark.executor.blocks import unpacked
-from features_party.spark.executor.encoding import Codes, Matrix, Some
-from features_party.spark.executor.looks import Looks
+from features_party.spark.executor.encoding import Codes, Looks, Matrix, Some
 from features_party.spark.executor.meeting import FIRST
 from features_party.spark.features import SparkFeatures
 from features_party.spark.joined import Corrected, JoinParts

@@ -1,9 +1,10 @@
-"""Home folder of the features party."""
+"""Home folder of the features party, and ids of what it stores."""
 
 from __future__ import annotations
 
 import hmac
 import secrets
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from label_dp.store.home import Room
 from label_dp.store.macs import keyed
 
 INCOMING = ".incoming-"
+MODEL_PREFIX = "m_"
 
 
 @dataclass(frozen=True)
@@ -44,3 +46,8 @@ class Home(AnyHome):
         """Remove unfinished files that a crash left over a day ago; returns how many."""
         rooms = (self.messages, self.feature_tables, self.models, self.spill)
         return folders.sweep(path for room in rooms for path in room.glob(f"{INCOMING}*"))
+
+
+def fresh_id(prefix: str) -> str:
+    """Return `prefix`, microseconds in hex and 32 random bits: sorts by time if listings only have seconds."""
+    return f"{prefix}_{time.time_ns() // 1000:014x}{secrets.token_hex(4)}"

@@ -13,8 +13,7 @@ from sqlalchemy.engine import Connection
 
 from features_party.storage import tables
 from features_party.storage.file_store import FileStore
-from features_party.storage.home import Home
-from features_party.storage.ids import fresh_id
+from features_party.storage.home import Home, fresh_id
 from label_dp.audit.store import Clock
 from label_dp.columnar.frames import PANDAS_INDEX
 from label_dp.columnar.tables import canonical_ids, read_table, refuse_duplicates, require_columns

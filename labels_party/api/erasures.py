@@ -9,8 +9,8 @@ from pydantic import Field, StrictInt, StrictStr, model_validator
 from sqlalchemy.engine import Connection
 
 from label_dp.http.calls import LARGE
+from label_dp.http.filters import LINK_DOCS, Paged, with_link
 from label_dp.http.json_bodies import JsonRouter
-from label_dp.http.links import LINK_DOCS, Paged, with_link
 from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
 from label_dp.schemas.base import Ask, whole
 from label_dp.schemas.replies import ErasureAsked, ErasureOut

@@ -6,9 +6,8 @@ from typing import Annotated, Literal
 
 from fastapi import Depends, Query, Request, Response
 
-from label_dp.http.filters import in_query
+from label_dp.http.filters import LINK_DOCS, PagedEitherWay, in_query, with_link
 from label_dp.http.json_bodies import JsonRouter
-from label_dp.http.links import LINK_DOCS, PagedEitherWay, with_link
 from label_dp.http.route_docs import PROBLEM_RESPONSES
 from label_dp.schemas.filters import BatchFilter, GivenFilter
 from label_dp.schemas.replies import GivenOut, ListedBatch

@@ -8,8 +8,8 @@ from fastapi import Request, Response
 from sqlalchemy.engine import Connection
 
 from label_dp.actors import with_names
+from label_dp.http.filters import Limit
 from label_dp.http.json_bodies import JsonRouter
-from label_dp.http.links import Limit
 from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
 from label_dp.schemas.replies import DeliveryOut, NewWebhookOut, WebhookOut
 from label_dp.schemas.webhook import Webhook

@@ -19,8 +19,8 @@ from sqlalchemy.engine import Connection
 
 from label_dp.errors import Conflict, NotFound
 from label_dp.http.files import ServedFile
+from label_dp.http.filters import LINK_DOCS, Paged, with_link
 from label_dp.http.json_bodies import JsonRouter
-from label_dp.http.links import LINK_DOCS, Paged, with_link
 from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
 from label_dp.schemas.filters import Day, WorkState
 from label_dp.schemas.replies import ListedAnswer, ListedRelease, ListedWork, ReceiptState, SigningKeysOut

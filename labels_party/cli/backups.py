@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from label_dp.backup.commands import add_backup_commands
-from label_dp.backup.schema_commands import add_schema_commands
+from label_dp.backup.commands import add_backup_commands, add_schema_commands
 from labels_party.cli.app import app
 
 

@@ -8,10 +8,9 @@ import httpx
 
 from label_dp.client import labels_paths as at
 from label_dp.client.asking import asks, members
-from label_dp.client.conversation import Conversation, Json, Request, ask, entries, get, path, post
+from label_dp.client.conversation import Conversation, Json, Request, ask, entries, get, path, post, until
 from label_dp.client.declared import call
 from label_dp.client.tables import as_parquet, as_row
-from label_dp.client.waiting import until
 from label_dp.schemas.predictor import Predictor
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ from pydantic import ConfigDict, Field
 
 from label_dp.client import labels_paths as at
 from label_dp.client.asking import asks, members
-from label_dp.client.conversation import Conversation, Json, content, entries, get, post
+from label_dp.client.conversation import Conversation, Json, content, entries, get, post, until
 from label_dp.client.declared import call
-from label_dp.client.waiting import until
 from label_dp.schemas.numbers import Decimalish
 from label_dp.schemas.plan import Plan
 from label_dp.schemas.release import Release

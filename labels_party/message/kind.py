@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from label_dp.documents.canonical import digest
-from label_dp.documents.manifest import FileEntry
+from label_dp.documents.manifest import FileEntry, Manifest, MechanismChoice, PriorRef
 from label_dp.documents.signing import MANIFEST_TYPE, SigningKey
+from label_dp.domain import Domain
 from label_dp.errors import LabelDPError, Unavailable
 from label_dp.schemas.json_types import JsonObject
 from label_dp.schemas.release import Release
-from labels_party.labels.batches import Batch
+from labels_party.labels.batches import ID_LIST, Batch
 from labels_party.ledger.populations import Population
-from labels_party.message.manifest import build_manifest
+from labels_party.message.clipping import describe
 from labels_party.message.plan import ReleasePlan, ReleaseRequest, make_plan
 from labels_party.message.priors import PublishedPriors
 from labels_party.message.request import RELEASE, make_request
@@ -24,7 +25,7 @@ from labels_party.work.charged import charged_members
 from labels_party.work.kind import RELEASES, Job, PlannedWork, SchemaKind, SignedFiles, Work, WorkFile
 
 if TYPE_CHECKING:
-    from labels_party.message.engine import Engine, MessageFile
+    from labels_party.message.engine import Engine, MessageDraw, MessageFile
 
 
 class MessageKind(SchemaKind[Release, ReleaseRequest]):
@@ -129,3 +130,34 @@ def _entry(folder: Path, written_file: MessageFile) -> FileEntry:
         raise Unavailable("A file of the message is not what was written; the release stays charged and is drawn anew.")
     size = path.stat().st_size
     return FileEntry(role=written_file.role, name=written_file.name, bytes=size, rows=written_file.rows, sha256=sha256)  # type: ignore[arg-type]  # engine's roles
+
+
+def build_manifest(
+    plan: ReleasePlan,
+    drawn: MessageDraw,
+    entries: list[FileEntry],
+    batch: Batch,
+    public: Domain,
+    members: dict[str, Any],
+) -> Manifest:
+    """Build the unsigned manifest. `public` is the domain that the owner declared; `members` are common to all kinds of
+    documents."""
+    clipping = describe(plan.clip_quantiles, plan.split.clip, public, drawn.domain)
+    return Manifest(
+        **members | {"domain": drawn.domain},
+        domain_source="declared public by the owner" if clipping is None else "bought with ε_clip",
+        presence="id list given before labels counted" if batch.presence == ID_LIST else "declared public by the owner",
+        mechanism=MechanismChoice(name=drawn.mechanism, why=drawn.why),
+        loss=plan.loss_name,
+        channel=drawn.channel.as_json(),
+        expected_loss=None if drawn.expected_loss is None else repr(drawn.expected_loss),
+        prior=PriorRef(
+            source=plan.prior_source,  # type: ignore[arg-type]  # one of the plan's constants
+            method=plan.prior_method,
+            cells=None if plan.cells is None else min(len(plan.cells) - 1, drawn.domain.k),
+            release=plan.carried_from,
+        ),
+        clipping=clipping,
+        files=entries,
+        **plan.stated,
+    )

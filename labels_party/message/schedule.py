@@ -20,8 +20,7 @@ from sqlalchemy.engine import Connection
 
 from label_dp.actors import SCHEDULE
 from label_dp.errors import BudgetExceeded, Conflict, InvalidInput, LabelDPError, MissingLabels, Unavailable
-from label_dp.logs import event
-from label_dp.places import place_of
+from label_dp.logs import event, place_of
 from label_dp.privacy import ZERO, Epsilon
 from label_dp.problems import problem
 from label_dp.schemas.release import Release

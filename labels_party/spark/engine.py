@@ -16,8 +16,7 @@ from label_dp.channels.base import Channel
 from label_dp.documents.rows import largest_encoding
 from label_dp.domain import Domain
 from label_dp.errors import InvalidInput, Unavailable
-from label_dp.spark.cluster import Cluster
-from label_dp.spark.parts import prepare_spark
+from label_dp.spark.cluster import Cluster, prepare_spark
 from label_dp.spark.staging import staging, take
 from label_dp.store.folders import fsync_folder, reserve
 from labels_party.labels.seal import SealedLabels

@@ -2,7 +2,8 @@
 
 `label_dp.access` has one line per answered request, with the route's template in place of its path. Routes whose effort
 or outcome depends on labels have none, as they have no metric: how many there were, how they ended and how long they
-took would be derived from labels and not charged for (invariant charge-for-labels).
+took would be derived from labels and not charged for (invariant charge-for-labels). An error is logged by its place, in
+module and line, without its text and values, which may be labels.
 """
 
 from __future__ import annotations
@@ -16,9 +17,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from contextvars import ContextVar
+from types import TracebackType
 from typing import Any, Literal, TextIO
-
-from label_dp.places import place_of
 
 LogFormat = Literal["plain", "json"]
 FIELDS, EVENT = "label_dp_fields", "label_dp_event"
@@ -28,6 +28,7 @@ PLAIN_SPOKEN = ("uvicorn", "alembic", "opentelemetry")
 
 access = logging.getLogger("label_dp.access")
 request_id: ContextVar[str] = ContextVar("request_id", default="")
+OURS = ("labels_party", "features_party", __name__.split(".", 1)[0])
 
 
 def event(name: str, **fields: Any) -> dict[str, object]:
@@ -151,3 +152,17 @@ class Sparse:
             while len(self._seen) > self.MOST_SUBJECTS:
                 self._seen.popitem(last=False)
             return pending + 1
+
+
+def place_of(traceback: TracebackType | None) -> str:
+    """Format `labels_party.labels.intake:120`, followed in brackets by the line of a library that our line called."""
+    own = last = ""
+    while traceback is not None:
+        module = str(traceback.tb_frame.f_globals.get("__name__", "?"))
+        last = f"{module}:{traceback.tb_lineno}"
+        if module.split(".", 1)[0] in OURS:
+            own = last
+        traceback = traceback.tb_next
+    if own in ("", last):
+        return last or "?"
+    return f"{own} (in {last})"

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from label_dp.errors import InvalidSettings
-from label_dp.spark.parts import prepare_spark
+from label_dp.spark.cluster import prepare_spark
 from tests.benchmarks.bench_join import write_files
 from tests.benchmarks.bench_privatize import LIMITS, write_labels
 from tests.benchmarks.lines import Line

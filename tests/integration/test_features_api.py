@@ -20,7 +20,7 @@ from fastapi.testclient import TestClient
 
 from features_party.api.app import create_app
 from features_party.client import AsyncFeaturesPartyClient, RemoteProblem
-from features_party.models.worker import TrainingWorker
+from features_party.models.jobs import TrainingWorker
 from label_dp.audit.store import verify_export
 from label_dp.documents.bundle import ENVELOPE_SUFFIX
 from label_dp.documents.signing import SigningKey, VerifyingKey

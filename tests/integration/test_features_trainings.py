@@ -23,7 +23,7 @@ from features_party.client import FeaturesPartyClient
 from features_party.client import trainings as client_trainings
 from features_party.models import event_stream as events
 from features_party.models import trainer
-from features_party.models.worker import TrainingWorker
+from features_party.models.jobs import TrainingWorker
 from features_party.training import fitting
 from features_party.training.learners.mlp import Network
 from label_dp.schemas.training import Training

@@ -113,7 +113,7 @@ def test_the_same_labels_as_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket_bytes: int, pairs: int
 ) -> None:
     """In one bucket and in many, those of messages finer than those of features."""
-    monkeypatch.setattr("features_party.tables.ranges.AT_ONCE", pairs)
+    monkeypatch.setattr("features_party.tables.join_spilled.AT_ONCE", pairs)
     party, features = features_party(tmp_path / "home"), odd_features(240).slice(40)
     pq.write_table(features, tmp_path / "features.parquet", row_group_size=7)
     messages(tmp_path)

@@ -21,9 +21,8 @@ from typing import Any
 import httpx
 import pytest
 
-from label_dp.http.last_words import quiet_python
-from label_dp.logs import configure_logging, lines_to, log_format_of
-from label_dp.places import place_of
+from label_dp.http.serving import quiet_python
+from label_dp.logs import configure_logging, lines_to, log_format_of, place_of
 from tests.support.both_parties import labels_keys
 from tests.support.labels import LabelsParty
 from tests.support.serving import free_port

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from features_party.daily.held_out import split
+from features_party.daily.comparison import split
 from features_party.receive.accepted import AcceptedMessage
 from features_party.tables.feature_files import FeatureFile
 from features_party.tables.feature_tables import feature_table

@@ -34,7 +34,7 @@ from labels_party.mechanisms.entropy import LaplaceNoise
 from labels_party.message import engine as engine_module
 from labels_party.message import kind as kind_module
 from labels_party.message.engine import DrawJob, LocalEngine
-from labels_party.message.manifest import build_manifest
+from labels_party.message.kind import build_manifest
 from labels_party.message.plan import ESTIMATED, ReleasePlan, ReleaseRequest, make_plan
 from labels_party.work.charged import charged_members
 from tests.support.asking import population as parse_population

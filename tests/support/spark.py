@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from label_dp.errors import InvalidSettings
-from label_dp.spark.parts import prepare_spark
+from label_dp.spark.cluster import prepare_spark
 from tests.support.processes import ROOT
 
 if TYPE_CHECKING:

@@ -1,9 +1,10 @@
-"""Conversations of a client as data: a generator yields steps and receives their results. So each is written once for
-the blocking and the awaited client, and tested without a network."""
+"""Conversations of a client as data: a generator yields steps, pauses among them, and receives their results. So each is
+written once for the blocking and the awaited client, and tested without a network."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeAlias, TypeVar
@@ -12,12 +13,15 @@ from urllib.parse import quote
 import httpx
 
 from label_dp import errors
+from label_dp.errors import Conflict, Unavailable
 
 T = TypeVar("T")
 J = TypeVar("J", dict[str, Any], list[Any])
 Json: TypeAlias = dict[str, Any]
 JSON, NDJSON = "application/json", "application/x-ndjson"
 PARQUET, ARROW = "application/vnd.apache.parquet", "application/vnd.apache.arrow.stream"
+ENDED = frozenset({"failed", "declined", "cancelled", "retired"})
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 
 
 @dataclass(frozen=True)
@@ -153,3 +157,23 @@ def content(template: str, *parts: str, most: int | None = None, **params: Any) 
     """Get the bytes of the answer."""
     response: httpx.Response = yield Request("GET", path(template, *parts), params=params, most=most)
     return response.content
+
+
+def until(state: str, noun: str, template: str, name: str, timeout: float) -> Conversation[Json]:
+    """Poll `template` for `name` until its state is `state`, and return the reply. Raises Conflict if it ended
+    otherwise, Unavailable after `timeout` seconds."""
+    end, pause = time.monotonic() + timeout, FIRST_PAUSE
+    while True:
+        reply: Json = yield from get(template, name)
+        if reply["state"] == state:
+            return reply
+        if reply["state"] in ENDED:
+            why = (reply.get("problem") or {}).get("detail", "")
+            raise Conflict(f"{noun} '{name}' is {reply['state']}. {why}".strip())
+        if time.monotonic() > end:
+            waits = " It waits for approval." if reply["state"] == "accepted" else ""
+            raise Unavailable(
+                f"{noun} '{name}' did not end within {timeout:g} seconds; its state is {reply['state']}.{waits}"
+            )
+        yield pause
+        pause = min(LONGEST_PAUSE, pause * 1.5)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from label_dp.client import labels_paths as at
-from label_dp.client.conversation import Conversation, Json, content, get
+from label_dp.client.conversation import Conversation, Json, content, get, until
 from label_dp.client.declared import call
-from label_dp.client.waiting import until
 
 
 class PublishedCalls:

@@ -11,8 +11,8 @@ from fastapi import Depends, Query, Request, Response
 
 from label_dp.audit.show import EventFilter, describe
 from label_dp.documents.signing import SigningKey
+from label_dp.http.filters import LINK_DOCS, Limit, with_link
 from label_dp.http.json_bodies import JsonRouter
-from label_dp.http.links import LINK_DOCS, Limit, with_link
 from label_dp.http.route_docs import require
 from label_dp.schemas.numbers import PLAIN
 from label_dp.store.apikeys import Principal

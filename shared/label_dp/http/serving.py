@@ -1,14 +1,21 @@
-"""Listening: the address is printed once it is bound; a busy port is bad input, not a crash."""
+"""Listening: the address is printed once it is bound; a busy port is bad input, not a crash. Meanwhile Python's own
+output, uncaught errors and warnings, is logged without its text."""
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
+import sys
 import threading
-from typing import TYPE_CHECKING
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from label_dp.errors import InvalidInput
 from label_dp.http.probes import family_of
+from label_dp.logs import announce, configure_logging, event, log_internal
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -19,6 +26,7 @@ KEEP_ALIVE_SECONDS = 30
 MOST_HEADER_BYTES = 1 << 15
 # building the OpenAPI document takes half a second, once: in a thread after the start, so that nobody waits for it
 DESCRIBED_SECONDS = 2.0
+log = logging.getLogger("label_dp.process")
 
 
 def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettings) -> None:
@@ -30,8 +38,6 @@ def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettin
     import uvicorn
 
     from label_dp.http.connection import MOST_CONNECTIONS, Connection
-    from label_dp.http.last_words import quiet_python
-    from label_dp.logs import announce, configure_logging
 
     configure_logging(settings.log_format)
     os.umask(0o077)  # files are private to the service's user
@@ -100,3 +106,37 @@ def _serve_beside(app: FastAPI, host: str, settings: ServiceSettings, name: str)
 def _reason(error: OSError | OverflowError) -> str:
     number = getattr(error, "errno", None) or 0
     return os.strerror(number) if number > 0 else "no such address"
+
+
+@contextmanager
+def quiet_python() -> Iterator[None]:
+    """Redirect Python's own output to the log until the end of the block: texts of errors and warnings may quote
+    labels."""
+    before = (sys.excepthook, threading.excepthook, sys.unraisablehook, warnings.showwarning)
+    raising, logging.raiseExceptions = logging.raiseExceptions, False  # a line that fails is lost, not quoted
+    sys.excepthook = lambda _kind, error, _traceback: log_internal(log, "the process", error)
+    threading.excepthook = _of_thread
+    sys.unraisablehook = _unraisable
+    warnings.showwarning = _warned
+    try:
+        yield
+    finally:
+        sys.excepthook, threading.excepthook, sys.unraisablehook, warnings.showwarning = before
+        logging.raiseExceptions = raising
+
+
+def _of_thread(args: threading.ExceptHookArgs) -> None:
+    if args.exc_value is not None and args.exc_type is not SystemExit:
+        log_internal(log, f"thread {args.thread.name if args.thread else '?'}", args.exc_value)
+
+
+def _unraisable(args: Any) -> None:
+    if args.exc_value is not None:
+        log_internal(log, "the process, on the way out of an object", args.exc_value)
+
+
+def _warned(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
+) -> None:
+    kind, at = category.__name__, f"{filename.rsplit('/', 1)[-1]}:{lineno}"
+    log.warning("a warning of Python: %s at %s", kind, at, extra=event("warning", error=kind, at=at))

@@ -1,15 +1,22 @@
-"""The session of Spark, started when it is first needed. A job is one finished action; no frame is handed out."""
+"""The session of Spark, checked before any work and started when it is first needed. A job is one finished action; no
+frame is handed out."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import shutil
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from label_dp.errors import LabelDPError, Unavailable
+from label_dp.cli.startup import allow_pandas
+from label_dp.errors import InvalidSettings, LabelDPError, Unavailable
+from label_dp.installing import pip_install
 from label_dp.logs import event, log_internal
 from label_dp.spark.task import SparkTask
 
@@ -155,3 +162,15 @@ def _refuse_failed(rows: list[dict[str, Any]]) -> None:
     if problems:
         log.error("a task failed for good: %s", problems[0], extra=event("task-failed", error=problems[0]))
         raise LabelDPError("The work failed on the cluster; see the log.")
+
+
+def prepare_spark() -> None:
+    """Tasks on this machine run in this Python, unless the environment names another. Raises InvalidSettings where a
+    part is missing."""
+    if find_spec("pyspark") is None:
+        raise InvalidSettings(f"The engine 'spark' needs PySpark: {pip_install('spark')}.")
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which(f"{home}/bin/java" if home else "java") is None:
+        raise InvalidSettings("The engine 'spark' needs Java 17 or later: install it, or set JAVA_HOME.")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    allow_pandas()  # PySpark asks for it

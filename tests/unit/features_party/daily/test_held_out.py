@@ -5,8 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from features_party.daily.comparison import HoldoutComparison
-from features_party.daily.held_out import split
+from features_party.daily.comparison import HoldoutComparison, split
 from features_party.tables.feature_tables import FeatureTable
 from features_party.training.intervals import Interval
 from label_dp.errors import InvalidTable

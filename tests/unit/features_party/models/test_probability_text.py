@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from features_party.models.probability_text import CALIBRATION, PROBABILITIES, probability_rows
+from features_party.models.card_text import CALIBRATION, PROBABILITIES, probability_rows
 from features_party.training.probabilities import judge, probability_members
 from label_dp.errors import InvalidFile
 

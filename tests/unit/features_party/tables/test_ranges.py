@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features_party.tables.ranges import AT_ONCE, Ranges
+from features_party.tables.join_spilled import AT_ONCE, Ranges
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 64, AT_ONCE])
 @pytest.mark.parametrize("step", [1, 13, 500])
 def test_read_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int, step: int) -> None:
-    monkeypatch.setattr("features_party.tables.ranges.AT_ONCE", at_once)
+    monkeypatch.setattr("features_party.tables.join_spilled.AT_ONCE", at_once)
     rng = np.random.default_rng(at_once + step)
     rows, indices = rng.integers(0, 200, 400), rng.permutation(400)
     ranges = Ranges(tmp_path, "r", 200, 400)

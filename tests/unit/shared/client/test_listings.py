@@ -9,8 +9,8 @@ import pytest
 
 from label_dp import errors
 from label_dp.client import listings
+from label_dp.client.conversation import until
 from label_dp.client.listings import linked
-from label_dp.client.waiting import until
 from tests.support.scripted import FLAVOURS, Line, page_of
 
 pytestmark = pytest.mark.parametrize("flavour", FLAVOURS)

@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from features_party.spark.executor.blocks import FEATURES, HASH, MESSAGES, REFUSED, Blocks, unpacked
-from features_party.spark.executor.encoding import LABEL, WEIGHT, Codes, Matrix, PoissonObjective, Some
-from features_party.spark.executor.looks import Looks
+from features_party.spark.executor.encoding import LABEL, WEIGHT, Codes, Looks, Matrix, PoissonObjective, Some
 from features_party.spark.executor.meeting import BIN, MESSAGE, Meeting
 from features_party.tables.label_columns import LabelColumns
 from features_party.training.effects import Effects
