@@ -1,4 +1,4 @@
-"""A model's card as Markdown, for people: its data, its cost and its claims; metrics of probabilities, one line each."""
+"""A model's card as Markdown, for people: its data, its cost and its claims; metrics of probabilities as lines."""
 
 from __future__ import annotations
 

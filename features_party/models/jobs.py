@@ -1,8 +1,8 @@
 """Trainings requested over REST: accepted → running → succeeded, failed or cancelled, surviving a restart.
 
 The holder of the home's worker lock requeues the trainings of a dead worker; a training that was begun three times
-fails with a problem. Cancelling and finishing are one transaction each: the first one decides. `TrainingWorker` is the thread that runs them,
-one per home.
+fails with a problem. Cancelling and finishing are one transaction each: the first one decides. `TrainingWorker` is
+the thread that runs them, one per home.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The files of a join as training reads them: examples with one label each, taken together from their outputs; for trees
-some rows for the driver, the codes of categories, and the whole matrix."""
+"""The files of a join as training reads them: examples with one label each, taken together from their outputs; for
+trees some rows for the driver, the codes of categories, and the whole matrix."""
 
 from __future__ import annotations
 

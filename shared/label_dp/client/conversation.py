@@ -1,5 +1,5 @@
-"""Conversations of a client as data: a generator yields steps, pauses among them, and receives their results. So each is
-written once for the blocking and the awaited client, and tested without a network."""
+"""Conversations of a client as data: a generator yields steps, pauses among them, and receives their results. So each
+is written once for the blocking and the awaited client, and tested without a network."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Listings over REST: filters of `label_dp.schemas.filters` as query parameters of calls and pages; `limit`, `order` and
-`cursor` in, rows and a `Link: <…>; rel="next"` header out."""
+"""Listings over REST: filters of `label_dp.schemas.filters` as query parameters of calls and pages; `limit`, `order`
+and `cursor` in, rows and a `Link: <…>; rel="next"` header out."""
 
 from __future__ import annotations
 
