@@ -1,4 +1,4 @@
-"""Inbox: accepted documents, their senders, and their ε; what an answer says."""
+"""Inbox: accepted documents, their senders, and their ε; what an answer says; feature tables."""
 
 from __future__ import annotations
 
@@ -49,6 +49,12 @@ def answer(name: str, visit: Reader) -> Response:
         rows=answer_rows(answer.parameters, KINDS[answer.kind].shown(answer), facts),
         groupings=groupings(SignedResult(signed_answer.digest, answer)),
     )
+
+
+@router.get("/tables")
+def tables(visit: Reader, cursor: Cursor = None) -> Response:
+    """List the feature tables."""
+    return visit.page("tables", found=services(visit).feature_tables.list(newest(cursor)))
 
 
 def _by_population(connection: Connection) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from functools import cache
 from fastapi import APIRouter
 
 from features_party.bootstrap import ROLES, Services
-from features_party.pages import inbox, models, predict, tables, trainings
+from features_party.pages import inbox, models, predict, start, trainings
 from label_dp.cli.audit_group import Audited
 from label_dp.pages.audit import audit_router
 from label_dp.pages.signin import site_router
@@ -23,6 +23,7 @@ MENU = (
 )
 DONE = {
     "signed-out": "You have signed out.",
+    "queued": "The training waits for its turn. This page follows it.",
     "cancelled": "The training ends within seconds, or has ended. Nothing of it is kept.",
 }
 
@@ -41,7 +42,7 @@ def _audited(services: Services) -> Audited:
 @cache
 def routers() -> tuple[APIRouter, ...]:
     """Routers of all pages, the same for every application of a process."""
-    parts = (inbox, tables, trainings, models, predict)
+    parts = (inbox, start, trainings, models, predict)  # /trainings/new is the form
     return (
         site_router(*ROLES, home="/inbox"),
         *(part.router for part in parts),

@@ -70,6 +70,64 @@ def test_a_trainer_looks_at_every_page(browser: Any, party: tuple[Api, str], mod
     person.close()
 
 
+@pytest.mark.parametrize("look", [{}, {"dark": True}, {"phone": True}, {"phone": True, "dark": True}], ids=str)
+def test_a_training_is_started_on_a_page(browser: Any, party: tuple[Api, str], look: dict[str, bool]) -> None:
+    api, base = party
+    api.table()
+    person = Person(browser, base, **look)
+    page = person.page
+    person.sign_in(api.services.apikeys.create("trainer")[1])
+    person.open("/trainings", "Trainings")
+    page.get_by_role("link", name="Start a training").click()
+    person.sees("Start a training")
+    page.get_by_label("Learn from rel_1").uncheck()
+    page.get_by_text("Mark a message").wait_for()
+    assert page.get_by_role("button", name="Start this training").count() == 0
+    page.get_by_label("Learn from rel_1").check()
+    page.get_by_role("radio", name="linear").check()
+    page.get_by_label("Name of the model").fill("of a page")
+    page.get_by_text("More choices").click()
+    page.get_by_label("Columns to leave out").fill("age, colour")
+    page.get_by_text("no column 'colour'").wait_for()
+    page.get_by_label("Columns to leave out").fill("age")
+    page.get_by_text("--exclude age").wait_for()
+    assert "--model linear" in page.get_by_label("Command", exact=True).inner_text()
+    assert 'exclude=["age"]' in page.get_by_label("Python", exact=True).inner_text()
+    person.sees("Start a training")
+    person.picture("started form")
+    page.get_by_role("button", name="Start this training").click()
+    page.get_by_text("Open the model").wait_for(timeout=60_000)
+    person.sees("of a page")
+    page.get_by_role("link", name="Start one like it").click()
+    assert page.get_by_role("radio", name="linear").is_checked()
+    assert page.get_by_label("Columns to leave out").input_value() == "age"
+    page.get_by_label("Columns to leave out").fill("age, country")
+    page.get_by_text("No column of the table is left").wait_for()
+    person.close()
+
+
+def test_a_training_is_started_without_scripts(browser: Any, party: tuple[Api, str]) -> None:
+    api, base = party
+    api.table()
+    person = Person(browser, base, scripts=False)
+    person.sign_in(api.services.apikeys.create("trainer")[1])
+    person.open("/trainings/new", "Start a training")
+    person.page.get_by_label("Learn from rel_1").uncheck()
+    person.page.get_by_label("Name of the model").fill("mine")
+    person.page.get_by_role("button", name="Start this training").click()
+    assert "Mark a message" in person.page.get_by_role("alert").inner_text()
+    person.errors.clear()  # Chromium notes the status 422
+    assert person.page.get_by_label("Name of the model").input_value() == "mine"
+    person.page.get_by_label("Learn from rel_1").check()
+    person.page.get_by_role("radio", name="linear").check()
+    person.page.get_by_role("button", name="Show what it will do").click()
+    person.sees("Start a training")
+    assert "csrf" not in person.page.url
+    person.page.get_by_role("button", name="Start this training").click()
+    person.sees("mine")
+    person.close()
+
+
 def test_a_training_is_followed_live_to_its_end(browser: Any, party: tuple[Api, str]) -> None:
     api, base = party
     body = {"feature_table": api.table(), "messages": ["rel_1"], "model": "linear"}

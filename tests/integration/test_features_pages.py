@@ -20,6 +20,7 @@ PAGES = {
     "/answers/{answer}": BOTH,
     "/tables": BOTH,
     "/trainings": BOTH,
+    "/trainings/new": TRAINER,
     "/trainings/{training}": BOTH,
     "/models": BOTH,
     "/models/{model}": BOTH,
@@ -29,6 +30,7 @@ PAGES = {
     "/audit/export": AUDITOR,
 }
 CHANGES = {
+    "/trainings": TRAINER,
     "/trainings/{training}/cancel": TRAINER,
     "/models/{model}/predict": TRAINER,
     "/audit/verify": AUDITOR,

@@ -49,6 +49,7 @@
       pause = window.setTimeout(show, 120);
     });
     form.addEventListener("submit", (event) => {
+      if (event.submitter?.formMethod === "post") return; // a button that does more than show
       event.preventDefault();
       show();
     });
