@@ -11,12 +11,15 @@ from features_party.models.rows import read_rows
 from features_party.pages.context import Trainer, services
 from features_party.training.classes import class_names
 from features_party.training.encoding import Column
-from label_dp.errors import InvalidInput
+from label_dp.errors import InvalidInput, InvalidRows
 from label_dp.pages.site import FORM, Visit, page_router
 
 router = page_router()
 MOST_LISTED = 300  # most categories of a column in its choice
 EMPTY = "Fill in a column at least: of a row that is missing whole the model knows nothing."
+BY_MEANS = "each number counts as its mean in training, and each category as none of its values"
+AS_GAPS = "nothing stands in for them: the model goes where gaps went in training, and guesses where it had none"
+GAPS = {"linear": BY_MEANS, "mlp": BY_MEANS}  # by the kind of the model, AS_GAPS elsewhere
 FIELD = "column-"  # and its number: a column's name may be anything
 
 
@@ -36,11 +39,15 @@ def predict(name: str, visit: Trainer) -> Response:
         return _page(name, visit, entries, None, wrong=EMPTY)
     try:
         row = {c.name: _cell(c, entries[c.name]) for c in columns}
+        read = read_rows(saved.model.schema, [row], refuse_unknown=False, ignore_unexpected=False)
+    except InvalidRows as error:
+        first = error.problems[0]
+        return _page(name, visit, entries, None, status=422, wrong=f"Column '{first.field}': {first.rule}.")
     except InvalidInput as error:
         return _page(name, visit, entries, None, status=422, wrong=error.detail)
-    read = read_rows(saved.model.schema, [row], refuse_unknown=False, ignore_unexpected=False)
     predictions, classes = saved.model.predict_encoded(read.encoded), saved.model.classes
     predicted: dict[str, Any] = {"value": predictions[0], "classes": None, "unknown": list(read.unknown)}
+    predicted |= {"missing": list(read.missing), "gaps": GAPS.get(saved.model.kind, AS_GAPS)}
     if classes is not None:
         chances = zip(class_names(classes), predictions[0].tolist(), strict=True)
         best = sorted(chances, key=lambda pair: -pair[1])[:20]
@@ -80,5 +87,6 @@ def _page(
         }
         for at, c in enumerate(saved.model.schema.columns)
     ]
+    mean = saved.model.mean if saved.model.classes is None else None
     values = {"name": name, "label": saved.card["label"], "fields": fields, "predicted": predicted, "wrong": wrong}
-    return visit.page("predict", status=status, **values)
+    return visit.page("predict", status=status, mean=mean, **values)

@@ -156,7 +156,19 @@ def test_a_list_tells_models_apart(api: Api, names: dict[str, str]) -> None:
     assert 'data-label="Variance explained"' in page
 
 
-@pytest.mark.parametrize(("value", "status"), [("twelve", 422), ("", 200)])
+def test_a_prediction_says_what_became_of_empty_fields(api: Api, names: dict[str, str]) -> None:
+    person, path = signed_in(api.client("trainer")), f"/models/{names['model']}/predict"
+    page = person.get(path).text
+    mean = api.trainer.get(f"/v1/models/{names['model']}").json()["card"]["report"]["corrected_mean"]
+    shown = re.search(r"learned from is ([−\d.,]+)\.<", page)
+    assert shown is not None
+    assert float(shown.group(1).replace("−", "-")) == pytest.approx(mean, rel=1e-3)
+    number = next(f for f in re.findall(r'name="(column-\d+)"', page) if re.search(f'id="{f}"[^>]*inputmode', page))
+    answer = person.post(path, person.token(path), **{number: "41"}).text
+    assert "Left empty: country; each number counts as its mean" in answer
+
+
+@pytest.mark.parametrize(("value", "status"), [("twelve", 422), ("1e999", 422), ("nan", 422), ("", 200)])
 def test_a_form_that_cannot_be_read_keeps_what_was_filled_in(
     api: Api, names: dict[str, str], value: str, status: int
 ) -> None:
