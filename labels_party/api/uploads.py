@@ -28,7 +28,7 @@ from labels_party.labels.events.files import parquet_rows
 from labels_party.labels.events.intake import EventIntake, EventUpload
 from labels_party.labels.formats import Format, format_of
 from labels_party.labels.formats.formats import JSON, NDJSON, PARQUET
-from labels_party.labels.formats.source import WORKING, text_need
+from labels_party.labels.formats.source import WORKING, Whole, text_need
 from labels_party.labels.intake import Intake
 from labels_party.labels.small_uploads import Small
 
@@ -95,17 +95,6 @@ class Body:
     def close(self) -> None:
         if self._pending is not None:
             self._pending.cancel()
-
-
-class Whole:
-    """A source of bytes that have come."""
-
-    def __init__(self, text: bytes) -> None:
-        self._left = text
-
-    def read(self) -> bytes:
-        found, self._left = self._left, b""
-        return found
 
 
 class Upload:

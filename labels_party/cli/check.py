@@ -47,9 +47,9 @@ def check(
     from label_dp.domain import BINARY
     from label_dp.schemas.population import Population
     from label_dp.schemas.validation import as_model
-    from labels_party.files.check import NOTICE, FileOfLabels
-    from labels_party.files.check import check as look
     from labels_party.files.inputs import population_of
+    from labels_party.labels.file_sentences import NOTICE, FileOfLabels
+    from labels_party.labels.file_sentences import check as look
 
     asked = {
         "name": "checked",

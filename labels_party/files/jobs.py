@@ -6,7 +6,7 @@ An `Errand` is the part that depends on the kind of work. A refusal charges noth
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -131,21 +131,17 @@ def _here(files: FileBatches, file: LabelsFile, errand: Errand) -> Seal:
     columns = file_columns(file.population, file.id_column, file.population.label, listed=file.examples is not None)
     labels: LabelFile | EventFile
     if file.population.events is None:
-        labels = _opened(file.path, columns["labels"])
+        labels = LabelFile.of(file.path, columns["labels"])
     elif not isinstance(file.path, str | Path):
         raise InvalidInput("Events are a file; name its path.")
     else:
         labels = EventFile.open(Path(file.path))
-    examples = None if file.examples is None else _opened(file.examples, columns["examples"], names_are_public=True)
+    examples = (
+        None if file.examples is None else LabelFile.of(file.examples, columns["examples"], names_are_public=True)
+    )
     errand.check(file.population, (labels if examples is None else examples).rows or 1)
     prefix = file.id_prefix
     return lambda of, actor, check, progress: files.seal(of, labels, examples, actor, check, progress, prefix)
-
-
-def _opened(source: Path | str | pa.Table, columns: Iterable[str], *, names_are_public: bool = False) -> LabelFile:
-    if isinstance(source, str | Path):
-        return LabelFile.open(Path(source), columns, names_are_public=names_are_public)
-    return LabelFile.of(source, columns)
 
 
 def _on_spark(services: Services, files: FileBatches, file: LabelsFile) -> Seal:

@@ -58,11 +58,13 @@ class LabelFile:
         return cls(path, requested, rows, size, csv)
 
     @classmethod
-    def of(cls, table: pa.Table, columns: Iterable[str]) -> LabelFile:
-        """Take a table in memory. Raises InvalidTable (a column is missing)."""
+    def of(cls, source: Path | str | pa.Table, columns: Iterable[str], *, names_are_public: bool = False) -> LabelFile:
+        """Open a path, or take a table in memory. Raises as `open`."""
+        if isinstance(source, Path | str):
+            return cls.open(Path(source), columns, names_are_public=names_are_public)
         requested = tuple(dict.fromkeys(columns))
-        require_columns(table.column_names, requested, "the table", True)
-        rows = table.select(requested)
+        require_columns(source.column_names, requested, "the table", True)
+        rows = source.select(requested)
         return cls(Path("the table"), requested, rows.num_rows, rows[requested[0]].nbytes, False, rows)
 
     def chunks(self) -> Iterator[pa.Table]:

@@ -11,8 +11,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from labels_party.files.check import NOTICE
 from labels_party.labels import file_check
+from labels_party.labels.file_sentences import NOTICE
 from tests.support.labels_cli import Result, Run, arguments, refused
 
 RNG = np.random.default_rng(17)

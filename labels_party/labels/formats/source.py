@@ -51,6 +51,17 @@ class Source(Protocol):
         read."""
 
 
+class Whole:
+    """A source of bytes that have come."""
+
+    def __init__(self, text: bytes) -> None:
+        self._left = memoryview(text)
+
+    def read(self) -> bytes:
+        piece, self._left = bytes(self._left[:BLOCK]), self._left[BLOCK:]
+        return piece
+
+
 class Exactly:
     """Reader of a source in pieces of exact size, each copied once."""
 

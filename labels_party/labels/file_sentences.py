@@ -6,6 +6,7 @@ import re
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from label_dp.schemas.json_types import JsonObject
 from labels_party.labels.file_check import FileContent, Ids, Labels, compare, look_at
 from labels_party.labels.label_file import LabelFile
 from labels_party.ledger.populations import NO_ERASURE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 NOTICE = (
     "Not private: this is made of the labels themselves, and no ε paid for it. Keep it on this machine, and show it to "
@@ -66,15 +70,15 @@ class Checked:
 
 @dataclass(frozen=True)
 class FileOfLabels:
-    """Parameters of `privatize`; the domain and the bound on units may be missing."""
+    """Parameters of `privatize`; the domain and the bound on units may be missing. A file, or a table in memory."""
 
-    labels: Path
+    labels: Path | pa.Table
     id_column: str
     label_column: str
     domain: Domain | None = None
     unit_column: str | None = None
     max_examples_per_unit: int | None = None
-    examples: Path | None = None
+    examples: Path | pa.Table | None = None
     missing_label: str | None = None
     rule: str = "clip"  # of labels outside the domain
 
@@ -83,14 +87,14 @@ def check(of: FileOfLabels) -> Checked:
     """Read the file once, and its ids again if some repeat. Raises InvalidFile, InvalidTable."""
     unit = of.unit_column if of.examples is None else None  # a list of examples has the units
     columns_read = (of.id_column, of.label_column, *([unit] if unit is not None else []))
-    file = LabelFile.open(of.labels, columns_read)
+    file = LabelFile.of(of.labels, columns_read)
     most = of.max_examples_per_unit
     file_content = look_at(file, of.id_column, of.label_column, unit, of.domain, of.rule, most)
     refused = [*_ids(file_content.ids, of.id_column), *_labels(file_content.labels, of)]
     says: list[str] = []
     if of.examples is not None:
         columns = (of.id_column, *([of.unit_column] if of.unit_column is not None else []))
-        label_file = LabelFile.open(of.examples, columns, names_are_public=True)
+        label_file = LabelFile.of(of.examples, columns, names_are_public=True)
         refused += _listed(compare(file_content, label_file, of.id_column, of.unit_column, most), of, says)
     if file_content.units is not None:
         refused += _units(file_content.units, of, says)
@@ -165,7 +169,7 @@ def _listed(compared: tuple[Ids, int, int], of: FileOfLabels, says: list[str]) -
     if without and of.missing_label is None:
         lines.append(f"{_ids_of(without)} no label: say with --missing-label what such an example counts as.")
     elif without:
-        says.append(f"{_ids_of(without)} no label and takes the missing-label value.")
+        says.append(f"{_ids_of(without)} no label and take{'s' * (without == 1)} the missing-label value.")
     return lines
 
 
