@@ -25,6 +25,9 @@ DEPENDS_ON_LABELS = frozenset(
         "/v1/batches/{batch}/releases",
         "/v1/batches/{batch}/events",
         "/batches/{name}",  # the page shows its owner the same
+        "/new/{name}",  # pages that check and take a file, seal and release
+        "/batches/{name}/release",
+        "/batches/{name}/discard",
         "/v1/populations/{population}/plan",
     }
 )

@@ -52,12 +52,17 @@ def erasures(
 
 @router.post("/erasures", dependencies=[FORM])
 def ask(visit: Owner) -> Response:
-    """Request erasures, one id or one unit per line. Sending the same form again requests nothing twice."""
+    """Say what would be erased, one id or one unit per line; with `sure` request it. Sending the same form again
+    requests nothing twice."""
     ctx, of = services(visit), visit.form.get("population", "")
     lines = [line.strip() for line in visit.form.get("names", "").splitlines() if line.strip()]
     if not lines:
         raise InvalidInput("Write one example id, or one person, a line.")
-    if visit.form.get("what") == "units":
+    what = visit.form.get("what", "ids")
+    if visit.form.get("sure") != "yes":
+        ctx.database.read("page.erasures.population", lambda c: ctx.populations.get(c, of))
+        return visit.page("erasure_sure", population=of, lines=lines, what=what)
+    if what == "units":
         answer = ctx.unit_erasures.request(of, lines, visit.caller.actor)[1]
     else:
         answer = ctx.erasures.request(of, list(lines), visit.caller.actor)[1]

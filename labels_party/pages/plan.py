@@ -18,13 +18,13 @@ from markupsafe import Markup
 from label_dp.documents.statement_text import in_words
 from label_dp.errors import InvalidInput, LabelDPError
 from label_dp.pages.pictures import Curve, curves
-from label_dp.pages.site import page_router
+from label_dp.pages.site import Visit, page_router
 from label_dp.pages.sliders import Slider
-from label_dp.privacy import Epsilon
+from label_dp.privacy import ZERO, Epsilon
 from label_dp.schemas.plan import Plan
 from label_dp.schemas.replies import PlanOut
 from labels_party.bootstrap import Services
-from labels_party.ledger.populations import Population
+from labels_party.ledger.rules import Account
 from labels_party.message.preview import outline
 from labels_party.pages.context import Approver, services
 from labels_party.pages.foresight import Foresight
@@ -43,6 +43,9 @@ EPSILONS = Slider(
 SIZES = Slider("s", "Number of examples", tuple(str(m * 10**e) for e in range(3, 9) for m in (1, 2, 5)))
 USUAL = ("1", "100000")  # first ε and n of the sliders; this n if no batch is sealed
 KEPT_PICTURES = 64
+# members of `plan_shown.html.jinja` before anything is worked out
+NOTHING: dict[str, Any] = {"found": None, "picture": Markup(""), "wrong": None, "waits": False, "most": None}
+NOTHING |= {"meaning": "", "cost": ""}
 Points = tuple[tuple[float, ...], tuple[float, ...]]
 Text = Annotated[str, Query(max_length=200)]
 
@@ -57,27 +60,18 @@ def plan(
     populations = ctx.database.read("page.plan", ctx.populations.list)
     chosen = population or (populations[-1].name if populations else "")  # the newest
     of = next((p.id for p in populations if chosen in (p.name, p.id)), None)
-    shown: dict[str, Any] = {
-        "found": None,
-        "picture": Markup(""),
-        "wrong": None,
-        "waits": False,
-        "most": None,
-        "meaning": "",
-        "cost": "",
-    }
-    given = bool(n or s)
+    shown, given = dict(NOTHING), bool(n or s)
     asked = {"population": chosen, "epsilon": epsilon.strip(), "n": n.strip()}
     try:
         asked["epsilon"] = asked["epsilon"] or (EPSILONS.at(e) if e else USUAL[0])
         asked["n"] = asked["n"] or (SIZES.at(s) if s else _usual(ctx, of))
         cost = Epsilon.parse(asked["epsilon"], positive=True)
         shown["meaning"] = in_words(cost)
-        shown["cost"] = next((_cost(cost, p) for p in populations if p.id == of), "")
+        shown["cost"] = next((cost_of(cost, Account(p.lifetime, ZERO), p.name) for p in populations if p.id == of), "")
         if not given:
             foresight.warm()
         elif chosen:
-            shown |= _shown(ctx, foresight, chosen, asked["epsilon"], asked["n"])
+            shown |= foreseen(visit, chosen, Plan(epsilon=[asked["epsilon"]], n=_size(asked["n"])))
     except LabelDPError as error:
         shown["wrong"] = str(error)
     sliders = [EPSILONS.placed(asked["epsilon"]), SIZES.placed(asked["n"])]
@@ -91,12 +85,25 @@ def plan(
     )
 
 
-def _cost(epsilon: Epsilon, population: Population) -> str:
-    """Say what a release takes of the budget of an example that has spent nothing."""
-    name, lifetime = population.name, population.lifetime
-    if epsilon > lifetime:
-        return f"More than an example of {name} may spend in its lifetime, ε {lifetime}: it would be refused."
-    return f"ε {epsilon} of the {lifetime} that an example of {name} may spend, for ever; {lifetime - epsilon} is left."
+def cost_of(epsilon: Epsilon, account: Account, population: str) -> str:
+    """Say what a release takes of the budget of each example."""
+    lifetime, before = account.lifetime, f", which has spent {account.spent} already" if account.spent.nano else ""
+    if epsilon > account.left:
+        return (
+            f"More than an example of {population} may still spend, ε {account.left} of its lifetime {lifetime}: it "
+            "would be refused."
+        )
+    return (
+        f"ε {epsilon} of the {lifetime} that an example of {population}{before} may spend, for ever; "
+        f"{account.left - epsilon} is left."
+    )
+
+
+def _size(n: str) -> int:
+    """Raises InvalidInput."""
+    if not (n.isascii() and n.isdigit() and 0 < len(n) < 13):
+        raise InvalidInput("The number of examples is a whole number, such as 100000.")
+    return int(n)
 
 
 def _usual(ctx: Services, population: str | None) -> str:
@@ -107,11 +114,12 @@ def _usual(ctx: Services, population: str | None) -> str:
     return USUAL[1] if size is None else str(size)
 
 
-def _shown(ctx: Services, foresight: Foresight, population: str, epsilon: str, n: str) -> dict[str, object]:
-    """Return the known members of the page, and whether more follow. Raises InvalidInput and its kinds, NotFound."""
-    if not (n.isascii() and n.isdigit() and 0 < len(n) < 13):
-        raise InvalidInput("The number of examples is a whole number, such as 100000.")
-    current = question(ctx, population, Plan(epsilon=[epsilon], n=int(n)))
+def foreseen(visit: Visit, population: str, asked: Plan) -> dict[str, object]:
+    """Return the known members of a plan of one ε, and whether more follow. Raises InvalidInput and its kinds,
+    NotFound."""
+    foresight: Foresight = visit.request.app.state.foresight
+    current = question(services(visit), population, asked)
+    (epsilon,) = asked.epsilon
     result = foresight.look(current)
     others = [_at(current, each) for each in AROUND if each != epsilon]
     if result is None:

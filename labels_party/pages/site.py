@@ -11,12 +11,14 @@ from label_dp.pages.audit import audit_router
 from label_dp.pages.signin import site_router
 from label_dp.pages.site import Entry, Site
 from labels_party.bootstrap import ROLES, Services
-from labels_party.pages import approvals, batch, erasures, holdings, overview, plan, population, work
-from labels_party.pages.context import APPROVER, AUDITOR, RECEIVER
+from labels_party.pages import approvals, batch, erasures, new_release, overview, plan, population, work
+from labels_party.pages.context import APPROVER, AUDITOR, OWNER, RECEIVER
+from labels_party.work.kind import FAMILIES
 
 MENU = (
     Entry("/overview", "Overview", ROLES),
     Entry("/releases", "For you", RECEIVER),
+    Entry("/new", "New release", OWNER),
     Entry("/given", "Who has what", APPROVER),
     Entry("/approvals", "Approvals", APPROVER),
     Entry("/erasures", "Erasures", AUDITOR),
@@ -28,12 +30,15 @@ DONE = {
     "approved": "Approved. It is charged now, and drawn next.",
     "declined": "Declined. Nothing was charged.",
     "cancelled": "Cancelled. What was charged was returned.",
+    "declared": "Declared. Its rules cannot change.",
+    "discarded": "Discarded, with all its labels.",
 }
+OBJECTS = {"pop_": "/populations/", "bat_": "/batches/"} | {f.prefix: f"/{f.noun}s/" for f in FAMILIES}
 
 
 def site(services: Services) -> Site:
     """Build the pages of the party."""
-    return Site("Labels party", "labels_party.pages", MENU, services.sessions, DONE)
+    return Site("Labels party", "labels_party.pages", MENU, services.sessions, DONE, OBJECTS)
 
 
 def _audited(services: Services) -> Audited:
@@ -51,7 +56,7 @@ def _audited(services: Services) -> Audited:
 @cache
 def routers() -> tuple[APIRouter, ...]:
     """Routers of all pages, the same for every application of a process."""
-    parts = (overview, population, batch, work, holdings, approvals, erasures, plan)
+    parts = (overview, population, batch, work, new_release, approvals, erasures, plan)
     return (
         site_router(*ROLES, home="/overview"),
         *(part.router for part in parts),

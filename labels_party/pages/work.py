@@ -16,8 +16,11 @@ from label_dp.schemas.filters import GivenFilter
 from label_dp.store.paging import Page
 from labels_party.bootstrap import Services
 from labels_party.labels.batch_uses import ACCEPTED, PUBLISHED, WORKING
+from labels_party.labels.batches import ID_LIST
 from labels_party.mechanisms.auto import AUTO
 from labels_party.pages.context import DOCUMENT, Owner, Receiver, Viewer, days, services
+from labels_party.pages.new_release import commands
+from labels_party.pages.plan import Text
 from labels_party.work.holdings import list_holdings, outcome
 from labels_party.work.kind import ANSWERS, RELEASES, Family
 from labels_party.work.listing import PublicationFilter, published
@@ -35,7 +38,7 @@ def for_audience(visit: Receiver, after: Annotated[str | None, Query(max_length=
     return visit.page("releases", rows=listing.rows, cursor=listing.cursor)
 
 
-def _one(visit: Visit, name: str, family: Family) -> Response:
+def _one(visit: Visit, name: str, family: Family, id_column: str = "") -> Response:
     ctx = services(visit)
 
     def look(connection: Connection) -> dict[str, Any]:
@@ -55,6 +58,12 @@ def _one(visit: Visit, name: str, family: Family) -> Response:
             "beyond": batch.beyond(population),
             "given": own_row,
             "family": family,
+            "same": (
+                commands(population, batch, described["epsilon"]["total"], id_column)
+                if id_column and visit.role == "owner" and family is RELEASES
+                else None
+            ),
+            "listed": batch.presence == ID_LIST,
             "outcome": outcome(described["state"], described["problem"]),
             "live": described["state"] in WORKING,
             "waits": described["state"] == ACCEPTED,
@@ -78,9 +87,9 @@ def _groupings(ctx: Services, work: dict[str, Any], family: Family) -> tuple[Gro
 
 
 @router.get("/releases/{name}")
-def release(name: str, visit: Viewer) -> Response:
-    """Render a release."""
-    return _one(visit, name, RELEASES)
+def release(name: str, visit: Viewer, id_column: Text = "") -> Response:
+    """Render a release; `id_column`: whoever comes from the form of a new one sees how a command does the same."""
+    return _one(visit, name, RELEASES, id_column)
 
 
 @router.get("/answers/{name}")

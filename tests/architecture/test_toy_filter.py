@@ -19,7 +19,7 @@ from label_dp.schemas.filters import GivenFilter
 from labels_party.api import app as rest
 from labels_party.api import holdings as calls
 from labels_party.cli import app, lists
-from labels_party.pages import holdings as pages
+from labels_party.pages import overview as pages
 from labels_party.pages import site
 from labels_party.storage.tables import populations
 from labels_party.work import holdings
@@ -36,7 +36,7 @@ def label(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with grown(GivenFilter, "label", str | None, told):
         monkeypatch.setitem(holdings.SAME, "label", populations.c.label)
         monkeypatch.setattr(rest, "holdings", anew(calls))
-        monkeypatch.setattr(site, "holdings", anew(pages))
+        monkeypatch.setattr(site, "overview", anew(pages))
         monkeypatch.setattr(app, "registered_commands", [*app.registered_commands])
         command(app)(lists.releases)
         monkeypatch.setattr(shared_routes, "_known", {})

@@ -31,6 +31,9 @@ PAGES = {
     "/approvals": OFFICER,
     "/erasures": OFFICER,
     "/plan": OFFICER,
+    "/new": {"owner"},
+    "/new/{population}": {"owner"},
+    "/batches/{batch}/release": {"owner"},
     "/audit": OFFICER,
     "/audit/export": OFFICER,
 }
@@ -39,6 +42,10 @@ CHANGES = {
     "/approvals/{release}/decline": OFFICER,
     "/releases/{release}/cancel": {"owner"},
     "/erasures": {"owner"},
+    "/new": {"owner"},
+    "/new/{population}": {"owner"},
+    "/batches/{batch}/release": {"owner"},
+    "/batches/{batch}/discard": {"owner"},
     "/audit/verify": OFFICER,
     "/audit/compare": OFFICER,
 }
@@ -308,9 +315,13 @@ def test_an_erasure_is_asked_for_and_looked_up(timed: LabelsParty) -> None:
     assert ">erasable<" in form
     assert ">fixed<" not in form
     assert "Not in" in page
-    refused = person.post("/erasures", person.token("/erasures"), population="fixed", names="c1")
+    token, names = person.token("/erasures"), "c1\n c2 \n\nc-none"
+    refused = person.post("/erasures", token, population="fixed", names="c1", sure="yes")
     assert "labels-party purge BATCH" in refused.text
-    answer = person.post("/erasures", person.token("/erasures"), population="erasable", names="c1\n c2 \n\nc-none")
+    warned = person.post("/erasures", token, population="erasable", names=names).text
+    assert "The labels of 3 example ids in erasable are erased. It cannot be undone" in warned
+    assert "No request" in person.get("/erasures?population=erasable").text
+    answer = person.post("/erasures", token, population="erasable", names=names, sure="yes")
     assert "3 example ids" in answer.text
     assert "1 has no example in any batch of erasable. Check the spelling: c-none" in answer.text
     timed.services.erasures.finish()
@@ -366,7 +377,7 @@ def test_a_person_is_erased_with_all_examples(timed: LabelsParty) -> None:
     assert said in person.get(f"/releases/{release}").text.replace("&#39;", "'")
     assert said in person.get(f"/releases/{release}/statement").text.replace("&#39;", "'")
     token = person.token("/erasures")
-    answer = person.post("/erasures", token, population="people", what="units", names="p3\nnobody")
+    answer = person.post("/erasures", token, population="people", what="units", names="p3\nnobody", sure="yes")
     assert "1 person, with 2 examples" in answer.text
     assert "Check the spelling: nobody" in answer.text
     timed.services.erasures.finish()

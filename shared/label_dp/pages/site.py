@@ -9,19 +9,24 @@ from __future__ import annotations
 import hashlib
 import hmac
 import mimetypes
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from importlib import resources
+from types import MappingProxyType
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
+from markupsafe import Markup
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import UploadFile
+from starlette.datastructures import FormData, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
 
+from label_dp.documents.statement_text import visible
 from label_dp.errors import InvalidRequest, LabelDPError, Unauthenticated, UnsupportedMediaType
 from label_dp.http.calls import LARGE_BODY, Takes, refuse_other_roles
 from label_dp.http.threads import LOOKS, Handler, taking_turns
@@ -45,6 +50,7 @@ HEADERS = {
 FORM, FILE_FORM = Depends(Takes(1 << 16)), Depends(Takes(LARGE_BODY))
 FORM_TYPES = ("application/x-www-form-urlencoded", "multipart/form-data")
 MOST_FIELDS = 1000
+ID = re.compile(r"\b([a-z]{3}_[0-9a-f]{24})\b")
 
 
 @dataclass(frozen=True)
@@ -60,9 +66,16 @@ class Site:
     """`package` holds the party's `templates/`; `done`: what a page says after a change, by a short word."""
 
     def __init__(
-        self, title: str, package: str, menu: Sequence[Entry], sessions: Sessions, done: Mapping[str, str]
+        self,
+        title: str,
+        package: str,
+        menu: Sequence[Entry],
+        sessions: Sessions,
+        done: Mapping[str, str],
+        objects: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self.title, self.menu, self.sessions, self.done = title, menu, sessions, done
+        """`objects`: where the pages of ids are, by the prefix of the ids."""
+        self.title, self.menu, self.sessions, self.done, self.objects = title, menu, sessions, done, objects
         self.cookie = f"{sessions.apikeys.prefix}_session"
         self.engine = engine(package)
 
@@ -87,17 +100,31 @@ class Site:
         caller: Principal | None = values.setdefault("caller", None)
         values.setdefault("csrf", None)
         values.setdefault("name_of_caller", None)
+
+        def at(path: str) -> str:
+            return up + path.removeprefix("/")
+
         text = self.engine.get_template(f"{template}.html.jinja").render(
             site=self,
             here=request.url.path,
             query=request.query_params,
-            at=lambda path: up + path.removeprefix("/"),
+            at=at,
+            linked=lambda sentence: self.linked(str(sentence), at),
             static=lambda name: f"{up}static/{self.named(name)}",
             menu=[e for e in self.menu if caller is not None and caller.role in e.roles],
             said=self.done.get(request.query_params.get("done", "")),
             **values,
         )
         return HTMLResponse(text, status, HEADERS)
+
+    def linked(self, sentence: str, at: Callable[[str], str]) -> Markup:
+        """Return a sentence whose ids lead to their pages."""
+        parts = ID.split(visible(sentence))  # every second part is an id
+        link, pages = Markup('<a href="{}">{}</a>'), self.objects
+        return Markup("").join(
+            link.format(at(pages[part[:4]] + part), part) if place % 2 and part[:4] in pages else part
+            for place, part in enumerate(parts)
+        )
 
     def go(self, request: Request, path: str) -> RedirectResponse:
         return RedirectResponse(relative(request) + path.removeprefix("/"), 303, HEADERS)
@@ -211,12 +238,23 @@ async def read_form(request: Request, visit: Visit) -> None:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in FORM_TYPES:
         raise UnsupportedMediaType("Send the form of the page.")
-    async with request.form(max_files=2, max_fields=MOST_FIELDS) as form:
-        for name, value in form.multi_items():
-            if isinstance(value, UploadFile):
-                visit.files[name] = await value.read()
-            else:
-                visit.form[name] = value
+    form = await (_in_memory(request) if kind == FORM_TYPES[1] else request.form(max_fields=MOST_FIELDS))
+    for name, value in form.multi_items():
+        if isinstance(value, UploadFile):
+            visit.files[name] = await value.read()
+        else:
+            visit.form[name] = value
+    await form.close()
+
+
+async def _in_memory(request: Request) -> FormData:
+    """Parse a form with files, none of which touches a disk: one may have labels. Raises InvalidRequest."""
+    parser = MultiPartParser(request.headers, request.stream(), max_files=2, max_fields=MOST_FIELDS)
+    parser.spool_max_size = LARGE_BODY  # by default a file of a mebibyte is written to a temporary one
+    try:
+        return await parser.parse()
+    except MultiPartException:
+        raise InvalidRequest("The form cannot be read. Open the page again, and send it from there.") from None
 
 
 def refused_sign_in(error: Unauthenticated) -> str:

@@ -55,6 +55,19 @@
     });
   };
 
+  // Offers the columns of a CSV file, whose first line is read here, in the lists that ask for one.
+  const offer = async (input) => {
+    const text = input.files.length ? await input.files[0].slice(0, 65536).text() : "";
+    const [head] = text.replace(/^\ufeff/, "").match(/^(?:"(?:[^"]|"")*"|[^"\r\n])*/);
+    const parts = [...head.matchAll(/(?:^|,)(?:"((?:[^"]|"")*)"|([^,]*))/g)];
+    const names = parts.map(([, quoted, plain]) => (quoted === undefined ? plain : quoted.replaceAll('""', '"')));
+    for (const list of input.form.querySelectorAll("select[data-columns]")) {
+      const chosen = names.includes(list.value) ? list.value : names.includes(list.dataset.columns) ? list.dataset.columns : "";
+      list.replaceChildren(list.options[0], ...names.filter(Boolean).map((name) => new Option(name, name)));
+      list.value = chosen;
+    }
+  };
+
   const listen = (live) => {
     const stream = new EventSource(live.dataset.events);
     const bar = live.querySelector("progress");
@@ -78,6 +91,7 @@
   };
 
   for (const form of document.querySelectorAll("form[data-follow]")) follow(form);
+  for (const input of document.querySelectorAll("input[data-header]")) input.addEventListener("change", () => offer(input));
   const live = document.querySelector("[data-live]");
   if (live && live.dataset.events && window.EventSource) listen(live);
   else again();
