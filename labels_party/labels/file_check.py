@@ -1,7 +1,7 @@
-"""Check of a file of labels before anything of it is sent, sealed or charged: the owner's, on its own machine.
+"""Check of a file of labels before anything of it is sealed or charged: the owner's, by a command or a page.
 
-The findings are made of raw labels without paying ε. They are returned to the caller of the command, and never stored,
-logged, counted or served.
+The findings are made of raw labels without paying ε. They go to the owner who has the file, and are never stored,
+logged or counted.
 """
 
 from __future__ import annotations
