@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from features_party.telemetry.traces import Traces
     from label_dp.audit.heads import Heads
     from label_dp.audit.store import AuditStore, Clock
+    from label_dp.client.budgets import Outgoing
     from label_dp.documents.signing import VerifyingKey
-    from label_dp.http.outgoing import Outgoing
     from label_dp.store.apikeys import ApiKeys
     from label_dp.store.database import Database
     from label_dp.store.faults import FaultHook
@@ -126,8 +126,8 @@ def bootstrap(
     from label_dp.audit.heads import Heads
     from label_dp.audit.judged import JudgedStore
     from label_dp.audit.store import utc_now
+    from label_dp.client.budgets import Outgoing
     from label_dp.errors import NotFound
-    from label_dp.http.outgoing import Outgoing
     from label_dp.store.apikeys import ApiKeys
     from label_dp.store.database import Database
     from label_dp.store.faults import no_faults

@@ -11,10 +11,9 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from .canonical import parse
 from .document import COMMON, MOST_BYTES, check_common, check_format, check_split
 from .domains import Domain
-from .envelope import open_envelope, read_lines
+from .envelope import open_envelope, parse, read_lines
 from .kind import Answer, Kind
 from .members import matching, members, text
 from .refusal import refuse

@@ -9,10 +9,9 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from .canonical import canonical_bytes, parse
 from .comparison import Verified
 from .document import check_format
-from .envelope import open_envelope, read
+from .envelope import canonical_bytes, open_envelope, parse, read
 from .exact import ATTO, NANO, decimal, units
 from .members import DAY, count, matching, members, text
 from .receipts import Receipts

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .canonical import canonical_bytes
+from .envelope import canonical_bytes
 from .receipts import ACCEPTED, PUBLISHED, Receipts
 from .refusal import refuse
 

@@ -8,9 +8,8 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from .canonical import canonical_bytes, parse
 from .document import check_format
-from .envelope import open_envelope, strict_base64
+from .envelope import canonical_bytes, open_envelope, parse, strict_base64
 from .members import DAY, count, matching, members, text
 from .refusal import refuse
 

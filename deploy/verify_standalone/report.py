@@ -8,9 +8,8 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from .canonical import parse
 from .document import MOST_BYTES, check_format
-from .envelope import open_envelope, read
+from .envelope import open_envelope, parse, read
 from .members import DAY, count, matching, members, text
 from .refusal import refuse
 

@@ -6,8 +6,7 @@ from __future__ import annotations
 # isort: off
 from features_party.cli import messages as messages
 from features_party.cli import training as training
-from features_party.cli import budget as budget
-from features_party.cli import statement as statement
+from features_party.cli import officer as officer
 from features_party.cli import answers as answers
 from features_party.cli import models as models
 from features_party.cli import rehearse as rehearse

@@ -9,8 +9,8 @@ from __future__ import annotations
 from features_party.client.inputs import InputCalls
 from features_party.client.models import ModelCalls
 from features_party.client.trainings import TrainingCalls
-from label_dp.client.audit import AuditCalls
 from label_dp.client.declared import AwaitedClient, BlockingClient
+from label_dp.client.published import AuditCalls
 from label_dp.errors import RemoteProblem
 
 __all__ = ["AsyncFeaturesPartyClient", "FeaturesPartyClient", "RemoteProblem"]

@@ -1,8 +1,13 @@
-"""Commands on files, with no service running: ask for a calibration, and apply one."""
+"""Commands on files, with no service running: ask for a calibration or for sums, and apply a calibration.
+
+Of sums, the columns named in a grouping are sent, and no others; this is no longer feature-oblivious, and says so.
+"""
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +21,7 @@ from features_party.companions.asking import (
     require_allowance,
     require_asked,
     require_own_predictions,
+    who_allows,
 )
 from features_party.companions.calibrated_models import (
     Labelled,
@@ -29,6 +35,7 @@ from features_party.companions.calibrated_models import (
     with_true_labels,
     write_scores,
 )
+from features_party.companions.codes import codes_of
 from features_party.files.jobs import read_for_training
 from features_party.models.folder import SavedModel
 from features_party.models.reliability import save_diagram
@@ -40,6 +47,7 @@ from features_party.receive.pull_since import Patience, await_published
 from features_party.receive.receipts import Delivery
 from features_party.tables.feature_tables import read_features
 from label_dp.companions.kinds.calibration import CALIBRATION, CalibrationAnswer
+from label_dp.companions.kinds.sum import SUM
 from label_dp.documents.answer import read_answer
 from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import Conflict, InvalidFile, InvalidInput, NotFound, Unavailable
@@ -47,6 +55,7 @@ from label_dp.privacy import Epsilon
 from label_dp.progress import Progress
 from label_dp.schemas.calibration import Calibration as Asking
 from label_dp.schemas.json_types import JsonObject
+from label_dp.schemas.sums import GroupSums
 from label_dp.store.output_files import replacing
 
 
@@ -286,3 +295,60 @@ def _drawn(labelled: Labelled, found: CalibrationAnswer, folder: Path) -> dict[s
         "errors": labelled.errors(found),
         "plots": [str(path) for path in paths],
     }
+
+
+@dataclass(frozen=True)
+class AskSumsJob(AnswerWait):
+    """Sums of the labels of a batch by columns of `file`."""
+
+    terms: GroupSums
+    file: Path
+    id_column: str
+
+    @cached_property
+    def by(self) -> list[str]:
+        """Groupings: those of the terms, or else of the codes that the file holds. Raises InvalidInput, InvalidFile."""
+        codes = None if self.terms.by else codes_of(self.file)
+        if not self.terms.by and codes is None:
+            raise InvalidInput("Name columns with --by; only a table that features-party codes made needs none.")
+        return self.terms.by if codes is None else codes.by
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns that are sent."""
+        return list(dict.fromkeys(name.strip() for text in self.by for name in text.split(",")))
+
+
+def ask_sums(services: Services, service: LabelsService, job: AskSumsJob, progress: Progress) -> AnswerRun:
+    """Send the columns, ask, and go on as `arrived`. Raises NotFound (no such batch, or no allowance), InvalidFile,
+    InvalidTable, InvalidInput, Refusal (beyond the allowance), Conflict, Unavailable."""
+    if job.labels_key is None:
+        services.pinned.required()  # nothing is charged that could not be verified
+    epsilon = Epsilon.parse(job.terms.epsilon, positive=True)
+    progress("reading", 0.05)
+    body, rows = _table(job)
+    query = {"epsilon": str(epsilon), "by": job.by, "id_column": job.id_column}
+    if job.terms.additional_release:
+        query["additional_release"] = "true"
+    progress("sending columns", 0.3)
+    with who_allows(job.batch, "sums"):
+        service.sums_allowance(job.batch)
+        order = service.ask_sums(
+            job.batch, body, query, lambda n: progress("sending columns", 0.3 + 0.3 * n / len(body))
+        )
+    return arrived(services, service, AnswerRun(order["answer"], order["state"], rows), job, SUM, epsilon, progress)
+
+
+def _table(job: AskSumsJob) -> tuple[bytes, int]:
+    """Return a Parquet file of the ids and the columns that are named, and its rows."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = read_features(job.file, job.id_column, text=None)
+    missing = [name for name in job.columns if name not in table.features.column_names]
+    if missing:
+        raise InvalidInput(f"'{job.file}' has no column '{missing[0][:60]}'.")
+    columns = {job.id_column: table.ids} | {name: table.features[name] for name in job.columns}
+    sink = io.BytesIO()
+    pq.write_table(pa.table(columns), sink, compression="zstd", store_schema=False)
+    return sink.getvalue(), table.rows

@@ -6,7 +6,7 @@ from fastapi import FastAPI
 
 from label_dp.http.application import application
 from label_dp.named_modules import installed
-from labels_party.api import asking, audit, daily, erasures, holdings, intake, people, plans, webhooks, work
+from labels_party.api import asking, audit, daily, erasures, holdings, intake, people, webhooks, work
 from labels_party.bootstrap import Services
 from labels_party.pages import site as pages
 from labels_party.pages.foresight import Foresight
@@ -46,12 +46,13 @@ def create_app(services: Services) -> FastAPI:
         foresight.close()
         services.close()
 
-    parts = (intake, plans, work, holdings, erasures, people, daily, webhooks, audit)
+    parts = (work, holdings, erasures, people, daily, webhooks, audit)
     companions = installed("labels_party.companions.api")
     kinds = [kind for kind in services.work.kinds.values() if isinstance(kind, SchemaKind)]
     app = application(
         services,
         [
+            *(intake.router, work.plans),
             *(part.router for part in parts),
             *(() if companions is None else companions.ROUTERS),
             *map(work.router_of, FAMILIES),

@@ -20,7 +20,6 @@ from label_dp.schemas.population import Population as PopulationAsked
 from label_dp.schemas.replies import BatchOut, PopulationOut, SetAsideOut
 from label_dp.store.apikeys import Principal
 from label_dp.store.idempotency import Reply
-from labels_party.api.columns import IdColumns, LabelColumns
 from labels_party.api.context import (
     Approver,
     Auditor,
@@ -33,7 +32,7 @@ from labels_party.api.context import (
     to_the_day,
 )
 from labels_party.api.models import Accepted, DecisionIn, EventsOut, ListingOut
-from labels_party.api.upload_docs import event_docs, upload_docs
+from labels_party.api.upload_docs import IdColumns, LabelColumns, event_docs, upload_docs
 from labels_party.api.uploads import Upload, receive, receive_events
 from labels_party.labels.batches import INSERT, UPSERT
 from labels_party.labels.parsing import ID, LABEL

@@ -1,8 +1,11 @@
-"""The OpenAPI document of upload bodies: every format, every shape, with an example."""
+"""The OpenAPI document of uploads: every format and shape of a body, with an example, and the names of the columns of a
+table, if not those of the members of a JSON record."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+from fastapi import Depends, Query
 
 from label_dp.class_names import MAX_NAME
 from label_dp.schemas.events import LONGEST_NAME
@@ -25,6 +28,19 @@ _TWO: dict[str, list[Any]] = {
     SCORE: [0.25, 0.5],
     SCORE_2: [19.9, 5.5],
 }
+_IdColumn = Annotated[str | None, Query(min_length=1, max_length=200, description="Its column with ids, in a table.")]
+_LabelColumn = Annotated[
+    str | None, Query(min_length=1, max_length=200, description="Its column with labels, in a table.")
+]
+_ScoreColumn = Annotated[
+    str | None, Query(min_length=1, max_length=200, description="Its column with scores, in a table.")
+]
+_SecondScoreColumn = Annotated[
+    str | None, Query(min_length=1, max_length=200, description="Its column with second scores, for a map of two.")
+]
+_UnitColumn = Annotated[
+    str | None, Query(min_length=1, max_length=200, description="Its column with units, in a table.")
+]
 
 
 def upload_docs(fields: tuple[str, ...], *, note: str = "", optional: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -151,3 +167,28 @@ def event_docs() -> JsonObject:
         },
     }
     return {"requestBody": {"required": True, "content": content}}
+
+
+def _of_ids(id_column: _IdColumn = None, unit_column: _UnitColumn = None) -> dict[str, str]:
+    return _given({ID: id_column, UNIT: unit_column})
+
+
+def _of_labels(
+    id_column: _IdColumn = None, label_column: _LabelColumn = None, unit_column: _UnitColumn = None
+) -> dict[str, str]:
+    return _given({ID: id_column, LABEL: label_column, UNIT: unit_column})
+
+
+def _of_scores(
+    id_column: _IdColumn = None, score_column: _ScoreColumn = None, score_2_column: _SecondScoreColumn = None
+) -> dict[str, str]:
+    return _given({ID: id_column, SCORE: score_column, SCORE_2: score_2_column})
+
+
+def _given(columns: dict[str, str | None]) -> dict[str, str]:
+    return {field: name for field, name in columns.items() if name is not None}
+
+
+IdColumns = Annotated[dict[str, str], Depends(_of_ids)]
+LabelColumns = Annotated[dict[str, str], Depends(_of_labels)]
+ScoreColumns = Annotated[dict[str, str], Depends(_of_scores)]

@@ -1,4 +1,5 @@
-"""Charged work of every kind: its state, its signed document and files, decisions on it, receipts, what was published.
+"""Charged work of every kind: what an ε would give before it is spent; its state, its signed document and files,
+decisions on it, receipts, what was published.
 
 Releases and answers have the same calls, each family under its own word.
 """
@@ -23,7 +24,8 @@ from label_dp.http.filters import LINK_DOCS, Paged, with_link
 from label_dp.http.json_bodies import JsonRouter
 from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
 from label_dp.schemas.filters import Day, WorkState
-from label_dp.schemas.replies import ListedAnswer, ListedRelease, ListedWork, ReceiptState, SigningKeysOut
+from label_dp.schemas.plan import Plan
+from label_dp.schemas.replies import ListedAnswer, ListedRelease, ListedWork, PlanOut, ReceiptState, SigningKeysOut
 from label_dp.store.apikeys import Principal
 from label_dp.store.paging import Listing, Page
 from labels_party.api.context import (
@@ -43,6 +45,7 @@ from labels_party.bootstrap import Services
 from labels_party.labels.batch_uses import PUBLISHED
 from labels_party.mechanisms.auto import AUTO
 from labels_party.message.request import RELEASE
+from labels_party.planning import planned
 from labels_party.work.kind import ANSWERS, RELEASES, Family, Work, WorkFile
 from labels_party.work.listing import PublicationFilter, published
 from labels_party.work.seen import allowed, shown
@@ -74,6 +77,7 @@ LISTED: dict[str, tuple[type[ListedWork], Any]] = {
     RELEASES.noun: (ListedRelease, list[ListedRelease]),
     ANSWERS.noun: (ListedAnswer, list[ListedAnswer]),
 }
+plans = JsonRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
 
 
 class ReceiptOut(BaseModel):
@@ -286,3 +290,9 @@ def _serve(
     midnight = format_datetime(datetime.fromisoformat(f"{str(work.published)[:10]}T00:00:00+00:00"), usegmt=True)
     path = ctx.work.shelf.local(work_file)
     return ServedFile(path, media_type=kind, headers=headers | {"Last-Modified": midnight})
+
+
+@plans.get("/populations/{population}/plan", tags=["releases"], responses=problem_responses(409))
+def plan(population: str, ctx: Ctx, _: Approver, asked: Annotated[Plan, Query()]) -> PlanOut:
+    """What each mechanism would give at each ε, and which to take; made of public and already private facts only."""
+    return planned(ctx, population, asked)

@@ -9,8 +9,7 @@ from labels_party.cli import check as check
 from labels_party.cli import populations as populations
 from labels_party.cli import privatize as privatize
 from labels_party.cli import planning as planning
-from labels_party.cli import statement as statement
-from labels_party.cli import report as report
+from labels_party.cli import officer as officer
 from labels_party.cli import lists as lists
 from labels_party.cli import erasures as erasures
 from labels_party.cli import approvals as approvals

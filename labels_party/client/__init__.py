@@ -11,10 +11,9 @@ from typing import Generic, TypeVar
 
 import httpx
 
-from label_dp.client.audit import AuditCalls
 from label_dp.client.declared import AwaitedClient, BlockingClient
 from label_dp.client.peer import RETRIES
-from label_dp.client.published import PublishedCalls
+from label_dp.client.published import AuditCalls, PublishedCalls
 from label_dp.errors import RemoteProblem
 from labels_party.client.answers import AnswerCalls
 from labels_party.client.batches import BatchCalls

@@ -35,11 +35,11 @@ from labels_party.work.kind import (
     Family,
     PlannedWork,
     QueuedKind,
+    Registered,
     SignedFiles,
     Work,
     WorkFile,
 )
-from labels_party.work.registry import Registered
 from labels_party.work.shelf import Shelf
 
 COLUMNS = [column for column in t.c if column.name != "epsilon_nano"]

@@ -21,7 +21,7 @@ RULES = (
     ("locks/*.txt", "tests/integration/test_locks.py", '"locks" / f"{name}.txt"'),
     ("locks/*.py", "tests/unit/deploy/test_vulnerabilities.py", "deploy.locks.vulnerabilities"),
     ("packages.py", "tests/distribution/__main__.py", "deploy.packages"),
-    ("signing/*.py", "tests/unit/deploy/test_signing.py", "deploy.signing.parts"),
+    ("signing/*.py", "tests/unit/deploy/test_signing.py", "deploy.signing.__main__"),
     ("site/*", "tests/unit/deploy/test_site.py", '"deploy" / "site"'),
     ("*.Dockerfile", "tests/integration/test_deploy_files.py", ".Dockerfile"),
     ("*.Dockerfile.dockerignore", "tests/integration/test_deploy_files.py", ".dockerignore"),

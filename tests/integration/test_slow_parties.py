@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from label_dp.http.outgoing import OF_ONE
+from label_dp.client.budgets import OF_ONE
 from labels_party.notify import sender
 from tests.support.endpoint import Endpoint
 from tests.support.features_api import Api, running

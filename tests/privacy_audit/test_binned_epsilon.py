@@ -15,7 +15,7 @@ import pytest
 
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
-from labels_party.companions.mechanisms.isotonic.binned_means import BinnedMeans
+from labels_party.companions.mechanisms.isotonic.binned import BinnedMeans
 from labels_party.companions.mechanisms.isotonic.cells import Cells
 from labels_party.mechanisms.entropy import LaplaceNoise, discrete_laplace
 from tests.support.auditor import audit

@@ -31,8 +31,7 @@ from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
 from labels_party.companions.kinds.prediction.methods import METHODS
 from labels_party.companions.mechanisms.isotonic.antichains import isotonic_poset
-from labels_party.companions.mechanisms.isotonic.binned_means import BinnedMeans
-from labels_party.companions.mechanisms.isotonic.binned_medians import BinnedMedians
+from labels_party.companions.mechanisms.isotonic.binned import BinnedMeans, BinnedMedians
 from labels_party.companions.mechanisms.isotonic.cells import Cells
 from labels_party.companions.mechanisms.isotonic.fit import constrained
 from labels_party.companions.mechanisms.isotonic.grid import loss_grid

@@ -23,8 +23,7 @@ from label_dp.companions.costs.slices import Cost
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
 from labels_party.companions.mechanisms.isotonic.antichains import poset_excess_bound, poset_grid
-from labels_party.companions.mechanisms.isotonic.binned_means import BinnedMeans
-from labels_party.companions.mechanisms.isotonic.binned_medians import BinnedMedians
+from labels_party.companions.mechanisms.isotonic.binned import BinnedMeans, BinnedMedians
 from labels_party.companions.mechanisms.isotonic.binning import default_bins
 from labels_party.companions.mechanisms.isotonic.cells import Cells
 from labels_party.companions.mechanisms.isotonic.surfaces import SurfacePlan, axis_cells

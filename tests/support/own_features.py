@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 from fastapi.testclient import TestClient
 
-from label_dp.documents.adjacency import IN_PARTS, REPLACE_ONE, WHOLE_EXAMPLE
-from label_dp.documents.answer import Answer, AnswerMechanism
+from label_dp.documents.answer import IN_PARTS, REPLACE_ONE, WHOLE_EXAMPLE, Answer, AnswerMechanism
 from label_dp.documents.members import PopulationRef
 from label_dp.documents.signing import ANSWER_TYPE, SigningKey
 from tests.support.labels import LabelsParty

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from label_dp.companions.kinds.prediction import open_prediction
-from label_dp.documents.adjacency import IN_PARTS
-from label_dp.documents.answer import Answer, AnswerMechanism
+from label_dp.documents.answer import IN_PARTS, Answer, AnswerMechanism
 from label_dp.documents.canonical import canonical_bytes
 from label_dp.documents.members import PopulationRef
 from label_dp.documents.signing import ANSWER_TYPE, SigningKey

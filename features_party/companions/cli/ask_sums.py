@@ -84,12 +84,14 @@ def ask_sums(
     The columns of --by and the ids leave us. The batch is charged as soon as they are there. The same command again
     gets the same answer, charged once.
     """
-    from features_party.companions import sums
+    from features_party.companions.files import AskSumsJob
+    from features_party.companions.files import ask_sums as ask
+    from label_dp.companions.kinds.sum import tables
 
-    job = sums.AskSumsJob(batch, terms, features, id_column, labels_key=public_key(labels_key), wait=wait)
+    job = AskSumsJob(batch, terms, features, id_column, labels_key=public_key(labels_key), wait=wait)
     with progress("ask", as_json) as report, labels_party(url, api_key_file) as service:
-        run = sums.ask_sums(services(), service, job, report)
-    groupings = [] if run.found is None else sums.tables(run.found.answer)
+        run = ask(services(), service, job, report)
+    groupings = [] if run.found is None else tables(run.found.answer)
     emit(run.as_json() | {"batch": batch, "tables": groupings}, as_json, lambda: _show(run, url, groupings))
 
 

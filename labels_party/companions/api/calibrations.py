@@ -16,14 +16,11 @@ from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
 from label_dp.privacy import Epsilon
 from label_dp.schemas.calibration import Allowance, Calibration
 from label_dp.schemas.replies import AllowanceOut
-from label_dp.store.apikeys import Principal
 from label_dp.store.idempotency import Reply
-from labels_party.api.columns import ScoreColumns
 from labels_party.api.context import Ctx, IdempotencyKey, Lister, Owner, Viewer, idempotent
 from labels_party.api.models import AnswerOut
-from labels_party.api.upload_docs import upload_docs
+from labels_party.api.upload_docs import ScoreColumns, upload_docs
 from labels_party.api.uploads import Upload, receive
-from labels_party.bootstrap import Services
 from labels_party.companions.kinds.calibration.kind import CalibrationWish
 from labels_party.companions.services import companions_of
 from labels_party.labels.parsing import ID, SCORE, SCORE_2
@@ -34,6 +31,10 @@ NOTE = (
     "Scores of examples of the batch, as numbers of any kind; larger ones get labels at least as large. Where a "
     "column of second scores is named, every example has two, `score` and `score_2`, and the map falls in neither."
 )
+SAYS_ALLOWANCE = (
+    "How much ε of a sealed batch its audiences may charge in all by {} they ask for; 0 ends it.\n\n"
+    "Without an allowance only the owner causes a charge, and audiences are told of no such batch."
+)
 
 
 class CalibrationQuery(Calibration):
@@ -42,21 +43,36 @@ class CalibrationQuery(Calibration):
     model_config = ConfigDict(extra="ignore")  # what no part of the call knows is refused before
 
 
-@router.put("/batches/{batch}/calibration-allowance", responses=problem_responses(403, 409, 413))
-def set_allowance(
-    batch: str, body: Allowance, request: Request, ctx: Ctx, caller: Owner, key: IdempotencyKey = None
-) -> AllowanceOut:
-    """How much ε of a sealed batch its audiences may charge in all by calibrations they ask for; 0 ends it.
+def add_allowance(router: JsonRouter, kind: str, path: str, plural: str) -> None:
+    """Add the calls about what audiences may charge by answers of a kind that they ask for."""
 
-    Without an allowance only the owner causes a charge, and audiences are told of no such batch.
-    """
-    return allowance_set(CALIBRATION, batch, body, request, ctx, caller, key)
+    @router.put(path, responses=problem_responses(403, 409, 413), description=SAYS_ALLOWANCE.format(plural))
+    def set_allowance(
+        batch: str, body: Allowance, request: Request, ctx: Ctx, caller: Owner, key: IdempotencyKey = None
+    ) -> AllowanceOut:
+        call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode(), batch)
+        allowed = Epsilon.parse(body.epsilon, name="the allowance")
+        _, answer = ctx.allowances.set(batch, kind, allowed, caller.actor, call)
+        return cast("AllowanceOut", answer)
+
+    @router.get(path)
+    def get_allowance(batch: str, ctx: Ctx, caller: Viewer) -> AllowanceOut:
+        """What is allowed, used and left."""
+
+        def look(connection: Connection) -> AllowanceOut:
+            try:
+                _, population = ctx.batches.get(connection, batch)
+                allowed = ctx.allowances.of(connection, batch, kind) is not None
+            except NotFound:
+                raise NotFound(f"There is no batch '{batch}'.") from None
+            if caller.role == "features" and not (allowed and caller.audience in population.audiences):
+                raise NotFound(f"There is no batch '{batch}'.")
+            return ctx.allowances.describe(connection, batch, kind)
+
+        return ctx.database.read("allowance.get", look)
 
 
-@router.get("/batches/{batch}/calibration-allowance")
-def get_allowance(batch: str, ctx: Ctx, caller: Viewer) -> AllowanceOut:
-    """What is allowed, used and left."""
-    return allowance_of(CALIBRATION, batch, ctx, caller)
+add_allowance(router, CALIBRATION, "/batches/{batch}/calibration-allowance", "calibrations")
 
 
 @router.post(
@@ -94,32 +110,3 @@ async def create_calibration(
     ctx.worker.wake()
     response.headers["Location"] = f"/v1/answers/{answer['id']}"
     return AnswerOut(**shown(ctx.work, answer, caller))
-
-
-# --- allowances of every kind that an audience may ask for -----------------------------------------------------
-
-
-def allowance_set(
-    kind: str, batch: str, body: Allowance, request: Request, ctx: Services, caller: Principal, key: str | None
-) -> AllowanceOut:
-    """Set how much ε audiences may charge by answers of a kind. Raises as `Allowances.set`."""
-    call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode(), batch)
-    allowed = Epsilon.parse(body.epsilon, name="the allowance")
-    _, answer = ctx.allowances.set(batch, kind, allowed, caller.actor, call)
-    return cast("AllowanceOut", answer)
-
-
-def allowance_of(kind: str, batch: str, ctx: Services, caller: Principal) -> AllowanceOut:
-    """Return what is allowed, used and left of a kind. Raises NotFound."""
-
-    def look(connection: Connection) -> AllowanceOut:
-        try:
-            _, population = ctx.batches.get(connection, batch)
-            allowed = ctx.allowances.of(connection, batch, kind) is not None
-        except NotFound:
-            raise NotFound(f"There is no batch '{batch}'.") from None
-        if caller.role == "features" and not (allowed and caller.audience in population.audiences):
-            raise NotFound(f"There is no batch '{batch}'.")
-        return ctx.allowances.describe(connection, batch, kind)
-
-    return ctx.database.read("allowance.get", look)

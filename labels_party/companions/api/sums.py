@@ -13,14 +13,12 @@ from label_dp.http.calls import UPLOAD
 from label_dp.http.json_bodies import JsonRouter
 from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
 from label_dp.schemas.base import QueryAsk
-from label_dp.schemas.calibration import Allowance
-from label_dp.schemas.replies import AllowanceOut
 from label_dp.schemas.sums import GroupSums
 from label_dp.store.idempotency import Reply
-from labels_party.api.context import Ctx, IdempotencyKey, Lister, Owner, Viewer
+from labels_party.api.context import Ctx, IdempotencyKey, Lister
 from labels_party.api.models import AnswerOut
 from labels_party.api.uploads import Upload, receive
-from labels_party.companions.api.calibrations import allowance_of, allowance_set
+from labels_party.companions.api.calibrations import add_allowance
 from labels_party.companions.api.predictors import TABLE
 from labels_party.companions.kinds.sum import SumsKind, SumsWish
 from labels_party.companions.services import companions_of
@@ -36,21 +34,7 @@ class SumsQuery(GroupSums, QueryAsk):
     model_config = ConfigDict(extra="ignore", strict=False)  # what no part of the call knows is refused before
 
 
-@router.put("/batches/{batch}/sums-allowance", responses=problem_responses(403, 409, 413))
-def set_allowance(
-    batch: str, body: Allowance, request: Request, ctx: Ctx, caller: Owner, key: IdempotencyKey = None
-) -> AllowanceOut:
-    """How much ε of a sealed batch its audiences may charge in all by sums they ask for; 0 ends it.
-
-    Without an allowance only the owner causes a charge, and audiences are told of no such batch.
-    """
-    return allowance_set(SUM, batch, body, request, ctx, caller, key)
-
-
-@router.get("/batches/{batch}/sums-allowance")
-def get_allowance(batch: str, ctx: Ctx, caller: Viewer) -> AllowanceOut:
-    """What is allowed, used and left."""
-    return allowance_of(SUM, batch, ctx, caller)
+add_allowance(router, SUM, "/batches/{batch}/sums-allowance", "sums")
 
 
 @router.post(

@@ -19,7 +19,7 @@ from sqlalchemy.engine import Connection
 
 from label_dp.companions.costs.sessions import rho_texts
 from label_dp.companions.costs.slices import Cost, SliceNoise
-from label_dp.documents.adjacency import WHOLE_EXAMPLE
+from label_dp.documents.answer import WHOLE_EXAMPLE
 from label_dp.documents.kind import Facts
 from label_dp.documents.signing import SigningKey
 from label_dp.domain import Domain

@@ -6,6 +6,8 @@ from label_dp.client import labels_paths as at
 from label_dp.client.conversation import Conversation, Json, content, get, until
 from label_dp.client.declared import call
 
+AUDIT_EXPORT = "audit/export"
+
 
 class PublishedCalls:
     """Calls of the owner and of an audience alike; results are not verified."""
@@ -45,3 +47,12 @@ class PublishedCalls:
     def sums_allowance(self, batch: str) -> Conversation[Json]:
         """Return the ε that the audiences of a batch may still charge by sums."""
         return get(at.SUMS_ALLOWANCE, batch)
+
+
+class AuditCalls:
+    """Calls about the audit store."""
+
+    @call
+    def audit_export(self) -> Conversation[bytes]:
+        """Download the signed export of the audit store."""
+        return content(AUDIT_EXPORT)

@@ -25,7 +25,7 @@ from scipy.optimize import isotonic_regression
 from label_dp.companions.maps.shapes import MAX_LEVELS
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
-from labels_party.companions.mechanisms.isotonic.binned_means import BinnedMeans
+from labels_party.companions.mechanisms.isotonic.binned import BinnedMeans
 from labels_party.companions.mechanisms.isotonic.binning import default_bins
 from labels_party.companions.mechanisms.isotonic.depth import Cuts, excess_bound, planned
 from labels_party.companions.mechanisms.isotonic.surfaces import axis_cells

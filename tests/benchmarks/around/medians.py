@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
-from labels_party.companions.mechanisms.isotonic.binned_medians import BinnedMedians
+from labels_party.companions.mechanisms.isotonic.binned import BinnedMedians
 from labels_party.companions.mechanisms.isotonic.binning import default_bins
 from labels_party.companions.mechanisms.isotonic.surfaces import axis_cells
 from labels_party.companions.mechanisms.isotonic.total_order import isotonic

@@ -9,7 +9,7 @@ import pytest
 
 import deploy.signing.__main__ as signing
 from deploy.images.engine import Failed
-from deploy.signing.parts import differences, schemas, sources
+from deploy.signing.__main__ import differences, schemas, sources
 from label_dp.documents.manifest import Manifest
 from label_dp.documents.signing import SigningKey
 from label_dp.errors import InvalidFile, SignatureInvalid

@@ -37,8 +37,7 @@ from label_dp.domain import Domain
 from label_dp.errors import InvalidInput, InvalidMechanism
 from label_dp.numbers import rounded_up
 from label_dp.privacy import Epsilon
-from labels_party.companions.mechanisms.isotonic.binned_means import BinnedMeans
-from labels_party.companions.mechanisms.isotonic.binned_medians import BinnedMedians
+from labels_party.companions.mechanisms.isotonic.binned import BinnedMeans, BinnedMedians
 from labels_party.companions.mechanisms.isotonic.binning import default_bins
 from labels_party.companions.mechanisms.isotonic.cells import Cells
 from labels_party.companions.mechanisms.isotonic.depth import cut_places, default_levels, planned

@@ -1,6 +1,6 @@
 """Calibration by public cells, then isotonic regression: the purpose of Algorithms 1 and 3 with far less noise.
 
-The squared loss uses noisy sums (`binned_means.py`), the absolute one medians (`binned_medians.py`).
+The squared loss uses noisy sums, the absolute one medians (`binned.py`).
 
 The mean of a cell of m labels needs one noisy sum. It errs by about range/(ε·m), independently of the other cells,
 because an example lies in one cell; isotonic regression of the noisy means is free (post-processing) and averages the

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from label_dp.companions.costs.charge import check_charge
 from label_dp.companions.costs.slices import Cost
 from label_dp.companions.maps.shapes import FORMS, GRID, LOSSES, most_pieces
-from label_dp.documents.adjacency import REPLACE_ONE
+from label_dp.documents.answer import REPLACE_ONE
 from label_dp.documents.kind import Facts, Kind
 from label_dp.documents.members import Strict
 from label_dp.errors import InvalidInput, MalformedAnswer, UnsupportedVersion

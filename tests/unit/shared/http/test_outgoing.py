@@ -7,9 +7,8 @@ from contextlib import ExitStack
 import httpx
 import pytest
 
-from label_dp.client.budgets import Late
+from label_dp.client.budgets import AT_ONCE, OF_ONE, SECONDS, Late, Outgoing
 from label_dp.errors import Busy
-from label_dp.http.outgoing import AT_ONCE, OF_ONE, SECONDS, Outgoing
 from label_dp.problems import status_of
 
 THREADS = 40  # that answer callers, by the web framework

@@ -16,7 +16,7 @@ from label_dp.companions.maps.shapes import MAX_CELLS
 from label_dp.domain import Domain
 from label_dp.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
 from label_dp.privacy import Epsilon
-from labels_party.companions.mechanisms.isotonic.binned_means import BinnedMeans
+from labels_party.companions.mechanisms.isotonic.binned import BinnedMeans
 from labels_party.companions.mechanisms.isotonic.binning import default_bins
 from labels_party.companions.mechanisms.isotonic.cells import Cells
 from labels_party.companions.mechanisms.isotonic.grid import UNITS

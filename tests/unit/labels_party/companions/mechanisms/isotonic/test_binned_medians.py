@@ -13,7 +13,7 @@ from label_dp.companions.maps.monotone_grid import MonotoneGrid
 from label_dp.domain import Domain
 from label_dp.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
 from label_dp.privacy import Epsilon
-from labels_party.companions.mechanisms.isotonic.binned_medians import BETA, BinnedMedians
+from labels_party.companions.mechanisms.isotonic.binned import BETA, BinnedMedians
 from labels_party.companions.mechanisms.isotonic.binning import default_bins
 from labels_party.companions.mechanisms.isotonic.cells import Cells
 from labels_party.companions.mechanisms.isotonic.grid import UNITS

@@ -1,4 +1,4 @@
-"""`statement`: one printable page about a release."""
+"""`statement`: one printable page about a release. `report`: one signed page about an audience."""
 
 from __future__ import annotations
 
@@ -30,3 +30,17 @@ def statement(
     with replacing(out, force) as path:
         path.write_text(page, "utf-8")
     emit({"release": release, "statement": str(out)}, as_json, lambda: echo(out))
+
+
+@app.command(rich_help_panel=OFFICER)
+def report(
+    audience: Annotated[str, typer.Option(help="Whom the report is about.")],
+    out: Annotated[Path, typer.Option(help="Where the page goes (.html); its signature lies beside it.")],
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write what an audience has, at which ε, as one signed page for an auditor; `audit verify` checks it."""
+    from labels_party.pages.report import report as made
+
+    told = made(services(existing=True), audience, out, force=force)
+    emit(told, as_json, lambda: echo(out))
