@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from features_party.receive.pinned import PinnedKeys
 from features_party.settings import Settings
+from label_dp.errors import NotFound
 from label_dp.installing import require_extra
 
 if TYPE_CHECKING:
@@ -127,7 +128,6 @@ def bootstrap(
     from label_dp.audit.judged import JudgedStore
     from label_dp.audit.store import utc_now
     from label_dp.client.budgets import Outgoing
-    from label_dp.errors import NotFound
     from label_dp.store.apikeys import ApiKeys
     from label_dp.store.database import Database
     from label_dp.store.faults import no_faults

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from label_dp.actors import COMMAND_LINE, person
 from label_dp.cli.output import echo, emit
 from label_dp.cli.panels import ADMINISTRATION, OFFICER
 from label_dp.cli.party_commands import Json
@@ -22,8 +23,6 @@ def _shown(data: dict[str, Any], as_json: bool, text: str) -> None:
 @app.command(rich_help_panel=OFFICER)
 def approve(release: ReleaseId, name: Name, as_json: Json = False) -> None:
     """Let what waits in a four-eyes population be charged and drawn."""
-    from labels_party.work.decisions import person
-
     _, data = services(existing=True).decisions.approve(release, person(name))
     write = "message" if data["kind"] == "release" else "answer"
     told = f"{release} is charged ε {data['epsilon']['total']}. Write it: labels-party {write} {release} --out FILE"
@@ -38,8 +37,6 @@ def decline(
     as_json: Json = False,
 ) -> None:
     """End what waits in a four-eyes population; nothing is charged."""
-    from labels_party.work.decisions import person
-
     _, data = services(existing=True).decisions.decline(release, person(name), reason)
     _shown(data, as_json, f"{release} is declined; nothing was charged.")
 
@@ -47,7 +44,5 @@ def decline(
 @app.command(rich_help_panel=ADMINISTRATION)
 def cancel(release: ReleaseId, as_json: Json = False) -> None:
     """Take a release or answer back while no draw of it ever began; what was charged is returned."""
-    from labels_party.work.decisions import COMMAND_LINE
-
     _, data = services(existing=True).decisions.cancel(release, COMMAND_LINE)
     _shown(data, as_json, f"{release} is cancelled; its charge, if it had one, is returned.")

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from label_dp.actors import COMMAND_LINE
 from label_dp.cli.numbers import whole
 from label_dp.cli.output import confirm, echo, emit, say, table
 from label_dp.cli.panels import OFFICER
 from label_dp.cli.party_commands import Json, Yes
+from label_dp.errors import InvalidFile, InvalidInput
 from labels_party.cli.app import app, services
 
 if TYPE_CHECKING:
@@ -43,9 +45,7 @@ def erase(
 
     A person stays erased in batches that are sealed later. What was published cannot be recalled; it is listed.
     """
-    from label_dp.errors import InvalidInput
     from labels_party.labels.erasures import MOST_IDS
-    from labels_party.work.decisions import COMMAND_LINE
 
     wanted: list[Any] = [*(example or []), *(_read(ids, id_column) if ids is not None else [])]
     if bool(wanted) == bool(unit):
@@ -161,7 +161,6 @@ def erasures(
 
 def _read(path: Path, column: str) -> list[str]:
     from label_dp.columnar.tables import read_bytes, read_table
-    from label_dp.errors import InvalidFile
 
     if path.suffix.lower() in (".parquet", ".csv"):
         values = read_table(path, text_columns=[column], columns=[column])[column].to_pylist()

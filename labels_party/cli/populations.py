@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from label_dp.actors import COMMAND_LINE
 from label_dp.cli.commands import command
 from label_dp.cli.output import emit, say, table, warn
 from label_dp.cli.panels import OFFICER
@@ -27,7 +28,6 @@ app.add_typer(population, name="population")
 def create(*, rules: Population, as_json: Json = False) -> None:
     """Declare a population: label, public domain, audiences, lifetime ε. Its rules never change; nothing is charged."""
     from labels_party.files.inputs import population_of
-    from labels_party.work.decisions import COMMAND_LINE
 
     party, wanted = services(), population_of(rules)
     others = party.database.read("population.others", lambda c: party.populations.other_labels(c, wanted))
@@ -72,7 +72,6 @@ app.add_typer(people, name="people", rich_help_panel=OFFICER)
 def declare(*, rules: People, as_json: Json = False) -> None:
     """Declare a body of people and its lifetime ε, before the populations that name it (--people). It never changes."""
     from labels_party.ledger.people import declaration
-    from labels_party.work.decisions import COMMAND_LINE
 
     party, details = services(), declaration(rules)
     body = party.database.write("people.create", lambda c: party.ledger.people.declare(c, details, COMMAND_LINE))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from label_dp.actors import COMMAND_LINE, person
 from label_dp.cli.answers import Csv, Parquet, budget_rows, headline, show_written, write_groupings
 from label_dp.cli.commands import command
 from label_dp.cli.layout import number
@@ -187,7 +188,6 @@ def privatize(
     from labels_party.files.inputs import population_of, request_of, rule_of
     from labels_party.files.jobs import LabelsFile, run
     from labels_party.files.message import Message
-    from labels_party.work.decisions import COMMAND_LINE, person
 
     file = _only_file(labels, events, rule, examples)
     declared = population_of(rules if rule is None else rules.model_copy(update={"events": rule_of(rule)}))

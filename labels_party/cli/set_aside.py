@@ -6,9 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
+from label_dp.actors import COMMAND_LINE
 from label_dp.cli.output import echo, emit, table
 from label_dp.cli.panels import ADMINISTRATION
 from label_dp.cli.party_commands import Json
+from label_dp.errors import InvalidInput
 from labels_party.cli.app import app, services
 
 set_aside = typer.Typer(
@@ -63,8 +65,6 @@ def replace(upload: UploadId, as_json: Json = False) -> None:
 
 
 def _decide(names: list[str], decision: str, as_json: bool, then: str) -> None:
-    from label_dp.errors import InvalidInput
-    from labels_party.work.decisions import COMMAND_LINE
 
     if len(names) > 2:
         raise InvalidInput("Name one upload, or its batch and it.")

@@ -13,8 +13,6 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from label_dp.actors import COMMAND_LINE as COMMAND_LINE
-from label_dp.actors import PERSON, require_name
 from label_dp.audit import events
 from label_dp.errors import (
     Conflict,
@@ -50,11 +48,6 @@ class Cancelled(Refusal):
 
     code = "release-cancelled"
     title = "Cancelled"
-
-
-def person(name: str) -> str:
-    """Return the actor of a name on the command line. Raises InvalidInput."""
-    return f"{PERSON}{require_name(name)}"
 
 
 class Decisions:

@@ -38,6 +38,11 @@ def require_name(name: str) -> str:
     return name
 
 
+def person(name: str) -> str:
+    """Return the actor of a name on the command line. Raises InvalidInput."""
+    return f"{PERSON}{require_name(name)}"
+
+
 def name_of(actor: str | None, names: Mapping[str, str]) -> str | None:
     """Return the name behind an actor; None if unknown. `names`: those of API keys, by actor."""
     if actor is None:

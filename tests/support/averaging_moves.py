@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fastapi.testclient import TestClient
 
+from label_dp.actors import person
 from label_dp.domain import Domain
 from label_dp.errors import LabelDPError
-from labels_party.work.decisions import person
 from tests.support.asking import population as parse_population
 from tests.support.asking import privatize
 from tests.support.asking import request as parse_request

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from label_dp.actors import COMMAND_LINE, person
 from label_dp.cli.commands import Made, command, command_later
 from label_dp.cli.output import echo, emit, progress, table
 from label_dp.cli.panels import AROUND, Panel
@@ -200,7 +201,6 @@ def _batch_or_labels(
 
 
 def _actor(name: str | None) -> str:
-    from labels_party.work.decisions import COMMAND_LINE, person
 
     return COMMAND_LINE if name is None else person(name)
 

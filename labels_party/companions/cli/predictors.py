@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from label_dp.actors import COMMAND_LINE
 from label_dp.cli.commands import command
 from label_dp.cli.numbers import whole
 from label_dp.cli.output import emit, say, table
 from label_dp.cli.panels import AROUND
 from label_dp.cli.party_commands import Force, Json
-from label_dp.errors import InvalidInput
+from label_dp.errors import BudgetExceeded, Conflict, InvalidInput, LabelDPError
 from label_dp.store.output_files import paid_for, replacing, writable
 from labels_party.cli.app import app, services
 from labels_party.companions.services import companions_of
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 predictor = typer.Typer(help="Models of raw labels that stay here and answer single queries.", no_args_is_help=True)
 app.add_typer(predictor, name="predictor", rich_help_panel=AROUND)
-COMMAND_LINE = "command line"
 PredictorId = Annotated[str, typer.Argument(metavar="PREDICTOR", help="Its id, as `predictor list` shows it.")]
 
 
@@ -38,8 +38,6 @@ def create(
     as_json: Json = False,
 ) -> None:
     """Train a predictor on a sealed batch and the labels party's own features. Nothing is charged; queries are."""
-    from label_dp.errors import Conflict
-
     party = services(existing=True)
     if features is not None:
         store = companions_of(party).features
@@ -101,8 +99,6 @@ def predict(
     More new queries than the predictor has left are refused before the first is charged. Where others ask meanwhile,
     the first refusal ends it; what was answered until then is kept and written.
     """
-    from label_dp.errors import LabelDPError
-
     if (queries is None) == (not query):
         raise InvalidInput("Give one query with --query NAME=VALUE, repeated, or a table of them with --queries.")
     if limit is not None and queries is None:
@@ -138,7 +134,6 @@ def predict(
 def _refuse_too_many(party: Any, name: str, plan: Any, queries: list[dict[str, Any]]) -> None:
     """Raise the errors of `Queries.outlook`, and BudgetExceeded if not all of `wanted` can be answered."""
     from label_dp.audit.show import counted
-    from label_dp.errors import BudgetExceeded
     from label_dp.privacy import Epsilon
 
     outlook = companions_of(party).queries.outlook(name, queries)

@@ -11,6 +11,7 @@ import typer
 from label_dp.cli.output import emit, say, warn
 from label_dp.cli.panels import ADMINISTRATION
 from label_dp.cli.party_commands import Force, Json
+from label_dp.errors import InvalidInput
 
 if TYPE_CHECKING:
     from label_dp.backup.port import Party, Side
@@ -108,8 +109,6 @@ def _url(url: str | None, prefix: str) -> Any:
     """Wrap the URL. Raises InvalidInput if it has a password, which every user of the machine could read."""
     import sqlalchemy as sa
     from pydantic import SecretStr
-
-    from label_dp.errors import InvalidInput
 
     if url is None:
         return None

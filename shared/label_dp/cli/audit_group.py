@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from label_dp.cli.numbers import whole
-from label_dp.cli.output import echo, emit
+from label_dp.cli.output import echo, emit, table
 from label_dp.cli.party_commands import Force, Json
 from label_dp.store.output_files import replacing, writable
 
@@ -128,7 +128,6 @@ def add_audit_commands(
 
 
 def _show_verified(page: Path, choose: "Callable[[bytes], VerifyingKey]", as_json: bool) -> None:
-    from label_dp.cli.output import table
     from label_dp.documents.report import verified_report
 
     signed_report = verified_report(page, choose)
