@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import Query, Request, Response
+from fastapi import Path, Query, Request, Response
 
 from features_party.api.context import Ctx, Reader, Trainer
 from features_party.api.schemas_models import (
@@ -98,13 +98,28 @@ def compare_models(
 @router.get("/{model}", response_model_exclude_unset=True)
 def get_model(model: str, ctx: Ctx, _: Reader) -> CardOut:
     """The card: messages, ε, corrections, capacity and why, features, training report."""
+    model = ctx.models.id_of(model)
     with reading_card():
         return CardOut(id=model, card=Card(**ctx.models.open(model).card))
 
 
+@router.put("/{model}/aliases/{alias}", status_code=204)
+def set_alias(model: str, alias: Annotated[str, Path(examples=["champion"])], ctx: Ctx, _: Trainer) -> None:
+    """Give a model an alias, which every call takes in place of an id. An alias names one model at a time: another one
+    that had it has it no more."""
+    ctx.models.set_alias(model, alias)
+
+
+@router.delete("/{model}/aliases/{alias}", status_code=204)
+def remove_alias(model: str, alias: str, ctx: Ctx, _: Trainer) -> None:
+    """Take an alias from a model."""
+    ctx.models.remove_alias(model, alias)
+
+
 @router.delete("/{model}", status_code=204)
 def delete_model(model: str, ctx: Ctx, _: Trainer) -> None:
-    """Remove a model and its files. Its training and the audit store keep saying that it was made."""
+    """Remove a model, by its id, with its aliases and files. Its training and the audit store keep saying that it was
+    made."""
     ctx.models.delete(model)
 
 
@@ -148,6 +163,7 @@ def get_schema(
     ] = 1000,
 ) -> SchemaOut:
     """What a row for `predict` looks like: columns, kinds, categories, and what becomes of missing values."""
+    model = ctx.models.id_of(model)
     saved = ctx.models.open(model)
     schema = saved.model.schema
     return SchemaOut(
@@ -203,6 +219,7 @@ def export_model(
 def predict(model: str, body: PredictIn, ctx: Ctx, _: Trainer) -> PredictOut:
     """Predict JSON rows. Every column of the model must occur (null, or absent from a row, is a missing value); other
     columns and cells of the wrong kind are refused by name and row; unknown categories are counted in the answer."""
+    model = ctx.models.id_of(model)
     saved = ctx.models.open(model)
     read = read_rows(
         saved.model.schema,

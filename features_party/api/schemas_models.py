@@ -50,6 +50,7 @@ class ModelOut(BaseModel):
     releases: list[str]
     rows: int
     created: str
+    aliases: list[str] = Field(description="Names that persons gave it, such as `champion`; each names one model.")
     calibration: str | None = Field(
         description="The answer whose map its predictions go through; null: they are the model's own."
     )

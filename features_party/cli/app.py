@@ -11,7 +11,7 @@ from label_dp.cli.audit_group import Audited, add_audit_commands
 from label_dp.cli.numbers import real
 from label_dp.cli.panels import EXPERT_PANEL
 from label_dp.cli.party_commands import add_serve, commands_of
-from label_dp.errors import InvalidInput
+from label_dp.errors import InvalidInput, NotFound
 
 app, apikey, audit = commands_of(
     "features-party",
@@ -76,6 +76,21 @@ def services(existing: bool = False) -> Any:
     from features_party.bootstrap import bootstrap
 
     return bootstrap(existing=existing)
+
+
+def open_model(name: str) -> Any:
+    """A model by its folder, which takes precedence, or by its id or alias in the registry. Raises NotFound."""
+    from features_party.models.folder import load_model
+
+    if (folder := Path(name)).is_dir():
+        return load_model(folder)
+    registry = services(existing=True).models
+    try:
+        return registry.open(name)
+    except NotFound:
+        raise NotFound(
+            f"There is no model '{name}': no folder has that name, and no model of the registry that id or alias."
+        ) from None
 
 
 def public_key(path: Path | None) -> Any:

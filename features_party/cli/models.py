@@ -7,32 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
-from features_party.cli.app import app, services
-from features_party.storage.home import MODEL_PREFIX
+from features_party.cli.app import app, open_model, services
 from label_dp.cli.output import echo, emit, table
 from label_dp.cli.panels import AROUND, OFFICER
 from label_dp.cli.party_commands import Force, Json
-from label_dp.errors import NotFound
 from label_dp.store.output_files import replacing, writable
 
 models = typer.Typer(help="Trained models: list, show, compare, export, delete.", no_args_is_help=True)
 app.add_typer(models, name="models", rich_help_panel=AROUND)
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="An id of the registry, or the folder of a model.")]
-
-
-def _open(name: str) -> Any:
-    """A model by folder or id. A name of one part that is an existing folder is that folder."""
-    from features_party.models.folder import load_model
-
-    folder = Path(name)
-    if folder.is_dir():
-        return load_model(folder)
-    if not name.startswith(MODEL_PREFIX):
-        raise NotFound(
-            f"There is no model '{name}': no folder has that name, and ids of the registry begin with {MODEL_PREFIX}."
-        )
-    return services(existing=True).models.open(name)
+Model = Annotated[
+    str, typer.Argument(metavar="MODEL", help="An id or alias of the registry, or the folder of a model.")
+]
 
 
 @models.command("list")
@@ -41,7 +27,7 @@ def models_list(as_json: Json = False) -> None:
     from label_dp.store.paging import all_rows
 
     rows = all_rows(services(existing=True).models.list)
-    columns = ["id", "name", "kind", "loss", "rows", "releases", "calibration", "created"]
+    columns = ["id", "aliases", "name", "kind", "loss", "rows", "releases", "calibration", "created"]
     members = {"label": "label", "ε per example": "epsilon", "explained": "explained"}
 
     def human() -> None:
@@ -53,7 +39,10 @@ def models_list(as_json: Json = False) -> None:
         table(
             "Models",
             [*columns, *members],
-            [[_cell(row[c]) for c in columns] + cells for row, cells in zip(rows, more, strict=True)],
+            [
+                [_cell(", ".join(row[c]) if c == "aliases" else row[c]) for c in columns] + cells
+                for row, cells in zip(rows, more, strict=True)
+            ],
         )
 
     emit(rows, as_json, human)
@@ -74,7 +63,7 @@ def models_show(model: Model, as_json: Json = False) -> None:
     """The model's card: what it was trained on, what that cost, what it may claim."""
     from features_party.models.card_text import card_markdown
 
-    card = _open(model).card
+    card = open_model(model).card
     emit(card, as_json, lambda: echo(card_markdown(card).removesuffix("\n")))
 
 
@@ -88,7 +77,7 @@ def models_compare(
     from features_party.models.card_reading import reading_card
     from features_party.models.compare import compare
 
-    data = compare([(name, _open(name)) for name in model])
+    data = compare([(name, open_model(name)) for name in model])
     with reading_card():
         emit(data, as_json, lambda: show_comparison(data))
 
@@ -108,7 +97,7 @@ def models_export(
     from features_party.models.export import export
 
     writable(out, force)
-    data = export(_open(model), form)
+    data = export(open_model(model), form)
     with replacing(out, force) as temporary:
         temporary.write_bytes(data)
     result = {"model": model, "format": form, "export": str(out), "bytes": len(data)}
@@ -138,8 +127,25 @@ def models_log(
     tracking = Tracking(
         tracking_uri=tracking_uri, experiment=experiment, registered_model=registered_model, with_code=with_code
     )
-    result = log_run(_open(model), tracking, name=run_name)
+    result = log_run(open_model(model), tracking, name=run_name)
     emit(result, as_json, lambda: echo(f"run {result['run']} of experiment {experiment}: {result['model']}"))
+
+
+@models.command("alias")
+def models_alias(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="An id of the registry, or an alias.")],
+    alias: Annotated[str, typer.Argument(metavar="ALIAS", help="Such as champion.")],
+    remove: Annotated[bool, typer.Option("--remove", help="Take the alias from the model.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Give a model an alias, which commands and calls take in place of its id; another that had it has it no more."""
+    registry = services(existing=True).models
+    if remove:
+        registry.remove_alias(model, alias)
+        emit({"removed": alias}, as_json, lambda: echo(f"removed {alias}"))
+    else:
+        model_id = registry.set_alias(model, alias)
+        emit({"alias": alias, "model": model_id}, as_json, lambda: echo(f"{alias} is {model_id}"))
 
 
 @models.command("delete")
@@ -153,14 +159,14 @@ def models_delete(
 
 @app.command("report", rich_help_panel=OFFICER)
 def model_report(
-    model: Annotated[str, typer.Option(help="An id of the registry, or the folder of a model.")],
+    model: Annotated[str, typer.Option(help="An id or alias of the registry, or the folder of a model.")],
     out: Annotated[Path, typer.Option(help="Where the page goes (.html).")],
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Write a model's card as one page with pictures: what it learned from, ε, what it looks at, what it may claim."""
-    from features_party.pages.report import model_report as made
+    from features_party.pages.models import model_report as made
 
     writable(out, force)
-    told = made(_open(model), out, force=force)
+    told = made(open_model(model), out, force=force)
     emit(told, as_json, lambda: echo(out))

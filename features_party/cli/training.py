@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +23,7 @@ from features_party.cli.app import (
     Unmatched,
     WarnUnmatched,
     app,
+    open_model,
     public_key,
     require_engine,
     services,
@@ -30,11 +32,14 @@ from label_dp.cli.commands import command
 from label_dp.cli.numbers import real
 from label_dp.cli.output import echo, emit, progress, warn
 from label_dp.cli.party_commands import Force, Json
-from label_dp.errors import InvalidInput
+from label_dp.errors import InvalidInput, NotFound
 from label_dp.named_modules import installed
 
 if TYPE_CHECKING:
     from label_dp.schemas.training import Learning
+
+
+ModelName = Annotated[str, typer.Option(help="Folder of a model, or an id or alias of the registry (`models list`).")]
 
 
 @app.command()
@@ -137,7 +142,7 @@ def train(
 
 @app.command()
 def evaluate(
-    model: Annotated[Path, typer.Option(help="Folder of a model.")],
+    model: ModelName,
     examples: Annotated[
         Path, typer.Option("--examples", "--features", help="Parquet or CSV file of features that were held out.")
     ],
@@ -172,13 +177,14 @@ def evaluate(
             raise InvalidInput("--message needs --id-column, and true labels alone can be clipped with --clip.")
         with progress("evaluate", as_json) as report:
             named = [*message, *(more or ())]
-            result = evaluate_files(services(), model, named, public_key(labels_key), examples, id_column, report)
+            result = evaluate_files(
+                services(), _model(model), named, public_key(labels_key), examples, id_column, report
+            )
     else:
         from features_party.models.evaluation import evaluate as run_evaluate
-        from features_party.models.folder import load_model
 
         threads = reader()[0].threads
-        result = run_evaluate(load_model(model), examples, str(label_column), clip=clip, threads=threads)
+        result = run_evaluate(_model(model), examples, str(label_column), clip=clip, threads=threads)
 
     def human() -> None:
         from features_party.cli.show import show_evaluation
@@ -190,7 +196,7 @@ def evaluate(
 
 @app.command()
 def predict(
-    model: Annotated[Path, typer.Option(help="Folder of a model.")],
+    model: ModelName,
     features: Features,
     id_column: IdColumn,
     out: Annotated[Path, typer.Option(help="Table of id and prediction to write (.parquet or .csv).")],
@@ -211,16 +217,24 @@ def predict(
     the label are columns too, for models that know them."""
     from features_party.bootstrap import reader
     from features_party.models.evaluation import predict_file, unknown_text
-    from features_party.models.folder import load_model
     from features_party.training.model import ends_of
 
     asked = [*(quantile or []), *(() if interval is None else ends_of(interval))]
-    saved, threads = load_model(model), reader()[0].threads
+    saved, threads = _model(model), reader()[0].threads
     predicted = predict_file(saved, features, id_column, out, quantiles=asked, threads=threads, force=force)
     for column, cells in predicted.unknown_categories.items():
         warn(unknown_text(column, cells, predicted.rows))
     told = {"predictions": str(out), "rows": predicted.rows, "unknown_categories": predicted.unknown_categories}
     emit(told, as_json, lambda: echo(f"{out}: {predicted.rows:,} predictions"))
+
+
+def _model(name: str) -> Any:
+    """A model by folder, id or alias. Raises InvalidFile."""
+    from features_party.models.folder import load_model
+
+    with suppress(NotFound):
+        return open_model(name)
+    return load_model(Path(name))  # says what cannot be read
 
 
 def _spark() -> Any:

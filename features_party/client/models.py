@@ -56,6 +56,17 @@ class ModelCalls:
         return delete(at.MODEL, model_id)
 
     @call
+    def set_alias(self, model_id: str, alias: str) -> Conversation[None]:
+        """Give a model an alias such as `champion`, which all calls take in place of its id; another model that had it
+        has it no more."""
+        yield Request("PUT", path(at.ALIAS, model_id, alias))
+
+    @call
+    def remove_alias(self, model_id: str, alias: str) -> Conversation[None]:
+        """Take an alias from a model."""
+        return delete(at.ALIAS, model_id, alias)
+
+    @call
     def ask_calibration(
         self,
         model_id: str,

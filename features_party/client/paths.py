@@ -16,6 +16,7 @@ CANCEL = "trainings/{}/cancel"
 
 MODELS = "models"
 MODEL = "models/{}"
+ALIAS = "models/{}/aliases/{}"
 CARD_TEXT = "models/{}/card.md"
 SCHEMA = "models/{}/schema"
 COMPARE = "models/compare"

@@ -94,7 +94,8 @@ def registered_id(model_id: str, calibration: CalibrationAnswer) -> str:
 def register_calibrated(
     database: Database, models: Models, model_id: str, calibration: CalibrationAnswer, created: str
 ) -> str:
-    """The registry's id of model `model_id` with the map; made once. Raises NotFound, InvalidInput."""
+    """The registry's id of a model (`model_id`: or an alias) with the map; made once. Raises NotFound, InvalidInput."""
+    model_id = models.id_of(model_id)
     saved, new_id = models.open(model_id), registered_id(model_id, calibration)
     saved_model = calibrated(saved, calibration, created)
     if models.known(new_id):

@@ -25,7 +25,7 @@ from features_party.daily.pipeline import CURRENT, DailyPipeline
 from features_party.integrations.tracking import log_run, require_mlflow
 from features_party.models.folder import SavedModel, load_model
 from features_party.models.trainer import check_learning
-from features_party.pages.report import model_report
+from features_party.pages.models import model_report
 from features_party.receive.accepted import AcceptedMessage
 from features_party.receive.labels_service import LabelsService
 from features_party.receive.pull_since import Patience, pull_since

@@ -9,7 +9,7 @@ from typing import Any
 
 from features_party.bootstrap import Services
 from features_party.models.evaluation import evaluate_on_messages
-from features_party.models.folder import load_model
+from features_party.models.folder import SavedModel
 from features_party.models.trainer import check_one_label
 from features_party.settings import Settings
 from features_party.tables.feature_files import FeatureFile, decoded_bytes
@@ -76,7 +76,7 @@ def join_files(
 
 def evaluate_files(
     services: Services,
-    model: Path,
+    saved: SavedModel,
     named: list[Path],
     key: VerifyingKey | None,
     features: Path,
@@ -84,7 +84,6 @@ def evaluate_files(
     progress: Progress,
 ) -> dict[str, Any]:
     """Estimate the error of a saved model on hold-out messages, which are accounted for like any other."""
-    saved = load_model(model)
     progress("reading features", 0.0)
     table = read_for_training(services.settings, features, id_column, None)
     messages = services.messages.accept_all(named, key)

@@ -22,7 +22,7 @@ import features_party
 import label_dp
 from features_party.models.card_reading import reading_card
 from features_party.models.folder import CARD_FILE, CARD_TEXT, SavedModel, save_model
-from features_party.pages.report import model_page
+from features_party.pages.models import model_page
 from features_party.settings import quiet_mlflow
 from label_dp.errors import InvalidInput, Unavailable
 from label_dp.installing import DISTRIBUTION, pip_install

@@ -85,6 +85,8 @@ class Trainings:
         self.feature_tables.get(table)
         messages = [self.messages.open(release) for release in wanted.messages]
         check_one_label(messages)
+        if wanted.warm_start is not None:  # whatever an alias names until the training runs
+            wanted = wanted.model_copy(update={"warm_start": self.models.id_of(wanted.warm_start)})
         if (earlier := self._earlier(wanted)) is not None:
             warm_of(earlier, wanted.model, wanted.loss or default_loss(messages))
         training_id = fresh_id("tr")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -16,11 +17,15 @@ from features_party.models.card import summary
 from features_party.models.folder import SavedModel, load_model
 from features_party.storage import tables
 from features_party.storage.file_store import FileStore
-from label_dp.errors import NotFound
+from features_party.storage.home import MODEL_PREFIX
+from label_dp.errors import InvalidInput, NotFound
 from label_dp.store.database import Database
 from label_dp.store.paging import Listing, Page, select_page
 
 KEPT = 8  # models in memory
+ALIAS = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
+RESERVED = ("compare", "new")  # addresses beside those of models
+a = tables.model_aliases.c
 TRAINED_BY = tables.models.c.training == tables.trainings.c.id
 
 
@@ -82,22 +87,79 @@ class Models:
             raise NotFound(f"There is no model '{model_id}'.")
         return str(training_id)
 
+    @staticmethod
+    def _aliases(connection: Connection, ids: list[str]) -> dict[str, list[str]]:
+        aliases: dict[str, list[str]] = {model_id: [] for model_id in ids}
+        for row in connection.execute(sa.select(a.alias, a.model).where(a.model.in_(ids)).order_by(a.alias)):
+            aliases[row.model].append(row.alias)
+        return aliases
+
+    def aliases(self, model_id: str) -> list[str]:
+        """Return the aliases of a model."""
+        return self.database.read("model.aliases", lambda c: self._aliases(c, [model_id]))[model_id]
+
     def list(self, page: Page, training: str | None = None) -> Listing[dict[str, Any]]:
         """List models by the time they were made, with the name of their training."""
         t = tables.models
         query = sa.select(t, tables.trainings.c.name).outerjoin_from(t, tables.trainings, TRAINED_BY)
         if training is not None:
             query = query.where(t.c.training == training)
-        return self.database.read("model.list", lambda c: select_page(c, query, t.c.created, t.c.id, page))
 
-    def open(self, model_id: str) -> SavedModel:
-        """Open the model and its card. Raises NotFound, or InvalidFile if its folder is damaged."""
-        query = sa.select(tables.models.c.id).where(tables.models.c.id == model_id)
-        # read each time: another process may have deleted it
-        if self.database.read("model.open", lambda c: c.execute(query).scalar()) is None:
+        def work(connection: Connection) -> Listing[dict[str, Any]]:
+            listing = select_page(connection, query, t.c.created, t.c.id, page)
+            aliases = self._aliases(connection, [row["id"] for row in listing.rows])
+            return Listing([row | {"aliases": aliases[row["id"]]} for row in listing.rows], listing.cursor)
+
+        return self.database.read("model.list", work)
+
+    def id_of(self, name: str) -> str:
+        """Return the id of a model, given that or an alias. Raises NotFound."""
+        return self.database.read("model.name", lambda c: self._id_of(c, name))
+
+    @staticmethod
+    def _id_of(connection: Connection, name: str) -> str:
+        aliased = sa.select(a.model).where(a.alias == name).scalar_subquery()
+        query = sa.select(tables.models.c.id).where(tables.models.c.id.in_([name, aliased]))
+        model_id = connection.execute(query).scalar()
+        if model_id is None:
+            raise NotFound(f"There is no model '{name}'.")
+        return str(model_id)
+
+    def set_alias(self, name: str, alias: str) -> str:
+        """Give a model an alias, which another model may have had, and return its id. Raises InvalidInput, NotFound."""
+        if ALIAS.fullmatch(alias) is None or alias.startswith(MODEL_PREFIX) or alias in RESERVED:
+            raise InvalidInput(
+                "An alias has 1 to 40 small letters, digits, dots, dashes or underscores, such as champion. It does "
+                f"not begin with {MODEL_PREFIX}, as ids do, and is none of {', '.join(RESERVED)}."
+            )
+
+        def work(connection: Connection) -> str:
+            model_id = self._id_of(connection, name)
+            connection.execute(sa.delete(tables.model_aliases).where(a.alias == alias))
+            connection.execute(sa.insert(tables.model_aliases).values(alias=alias, model=model_id))
+            return model_id
+
+        return self.database.write("model.alias", work)
+
+    def remove_alias(self, name: str, alias: str) -> None:
+        """Take an alias from a model. Raises NotFound."""
+
+        def work(connection: Connection) -> bool:
+            mine = (a.alias == alias) & (a.model == self._id_of(connection, name))
+            return connection.execute(sa.delete(tables.model_aliases).where(mine)).rowcount > 0
+
+        if not self.database.write("model.unalias", work):
+            raise NotFound(f"Model '{name}' has no alias '{alias}'.")
+
+    def open(self, name: str) -> SavedModel:
+        """Open a model, by its id or an alias, and its card. Raises NotFound, or InvalidFile if its folder is
+        damaged."""
+        try:
+            model_id = self.id_of(name)  # read each time: another process may have deleted it
+        except NotFound:
             with self._lock:
-                self._loaded.pop(model_id, None)
-            raise NotFound(f"There is no model '{model_id}'.")
+                self._loaded.pop(name, None)
+            raise
         with self._lock:
             if model_id in self._loaded:
                 self._loaded.move_to_end(model_id)
@@ -110,17 +172,22 @@ class Models:
         return saved
 
     def named(self, name: str) -> SavedModel:
-        """Open a model by its folder, which takes precedence, or by its id here. Raises NotFound, InvalidFile."""
+        """Open a model by its folder, which takes precedence, or by its id or alias here. Raises NotFound,
+        InvalidFile."""
         folder = Path(name)
         return load_model(folder) if folder.is_dir() else self.open(name)
 
     def delete(self, model_id: str) -> None:
-        """Delete a model and its folder. Its training and the audit store still record that it was made.
+        """Delete a model, its aliases and its folder. Its training and the audit store still record that it was made.
 
         Raises NotFound.
         """
-        statement = sa.delete(tables.models).where(tables.models.c.id == model_id)
-        if self.database.write("model.delete", lambda c: c.execute(statement).rowcount) == 0:
+
+        def work(connection: Connection) -> int:
+            connection.execute(sa.delete(tables.model_aliases).where(a.model == model_id))
+            return connection.execute(sa.delete(tables.models).where(tables.models.c.id == model_id)).rowcount
+
+        if self.database.write("model.delete", work) == 0:
             raise NotFound(f"There is no model '{model_id}'.")
         with self._lock:
             self._loaded.pop(model_id, None)

@@ -7,7 +7,7 @@ from functools import cache
 from fastapi import APIRouter
 
 from features_party.bootstrap import ROLES, Services
-from features_party.pages import inbox, models, predict, start, trainings
+from features_party.pages import inbox, models, trainings
 from label_dp.cli.audit_group import Audited
 from label_dp.pages.audit import audit_router
 from label_dp.pages.signin import site_router
@@ -24,6 +24,8 @@ MENU = (
 DONE = {
     "signed-out": "You have signed out.",
     "queued": "The training waits for its turn. This page follows it.",
+    "alias-set": "The alias names this model, and no other one.",
+    "alias-removed": "The alias names no model now.",
     "cancelled": "The training ends within seconds, or has ended. Nothing of it is kept.",
 }
 
@@ -42,7 +44,7 @@ def _audited(services: Services) -> Audited:
 @cache
 def routers() -> tuple[APIRouter, ...]:
     """Routers of all pages, the same for every application of a process."""
-    parts = (inbox, start, trainings, models, predict)  # /trainings/new is the form
+    parts = (inbox, trainings, models)
     return (
         site_router(*ROLES, home="/inbox"),
         *(part.router for part in parts),

@@ -101,6 +101,14 @@ models = sa.Table(
     sa.Column("summary", sa.JSON(none_as_null=True)),
 )
 
+# a name that a person gives a model, as model registries do; one model has it at a time
+model_aliases = sa.Table(
+    "model_aliases",
+    metadata,
+    sa.Column("alias", sa.String(40), primary_key=True),
+    sa.Column("model", sa.String(40), nullable=False, index=True),
+)
+
 idempotency = idempotency_table(metadata)
 
 

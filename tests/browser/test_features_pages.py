@@ -173,6 +173,42 @@ def test_a_loss_curve_is_drawn_anew_while_its_training_runs(browser: Any, party:
     person.close()
 
 
+@pytest.mark.parametrize("look", [{}, {"dark": True}, {"phone": True}, {"phone": True, "dark": True}], ids=str)
+def test_an_alias_moves_from_model_to_model(
+    browser: Any, party: tuple[Api, str], model: str, look: dict[str, bool]
+) -> None:
+    api, base = party
+    second = api.trained()
+    person = Person(browser, base, **look)
+    page = person.page
+    person.sign_in(api.services.apikeys.create("trainer", name="Eve Trainer")[1])
+    for name in (model, second):
+        person.open(f"/models/{name}", "Model of")
+        page.get_by_label("Alias of this model").fill("champion")
+        page.get_by_role("button", name="Set").click()
+        assert "no other one" in page.get_by_role("status").inner_text()
+        person.sees("champion")
+    page.get_by_label("Alias of this model").fill("Champion!")
+    page.get_by_role("button", name="Set").click()
+    assert "small letters" in page.get_by_role("alert").inner_text()
+    assert page.get_by_label("Alias of this model").input_value() == "Champion!"
+    person.errors.clear()  # Chromium notes the status 422
+    person.open("/models", "Models")
+    row = page.get_by_role("row", name=second)
+    assert "champion" in row.inner_text()
+    assert "champion" not in page.get_by_role("row", name=model).first.inner_text()
+    if not look.get("phone"):
+        page.get_by_role("button", name="Rows").click()
+        assert page.locator('th[aria-sort="ascending"]').inner_text().startswith("Rows")
+    person.open("/models/champion/predict", "Predict")
+    assert second in page.locator("main").inner_text()
+    person.open("/models/champion", "Model of")
+    page.get_by_role("button", name="Remove champion").click()
+    person.sees("Model of")
+    assert page.get_by_role("button", name="Remove champion").count() == 0
+    person.close()
+
+
 def test_an_auditor_reads_and_changes_nothing(browser: Any, party: tuple[Api, str], model: str) -> None:
     api, base = party
     person = Person(browser, base)

@@ -64,6 +64,13 @@ def test_a_publishers_day(api: Api, sent: dict[str, bytes], capsys: pytest.Captu
         client.predict(model, ROWS, unknown_categories="refuse")
     assert client.predict(model, pa.table({"age": [float("nan"), 3.0], "country": ["UK", "UK"]}))[0] > 0
     assert client.export_model(model, "xgboost")[:2] == b"PK"
+    client.set_alias(model, "champion")
+    client.set_alias(other, "champion")
+    assert [row["aliases"] for row in client.models()] == [[], ["champion"]]
+    assert client.predict("champion", [example]) == client.predict(other, [example])
+    client.remove_alias(other, "champion")
+    with pytest.raises(RemoteProblem, match="no model"):
+        client.predict("champion", [example])
     client.delete_model(other)
     client.delete_table(table)
     assert [row["id"] for row in client.models()] == [model]

@@ -433,3 +433,36 @@ def test_deleting_a_table_by_path_leaves_the_file(api: Api, tmp_path: Path) -> N
     table = api.trainer.post("/v1/feature-tables", json=body).json()["id"]
     assert api.trainer.delete(f"/v1/feature-tables/{table}").status_code == 204
     assert (tmp_path / "data" / "f.csv").exists()
+
+
+def test_an_alias_names_one_model_at_a_time(api: Api, model: str) -> None:
+    second = api.trained()
+    set_to = "/v1/models/{}/aliases/{}".format
+    for name, alias in ((model, "champion"), (second, "challenger"), ("challenger", "champion")):
+        assert api.trainer.put(set_to(name, alias)).status_code == 204
+    rows = {row["id"]: row["aliases"] for row in api.trainer.get("/v1/models").json()}
+    assert rows == {model: [], second: ["challenger", "champion"]}
+    answer = predict(api, "champion", [ROW]).json()
+    assert answer["model"] == second  # the answer says which one it was
+    assert answer["predictions"] == predict(api, second, [ROW]).json()["predictions"]
+    assert api.trainer.get("/v1/models/champion").json()["id"] == second
+    assert api.trainer.get("/v1/models/champion/schema").json()["model"] == second
+    for path in ("card", "card.md", "export?format=onnx"):
+        about = api.trainer.get(f"/v1/models/champion/{path}")
+        assert about.content == api.trainer.get(f"/v1/models/{second}/{path}").content
+    for wrong in ("m_1", "compare", "Champion", "-x", "x" * 41):
+        assert api.trainer.put(set_to(model, wrong)).status_code == 422, wrong
+    assert api.trainer.put(set_to("m_none", "champion")).status_code == 404
+    assert api.trainer.delete(set_to(model, "champion")).status_code == 404  # it names the other one
+    assert api.trainer.delete("/v1/models/champion").status_code == 404  # only an id names what goes for good
+    assert api.trainer.delete(f"/v1/models/{second}").status_code == 204
+    assert predict(api, "champion", [ROW]).status_code == 404
+
+
+def test_a_training_keeps_the_model_that_an_alias_named(api: Api, sender: Sender, tmp_path: Path) -> None:
+    api.accept(message_files(sender, tmp_path / "sent"))
+    earlier = api.trained(model="trees")
+    assert api.trainer.put(f"/v1/models/{earlier}/aliases/champion").status_code == 204
+    model = api.trained(model="trees", warm_start="champion")
+    request = api.trainer.get(f"/v1/trainings/{model.replace('m_', 'tr_')}").json()["request"]
+    assert request["warm_start"] == earlier

@@ -80,6 +80,30 @@ def test_models_from_the_command_line(shell: Shell, tmp_path: Path) -> None:
     assert "no model" in shell.refused("models", "show", "nothing", code=1)
 
 
+def test_an_alias_stands_for_a_model(shell: Shell, tmp_path: Path) -> None:
+    first, second = (row["id"] for row in shell.json("models", "list"))
+    assert shell.json("models", "alias", first, "champion") == {"alias": "champion", "model": first}
+    assert shell.json("models", "alias", "champion", "previous") == {"alias": "previous", "model": first}
+    assert shell.json("models", "alias", second, "champion")["model"] == second
+    assert [row["aliases"] for row in shell.json("models", "list")] == [["previous"], ["champion"]]
+    assert "champion" in shell.run("models", "list").stdout
+    card = shell.json("models", "show", "champion")
+    assert card == shell.json("models", "show", second)
+    given = ("--features", "f.parquet", "--id-column", "click_id")
+    shell.run("predict", "--model", "champion", *given, "--out", "a.parquet")
+    shell.run("predict", "--model", second, *given, "--out", "b.parquet")
+    assert pq.read_table(tmp_path / "a.parquet").equals(pq.read_table(tmp_path / "b.parquet"))
+    held_out = ("evaluate", "--model", "champion", "--examples", "f.parquet")
+    assert shell.json(*held_out, "--label-column", "age")["rows"] == len(WORLD.ids)
+    assert shell.json(*held_out, "--message", "sent/m.parquet", "--id-column", "click_id")["rows"] == len(WORLD.ids)
+    (tmp_path / "champion").symlink_to(tmp_path / "one")  # a folder goes before an alias
+    assert shell.json("models", "show", "champion")["kind"] == "trees"
+    assert shell.json("models", "alias", second, "champion", "--remove") == {"removed": "champion"}
+    assert "has no alias" in shell.refused("models", "alias", second, "champion", "--remove", code=1)
+    assert "no model 'challenger': no folder" in shell.refused("models", "show", "challenger", code=1)
+    assert "such as champion" in shell.refused("models", "alias", second, "m_champion", code=2)
+
+
 def test_looking_makes_no_home(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     assert "keygen" in shell.refused("models", "list", code=1)

@@ -33,6 +33,8 @@ CHANGES = {
     "/trainings": TRAINER,
     "/trainings/{training}/cancel": TRAINER,
     "/models/{model}/predict": TRAINER,
+    "/models/{model}/aliases": TRAINER,
+    "/models/{model}/aliases/champion/remove": TRAINER,
     "/audit/verify": AUDITOR,
     "/audit/compare": AUDITOR,
 }

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import pytest
 
-from features_party.pages.start import CORRECTIONS, LEARNERS, LOSSES
+from features_party.pages.trainings import CORRECTIONS, LEARNERS, LOSSES
 from label_dp.schemas.training import Learning
 from tests.support.features_api import Api, message_files, running
 from tests.support.features_cli import Shell

@@ -130,6 +130,8 @@ FEATURES: dict[str, set[str]] = {
     "GET /v1/models/compare": BOTH,
     "GET /v1/models/{model}": BOTH,
     "DELETE /v1/models/{model}": TRAINER,
+    "PUT /v1/models/{model}/aliases/{alias}": TRAINER,
+    "DELETE /v1/models/{model}/aliases/{alias}": TRAINER,
     "GET /v1/models/{model}/card": BOTH,
     "GET /v1/models/{model}/card.md": BOTH,
     "GET /v1/models/{model}/schema": BOTH,
@@ -271,11 +273,19 @@ def trained(tmp_path: Path) -> Iterator[tuple[Api, dict[str, str]]]:
         table, answer = api.table(), json.loads(signed(sender.key, np.array([1.0]), []))
         assert api.trainer.post("/v1/answers", json=answer).status_code == 201
         model = api.trained(table)
+        assert api.trainer.put(f"/v1/models/{model}/aliases/champion").status_code == 204
         training = api.trainer.get("/v1/trainings").json()
         rows = training["trainings"] if isinstance(training, dict) else training
         yield (
             api,
-            {"table": table, "release": "rel_1", "answer": "ans_1", "training": rows[0]["id"], "model": model},
+            {
+                "table": table,
+                "release": "rel_1",
+                "answer": "ans_1",
+                "training": rows[0]["id"],
+                "model": model,
+                "alias": "champion",
+            },
         )
 
 

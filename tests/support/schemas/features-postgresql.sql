@@ -7,6 +7,7 @@ CREATE INDEX ix_audit_events_population ON audit_events (population, sequence);
 CREATE INDEX ix_audit_events_work ON audit_events (work, sequence);
 CREATE INDEX ix_idempotency_age ON idempotency (caller, batch, created);
 CREATE INDEX ix_idempotency_batch ON idempotency (batch);
+CREATE INDEX ix_model_aliases_model ON model_aliases (model);
 CREATE INDEX ix_models_training ON models (training);
 CREATE INDEX ix_received_name ON received (name);
 CREATE INDEX ix_seen_heads_key_id ON seen_heads (key_id);
@@ -17,6 +18,7 @@ CREATE TABLE api_keys ( id VARCHAR(32) NOT NULL, name VARCHAR(40), secret_sha256
 CREATE TABLE audit_events ( sequence BIGINT NOT NULL, digest VARCHAR(64) NOT NULL, body BYTEA NOT NULL, kind VARCHAR(40) NOT NULL, population VARCHAR(64), batch VARCHAR(64), work VARCHAR(64), epsilon_nano BIGINT NOT NULL, delta_atto BIGINT NOT NULL, limit_of VARCHAR(64), at VARCHAR(20), PRIMARY KEY (sequence), UNIQUE (digest) );
 CREATE TABLE feature_tables ( id VARCHAR(40) NOT NULL, name VARCHAR(200) NOT NULL, id_column VARCHAR(200) NOT NULL, uploaded BOOLEAN NOT NULL, path VARCHAR(1000) NOT NULL, rows BIGINT NOT NULL, columns JSON NOT NULL, created VARCHAR(20) NOT NULL, PRIMARY KEY (id) );
 CREATE TABLE idempotency ( caller VARCHAR(40) NOT NULL, key VARCHAR(200) NOT NULL, body_mac VARCHAR(64) NOT NULL, status INTEGER NOT NULL, answer JSON NOT NULL, batch VARCHAR(40), claimed_until FLOAT, created FLOAT DEFAULT '0' NOT NULL, PRIMARY KEY (caller, key) );
+CREATE TABLE model_aliases ( alias VARCHAR(40) NOT NULL, model VARCHAR(40) NOT NULL, PRIMARY KEY (alias) );
 CREATE TABLE models ( id VARCHAR(40) NOT NULL, training VARCHAR(40) NOT NULL, kind VARCHAR(12) NOT NULL, loss VARCHAR(40) NOT NULL, releases JSON NOT NULL, rows BIGINT NOT NULL, created VARCHAR(20) NOT NULL, calibration VARCHAR(64), summary JSON, PRIMARY KEY (id) );
 CREATE TABLE received ( key_id VARCHAR(80) NOT NULL, sort VARCHAR(8) NOT NULL, name VARCHAR(64) NOT NULL, kind VARCHAR(40) NOT NULL, digest VARCHAR(64) NOT NULL, population VARCHAR(64) NOT NULL, population_name VARCHAR(400) NOT NULL, batch VARCHAR(64) NOT NULL, mechanism VARCHAR(400) NOT NULL, n BIGINT NOT NULL, epsilon JSON NOT NULL, accepted VARCHAR(20) NOT NULL, event BIGINT NOT NULL, position BIGINT NOT NULL, receipt VARCHAR(64) NOT NULL, PRIMARY KEY (key_id, sort, name), UNIQUE (key_id, position), UNIQUE (digest), UNIQUE (event), UNIQUE (receipt) );
 CREATE TABLE seen_heads ( store VARCHAR(64) NOT NULL, sequence BIGINT NOT NULL, digest VARCHAR(64) NOT NULL, key_id VARCHAR(80) NOT NULL, made VARCHAR(20) NOT NULL, seen VARCHAR(20) NOT NULL, PRIMARY KEY (store, sequence) );

@@ -54,8 +54,8 @@ LABELS = """
 FEATURES = """
     answer answer_document answers ask_calibration audit_events audit_export calibrate cancel card_text compare
     delete_model delete_table events export_model message messages model model_schema models pinned_keys predict
-    predict_proba predict_quantiles predict_report pull pull_answer send_ids table tables train train_and_wait training
-    trainings upload_answer upload_message upload_table use_file wait
+    predict_proba predict_quantiles predict_report pull pull_answer remove_alias send_ids set_alias table tables train
+    train_and_wait training trainings upload_answer upload_message upload_table use_file wait
 """
 
 
