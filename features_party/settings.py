@@ -11,8 +11,8 @@ from typing import ClassVar
 from pydantic import Field, SecretStr, field_validator
 from pydantic_core import PydanticCustomError
 
-from features_party.receive.labels_url import labels_url
 from label_dp.client.tls import trusted
+from label_dp.documents.members import service_url
 from label_dp.errors import InvalidInput
 from label_dp.http.settings import ServiceSettings, settings_of, state_folder
 from label_dp.quota import memory_bytes, processors
@@ -73,7 +73,7 @@ class Settings(ServiceSettings):
     @classmethod
     def _plain(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         try:
-            return tuple(labels_url(url) for url in value)
+            return tuple(service_url(url) for url in value)
         except InvalidInput:  # its text would be quoted with the prefix of a ValueError
             raise PydanticCustomError(
                 "labels_url", "must be URLs such as http(s)://host[:port][/path], without user name, query or fragment"

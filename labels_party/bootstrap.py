@@ -26,6 +26,7 @@ from label_dp.store.apikeys import ApiKeys
 from label_dp.store.database import Database
 from label_dp.store.faults import FaultHook, no_faults
 from label_dp.store.idempotency import IdempotencyKeys
+from label_dp.store.macs import LABELS_PREFIX
 from label_dp.store.migrations import prepare
 from label_dp.store.objects.folder import FolderObjects
 from label_dp.store.objects.port import Objects
@@ -250,7 +251,7 @@ def bootstrap(
     daily = (home.sweep, pipeline.sweep, pipeline.sweep_attempts, windows.retire)
     sweep = Sweep(database, vault, home.path / ".swept", daily)
     sweep.run_daily()
-    apikeys = ApiKeys(database, api_keys, ROLES, "lp", clock)
+    apikeys = ApiKeys(database, api_keys, ROLES, LABELS_PREFIX, clock)
     decisions = Decisions(work, apikeys.stands)
     schedule = Scheduler(database, batches, sealer, work, message, leases, apikeys.stands)
     retention = Retention(database, batches, decisions, vault, audit, leases)

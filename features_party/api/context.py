@@ -13,8 +13,7 @@ from fastapi import Depends, Request
 from starlette.datastructures import UploadFile
 
 from features_party.bootstrap import Services
-from features_party.receive.labels_service import LabelsService
-from features_party.receive.labels_url import permitted
+from features_party.receive.labels_service import LabelsService, permitted
 from label_dp.errors import InvalidInput, UnsupportedMediaType
 from label_dp.http.route_docs import require
 from label_dp.store.apikeys import Principal
@@ -89,9 +88,9 @@ def unsupported(*types: str) -> UnsupportedMediaType:
 
 @contextmanager
 def labels_service(ctx: Services, url: str, api_key: SecretStr | None) -> Iterator[LabelsService]:
-    """Yield a client of the labels party at `url`, with the caller's key or, if the operator listed the URL, ours.
-    Raises InvalidInput and NotFound as `permitted` does, and Busy at the limit of calls."""
-    own = api_key.get_secret_value() if api_key is not None else ""
+    """Yield a client of the labels party at `url`, with the caller's key, that of its invitation or, if the operator
+    listed the URL, ours. Raises InvalidInput and NotFound as `permitted` does, and Busy at the limit of calls."""
+    own = api_key.get_secret_value() if api_key is not None else ctx.pinned.api_key(url) or ""
     settings = ctx.settings
     target = permitted(url, settings.labels_urls, own_key=bool(own))
     ours = settings.labels_api_key.get_secret_value() if settings.labels_api_key is not None else None

@@ -116,7 +116,9 @@ def verify_answers(file: Path, key: Any, as_json: bool) -> None:
     emit(said[0] if len(said) == 1 else said, as_json, human)
 
 
-def fetch(url: str, answer: str, key: Any, api_key_file: Path | None, wait: float, quiet: bool) -> tuple[Any, Any]:
+def fetch(
+    url: str | None, answer: str, key: Any, api_key_file: Path | None, wait: float, quiet: bool
+) -> tuple[Any, Any]:
     """(the answer, accounted for and kept; the delivery of our receipts)."""
     from features_party.receive.pull_since import Patience, await_published
 
@@ -130,7 +132,7 @@ def fetch(url: str, answer: str, key: Any, api_key_file: Path | None, wait: floa
 
 def pull_to(
     out: Path | None,
-    url: str,
+    url: str | None,
     answer: str,
     key: Any,
     api_key_file: Path | None,

@@ -19,29 +19,38 @@ NO_KEY = (
     "Set FEATURES_PARTY_LABELS_API_KEY to the key that the labels party made for us, or give --api-key-file a file "
     "that holds it."
 )
-Url = Annotated[str, typer.Option(help="The labels party's service, for example http://127.0.0.1:8001.")]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        help="The labels party's service, for example http://127.0.0.1:8001; default the one whose invitation was "
+        "accepted."
+    ),
+]
 # never the key itself: other users of the machine see command lines
 ApiKeyFile = Annotated[
     Path | None,
-    typer.Option(help="File with our key there, readable by us alone; default FEATURES_PARTY_LABELS_API_KEY."),
+    typer.Option(
+        help="File with our key there, readable by us alone; default that of its invitation, else "
+        "FEATURES_PARTY_LABELS_API_KEY."
+    ),
 ]
 MOST_BYTES = 1000
 NOTED_SECONDS = 1.0
 
 
 @contextmanager
-def labels_party(url: str, api_key_file: Path | None) -> Iterator[Any]:
-    """The labels party at `url`, as ourselves. Raises InvalidInput and NotFound for a URL that may not be called, and
-    InvalidFile for a file of a key that others may read."""
+def labels_party(url: str | None, api_key_file: Path | None) -> Iterator[Any]:
+    """The labels party at `url`, or the one that invited us, as ourselves. Raises InvalidInput and NotFound for a URL
+    that may not be called, and InvalidFile for a file of a key that others may read."""
     from features_party.bootstrap import reader
-    from features_party.receive.labels_service import LabelsService
-    from features_party.receive.labels_url import labels_url, permitted
+    from features_party.receive.labels_service import LabelsService, permitted
+    from label_dp.documents.members import service_url
 
-    settings, _ = reader()
-    api_key = None if api_key_file is None else key_in(api_key_file)
+    settings, pinned = reader()
+    url = service_url(url if url is not None else pinned.invited())
+    api_key = pinned.api_key(url) if api_key_file is None else key_in(api_key_file)
     if settings.labels_urls:  # without a list, whoever set the key here also typed the URL
         url = permitted(url, settings.labels_urls, own_key=api_key is not None)
-    url = labels_url(url)
     known = api_key or (settings.labels_api_key.get_secret_value() if settings.labels_api_key else None)
     if known is None:
         raise InvalidInput(f"The labels party gives messages to those with a key only. {NO_KEY}")
@@ -51,6 +60,11 @@ def labels_party(url: str, api_key_file: Path | None) -> Iterator[Any]:
             yield service
     except Unauthenticated as error:
         raise Unauthenticated(f"{error.detail} {NO_KEY}") from None
+
+
+def url_option(url: str | None) -> str:
+    """The option that names the same labels party in another command."""
+    return "" if url is None else f" --url {url}"
 
 
 def _pause(seconds: float) -> None:

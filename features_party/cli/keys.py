@@ -1,4 +1,5 @@
-"""`keygen`, `pin-key`, `pinned` and `apikey`: our key, the keys we trust, and keys for the REST interface."""
+"""`keygen`, `accept-invitation`, `pin-key`, `pinned` and `apikey`: our key, the keys we trust, and keys for the REST
+interface."""
 
 from __future__ import annotations
 
@@ -11,13 +12,22 @@ from features_party.cli.app import apikey, app, services
 from label_dp.cli.output import echo, emit, table
 from label_dp.cli.panels import ADMINISTRATION
 from label_dp.cli.party_commands import (
+    Code,
     Expires,
+    Force,
+    InvitationFile,
+    InvitationOut,
     Json,
     KeyName,
+    OwnName,
     add_apikey_list_and_revoke,
+    compare_code,
     create_apikey,
+    say_code,
     show_own_key,
+    write_invitation,
 )
+from label_dp.moments import DAY
 
 pinned = typer.Typer(help="The labels parties' keys that we trust.", no_args_is_help=True)
 app.add_typer(pinned, name="pinned", rich_help_panel=ADMINISTRATION)
@@ -29,6 +39,45 @@ def keygen(as_json: Json = False) -> None:
     the labels party."""
     party = services()
     show_own_key(party.home.own_key().public.id, party.home.public_key, as_json)
+
+
+@app.command("accept-invitation", rich_help_panel=ADMINISTRATION)
+def accept_invitation(
+    file: InvitationFile,
+    out: InvitationOut,
+    name: OwnName,
+    code: Code = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Trust the labels party whose invitation this is, and write ours in answer: with it our key there is known.
+
+    From then on `pull` and the asking commands need neither --url nor an API key.
+    """
+    from label_dp.documents.invitation import Invitation
+
+    invitation = Invitation.read(file, "labels")
+    compare_code(invitation, code)
+    party = services()
+    pin = party.pinned.trust(
+        invitation.public, invitation.name, origin="invitation, its code compared", url=invitation.url
+    )
+    ours = Invitation.of(
+        key := party.home.own_key(),
+        party="features",
+        name=name,
+        created=party.pinned.now()[:DAY],
+        audience=party.settings.name,
+        api_key_sha256=party.pinned.api_key_digest(invitation.url),
+        answers=pin.key.id,
+    )
+    write_invitation(ours, key, out, force)
+
+    def human() -> None:
+        echo(f"pinned {pin.key.id} of {pin.name}, {pin.url}")
+        say_code(ours, out, f"labels-party accept-invitation {out.name}")
+
+    emit(pin.as_json() | {"audience": ours.audience, "out": str(out), "code": ours.code}, as_json, human)
 
 
 @app.command("pin-key", rich_help_panel=ADMINISTRATION)
@@ -53,7 +102,19 @@ def pin_key(
 def pinned_list(as_json: Json = False) -> None:
     """Show each key, whose it is, when and from where it came, and until when it is trusted."""
     found = services(True).pinned.listed()
-    columns = ["name", "key_id", "state", "pinned", "by", "origin", "expires", "revoked", "handed_over", "successor"]
+    columns = [
+        "name",
+        "url",
+        "key_id",
+        "state",
+        "pinned",
+        "by",
+        "origin",
+        "expires",
+        "revoked",
+        "handed_over",
+        "successor",
+    ]
     shown = [c for c in columns if c in ("key_id", "state") or any(row[c] for row in found)]
     rows = [[str(row[c] or "") for c in shown] for row in found]
     emit(found, as_json, lambda: table("Pinned keys", [c.replace("_", " ") for c in shown], rows))

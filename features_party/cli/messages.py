@@ -47,7 +47,7 @@ def _is_number(following: list[str]) -> bool:
 
 @app.command(cls=OptionalSeconds)
 def pull(
-    url: Url,
+    url: Url = None,
     out: Annotated[
         Path | None,
         typer.Option(

@@ -22,12 +22,13 @@ MOST_BYTES = 1 << 20
 class From(Ask):
     """The labels party that messages are pulled from."""
 
-    url: str = Field(description="Its service.")
+    url: str | None = Field(default=None, description="Its service; default the one whose invitation was accepted.")
     since: str = Field(description="A day, such as 2026-11-01, or a release: all published since are pulled.")
     population: str | None = Field(default=None, description="Only this one (name or id).")
     wait: float = Field(default=0.0, ge=0, description="Seconds to wait for one that is not here yet.")
     api_key_file: str | None = Field(
-        default=None, description="File with our key there; default FEATURES_PARTY_LABELS_API_KEY."
+        default=None,
+        description="File with our key there; default that of its invitation, else FEATURES_PARTY_LABELS_API_KEY.",
     )
 
 

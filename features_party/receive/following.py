@@ -65,7 +65,9 @@ class Following:
             self._require(hand_over, old, pins)
             self._record(hand_over, envelope, actor)
             today, handed = self.pinned.now(), {"handed_over": hand_over.day, "successor": hand_over.new.id}
-            new.append(Pin(hand_over.new, old.name, today, actor, f"handed over by {old.key.id}", expires=old.expires))
+            new.append(
+                Pin(hand_over.new, old.name, old.url, today, actor, f"handed over by {old.key.id}", expires=old.expires)
+            )
             new[-1].save(self.pinned.folder)
             replace(old, **handed).save(self.pinned.folder)  # type: ignore[arg-type]  # both are texts
         return new

@@ -7,7 +7,7 @@ import hashlib
 import re
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from urllib.parse import unquote_to_bytes, urlencode, urlsplit
 
 import httpx
 
-from features_party.receive.labels_url import ORIGIN, labels_url
 from label_dp import errors
 from label_dp.client import labels_paths as at
 from label_dp.client.addresses import is_local, is_public, is_reserved, literal
@@ -29,9 +28,11 @@ from label_dp.client.peer import RETRIES, Peer, problem_of
 from label_dp.client.published import PublishedCalls
 from label_dp.client.transport import Transport
 from label_dp.documents.arriving import Arriving
+from label_dp.documents.members import ORIGIN, service_url
 from label_dp.errors import Refusal
 
 MOST_MISSING = 1000
+LISTED = "FEATURES_PARTY_LABELS_URLS"  # the setting
 PIECE = 1 << 20  # bytes of a body per write
 MAX_DETAIL = 200
 TIMEOUT = httpx.Timeout(30.0, connect=10.0, read=120.0)
@@ -55,6 +56,23 @@ _MEMBERS = {
     "epsilon": re.compile(r"[0-9.]{1,40}"),
     "manifest_sha256": _HEX,
 }
+
+
+def permitted(url: str, allowed: Sequence[str], *, own_key: bool) -> str:
+    """Return the normalised `url` if it may be called. A caller may name any URL, so it decides neither who receives
+    our key nor, if the operator listed the labels parties, whom this service calls.
+
+    `own_key`: a key of the caller's or of the URL's invitation is sent, not the configured one. Raises InvalidInput
+    (not a plain URL, or our key would go to an unlisted URL) and NotFound (not listed).
+    """
+    target = service_url(url)
+    if allowed and target not in {service_url(entry) for entry in allowed}:
+        raise errors.NotFound(f"This service does not call that labels party; its operator lists them in {LISTED}.")
+    if not allowed and not own_key:
+        raise errors.InvalidInput(
+            f"Give api_key, your key at that labels party; the configured one goes only to a URL listed in {LISTED}."
+        )
+    return target
 
 
 @dataclass(frozen=True)
@@ -87,7 +105,7 @@ class LabelsService(PublishedCalls, BlockingClient):
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] | None = None,
     ) -> None:
-        base = labels_url(url)
+        base = service_url(url)
         self.files = FileRules(base, files, closed)
         peer = Peer(
             "labels party",
@@ -251,7 +269,7 @@ _MARKS = frozenset(" ._~!$&'()*+,=:@-")
 
 @dataclass(frozen=True)
 class FileRules:
-    """Rules for redirects to files. `labels`: the labels party's own URL as `labels_url` spells it. `listed`: the
+    """Rules for redirects to files. `labels`: the labels party's own URL as `service_url` spells it. `listed`: the
     operator's object stores. `closed`: the operator lists every callable URL."""
 
     labels: str
@@ -273,8 +291,8 @@ class FileRules:
         scheme, host = match["scheme"].lower(), match["host"].lower()
         if own.scheme == "https" and scheme == "http":
             raise _refusal("over plain http, though we call it over https")
-        origin = labels_url(match["origin"])
-        if origin == labels_url(f"{own.scheme}://{own.netloc}"):
+        origin = service_url(match["origin"])
+        if origin == service_url(f"{own.scheme}://{own.netloc}"):
             return url
         if self.listed or self.closed:
             if not any(_within(origin, match["path"], entry) for entry in self.listed):
@@ -290,7 +308,7 @@ class FileRules:
 
 
 def _within(origin: str, path: str, entry: str) -> bool:
-    parts = urlsplit(labels_url(entry))
+    parts = urlsplit(service_url(entry))
     return origin == f"{parts.scheme}://{parts.netloc}" and f"{path}/".startswith(f"{parts.path}/")
 
 

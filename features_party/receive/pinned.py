@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,13 @@ from typing import Any
 from features_party.receive.pins import Pin
 from label_dp.actors import require_name
 from label_dp.documents.bundle import SignedMessage
+from label_dp.documents.members import service_url
 from label_dp.documents.rehearsal import Rehearsal
 from label_dp.documents.signing import VerifyingKey, is_rehearsal, named_key
 from label_dp.errors import InvalidInput, NotFound, SignatureInvalid
 from label_dp.moments import DAY, TIME, Clock, last_day, utc_now
+from label_dp.store.folders import write_durably
+from label_dp.store.macs import LABELS_PREFIX, key_digest, random_key
 
 Keys = list[VerifyingKey]  # `list` is a method below
 Pins = list[Pin]
@@ -32,24 +36,35 @@ class PinnedKeys:
         name: str | None = None,
         expires: str | None = None,
         origin: str | None = None,
-        by: str = "cli",
     ) -> Pin:
-        """Trust the PEM key in the file `public_key`. `name`: its owner; `expires`: as `expiry` reads it; `origin`: its
-        source.
+        """Trust the PEM key in the file `public_key`, as `trust` does. Raises InvalidFile as well."""
+        return self.trust(VerifyingKey.load(public_key), name, expires, origin, f"file {public_key.name}")
 
-        Pinning it again changes only the facts given. Raises InvalidFile, and InvalidInput for our own key, a revoked
-        key or a malformed name.
+    def trust(
+        self,
+        key: VerifyingKey,
+        name: str | None = None,
+        expires: str | None = None,
+        origin: str | None = None,
+        source: str | None = None,
+        url: str | None = None,
+    ) -> Pin:
+        """Trust a key. `name`: its owner; `expires`: as `expiry` reads it; `origin`: where it came from, `source` if
+        that is not said; `url`: its owner's service.
+
+        Pinning it again changes only the facts given. Raises InvalidInput for our own key, a revoked key or a malformed
+        name.
         """
-        key, ours = VerifyingKey.load(public_key), self.ours()
+        ours = self.ours()
         if ours is not None and ours.id == key.id:
             raise InvalidInput(
-                f"'{public_key}' is our own key, which signs our receipts. Pin the labels party's keys/signing.pub, "
-                "and give ours to the labels party."
+                "This is our own key, which signs our receipts. Pin the labels party's keys/signing.pub, and give ours "
+                "to the labels party."
             )
         if name is not None:
             require_name(name)
         until = last_day(expires, self.clock()) if expires is not None else None
-        fresh = Pin(key, pinned=self.now(), by=by, origin=origin or f"file {public_key.name}")
+        fresh = Pin(key, pinned=self.now(), by="cli", origin=origin or source)
         earlier = next((pin for pin in self.pins() if pin.key.id == key.id), None)
         if earlier is not None and earlier.revoked is not None:
             raise InvalidInput(
@@ -57,6 +72,7 @@ class PinnedKeys:
             )
         pin = earlier or fresh
         pin = replace(pin, name=name or pin.name, expires=until or pin.expires, origin=origin or pin.origin)
+        pin = replace(pin, url=url or pin.url)
         if pin != earlier:
             pin.save(self.folder)
         return pin
@@ -65,6 +81,30 @@ class PinnedKeys:
         """Load our own public key; None if there is none."""
         path = self.folder.parent / "signing.pub"
         return VerifyingKey.load(path) if path.is_file() else None
+
+    def invited(self) -> str:
+        """Return the URL of the one labels party whose invitation was accepted. Raises InvalidInput."""
+        urls = {pin.url for pin in self.pins() if pin.url is not None and pin.revoked is None}
+        if len(urls) != 1:
+            several = f"Invitations name {', '.join(sorted(urls))}" if urls else "No invitation names a labels party"
+            raise InvalidInput(f"{several}; say with --url which one.")
+        return urls.pop()
+
+    def api_key(self, url: str) -> str | None:
+        """Return our API key at the labels party that `url` names, made for its invitation; None if there is none."""
+        path = self._api_key_file(url)
+        return path.read_text(encoding="ascii").strip() if path.is_file() else None
+
+    def api_key_digest(self, url: str) -> str:
+        """Return the SHA-256 of `api_key`, drawn and stored first if there is none."""
+        key = self.api_key(url)
+        if key is None:
+            key = random_key(LABELS_PREFIX)
+            write_durably(self._api_key_file(url), f"{key}\n".encode("ascii"), private=True)
+        return key_digest(key)
+
+    def _api_key_file(self, url: str) -> Path:
+        return self.folder.parent / f"labels-{hashlib.sha256(service_url(url).encode()).hexdigest()[:16]}.key"
 
     def revoke(self, key_id: str) -> Pin:
         """Revoke a key: nothing more is accepted under it, accepted documents stay. Raises NotFound."""

@@ -13,19 +13,20 @@ from label_dp.moments import DAY
 from label_dp.schemas.json_types import JsonObject
 from label_dp.store.folders import write_durably
 
-NOTED = ("name", "pinned", "by", "origin", "expires", "revoked", "handed_over", "successor")
+NOTED = ("name", "url", "pinned", "by", "origin", "expires", "revoked", "handed_over", "successor")
 
 
 @dataclass(frozen=True)
 class Pin:
     """Pinned key. Days and seconds are UTC. Every fact is None if unknown; pins of earlier versions have none.
 
-    `expires`: the last day of trust. `revoked`: the moment when trust ended. `handed_over`: the day on which the key
-    named its `successor`, which belongs to the same labels party.
+    `url`: the labels party's service, by its invitation. `expires`: the last day of trust. `revoked`: the moment when
+    trust ended. `handed_over`: the day on which the key named its `successor`, which belongs to the same labels party.
     """
 
     key: VerifyingKey
     name: str | None = None
+    url: str | None = None
     pinned: str | None = None
     by: str | None = None
     origin: str | None = None

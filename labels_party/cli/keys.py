@@ -1,4 +1,5 @@
-"""`keygen` and `apikey`: the signing key, and keys for the REST interface."""
+"""`keygen`, `invite`, `accept-invitation` and `apikey`: the signing key, features parties, and keys for the REST
+interface."""
 
 from __future__ import annotations
 
@@ -6,15 +7,26 @@ from typing import Annotated
 
 import typer
 
-from label_dp.cli.output import echo
+from label_dp.cli.output import echo, emit
+from label_dp.cli.panels import ADMINISTRATION
 from label_dp.cli.party_commands import (
+    Code,
     Expires,
+    Force,
+    InvitationFile,
+    InvitationOut,
     Json,
     KeyName,
+    OwnName,
     add_apikey_list_and_revoke,
+    compare_code,
     create_apikey,
+    say_code,
     show_own_key,
+    write_invitation,
 )
+from label_dp.errors import InvalidInput
+from label_dp.moments import DAY
 from labels_party.cli.app import apikey, app, services
 
 
@@ -23,6 +35,67 @@ def keygen(as_json: Json = False) -> None:
     """Make the signing key (once) and show where its public half is; give that file to the features party."""
     party = services()
     show_own_key(party.key.public.id, party.home.public_key, as_json)
+
+
+@app.command(rich_help_panel=ADMINISTRATION)
+def invite(
+    url: Annotated[str, typer.Option(help="Our service, as the features party reaches it.")],
+    name: OwnName,
+    out: InvitationOut,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write an invitation for a features party: our name, address and public key, and a code to compare by telephone.
+
+    Its answer goes to `accept-invitation`, and then no key or address need be sent.
+    """
+    from label_dp.documents.invitation import Invitation
+
+    party = services()
+    key, today = party.key.now(), party.audit.now()[:DAY]
+    ours = Invitation.of(key, party="labels", name=name, url=url, created=today)
+    write_invitation(ours, key, out, force)
+    data = {"key_id": key.public.id, "name": name, "url": ours.url, "out": str(out), "code": ours.code}
+    then = f"features-party accept-invitation {out.name} --name THEIR-NAME --out answer.json"
+    emit(data, as_json, lambda: say_code(ours, out, then))
+
+
+@app.command("accept-invitation", rich_help_panel=ADMINISTRATION)
+def accept_invitation(
+    file: InvitationFile,
+    code: Code = None,
+    expires: Expires = None,
+    another: Annotated[
+        bool, typer.Option("--another-key", help="The audience has a key already, and this is a further one of it.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Know the features party that answered our invitation: its API key for its audience, and its receipts from now
+    on."""
+    from label_dp.documents.invitation import Invitation
+
+    answer, party = Invitation.read(file, "features"), services(existing=True)
+    if not party.own_keys.has(answer.answers):
+        raise InvalidInput(
+            f"'{file}' answers the invitation of another labels party; none of our keys is {answer.answers}."
+        )
+    compare_code(answer, code)
+    keys = [state["key_id"] for state in party.receipts.state(answer.audience)]
+    if keys and answer.public.id not in keys and not another:
+        raise InvalidInput(
+            f"The audience '{answer.audience}' has another key already, and whoever accepts reads all its messages. If "
+            f"{answer.name} is somebody else, have them choose another FEATURES_PARTY_NAME and answer again; if it is "
+            "the same party, say --another-key."
+        )
+    party.receipts.register(answer.audience, answer.public, "command line")
+    key_id = party.apikeys.register(answer.api_key_sha256, "features", answer.audience, expires, answer.name)
+    data = {"name": answer.name, "audience": answer.audience, "api_key_id": key_id, "receipt_key_id": answer.public.id}
+
+    def human() -> None:
+        echo(f"{answer.name} may read what names the audience {answer.audience}, by API key {key_id}")
+        echo(f"its receipts are checked with {answer.public.id}")
+
+    emit(data, as_json, human)
 
 
 @apikey.command("create")
@@ -46,7 +119,6 @@ def apikey_create(
     as_json: Json = False,
 ) -> None:
     """Make a key; it is shown once, alone on stdout."""
-    from label_dp.errors import InvalidInput
     from labels_party.work.receipts import receipt_key as read_key
 
     reads = audience or ("features-party" if role == "features" else None)

@@ -51,6 +51,10 @@ class OwnKeys:
             return now
         return next((hand_over.old for hand_over in self.hand_overs() if hand_over.old.id == named), now)
 
+    def has(self, key_id: str) -> bool:
+        """Return whether a key, current or earlier, is the party's."""
+        return key_id in {self.key.now().public.id, *(hand_over.old.id for hand_over in self.hand_overs())}
+
     def public_file(self, key: VerifyingKey) -> Path:
         """Return the path of the public half of a key."""
         if key.id == self.key.now().public.id:

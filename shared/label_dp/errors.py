@@ -249,6 +249,12 @@ class MalformedHandOver(VerificationFailed):
     title = "Hand-over is malformed"
 
 
+class MalformedInvitation(VerificationFailed):
+    """Malformed invitation of a party."""
+
+    title = "Invitation is malformed"
+
+
 class MalformedAnswer(VerificationFailed):
     """Malformed answer, or result of one."""
 

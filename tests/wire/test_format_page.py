@@ -25,6 +25,7 @@ from label_dp.companions.kinds.sum import ColumnValues, Grouping
 from label_dp.documents.answer import Answer, AnswerMechanism
 from label_dp.documents.export import AuditExport
 from label_dp.documents.hand_over import HandOver
+from label_dp.documents.invitation import Invitation
 from label_dp.documents.manifest import Clipping, FileEntry, Manifest, MechanismChoice, PriorRef
 from label_dp.documents.members import PopulationRef, Unit
 from label_dp.documents.receipt import Receipt
@@ -87,6 +88,7 @@ EXPECTED: dict[str, list[set[str]]] = {
     "`rectangle` and `linear-model`: how steps are charged": [members(Charging), members(Number) | members(Category)],
     "Receipt": [members(Receipt)],
     "Hand-over": [members(HandOver)],
+    "Invitation": [members(Invitation)],
     "Report": [members(SignedReport)],
     "Audit export": [members(AuditExport)],
     "Event": [set(Event("").as_json()), set(Subject().as_json())],

@@ -9,7 +9,7 @@ import typer
 
 from features_party.cli.answers import line
 from features_party.cli.app import LabelsKey, app, public_key, services
-from features_party.cli.door import ApiKeyFile, Url, labels_party
+from features_party.cli.door import ApiKeyFile, Url, labels_party, url_option
 from features_party.cli.messages import WAIT_SECONDS, OptionalSeconds, WaitForAnswer
 from label_dp.cli.commands import command
 from label_dp.cli.output import echo, emit, progress
@@ -28,7 +28,7 @@ SHAPES = (
 @command(app, "ask-calibration", AROUND, cls=OptionalSeconds)
 def ask_calibration(
     *,
-    url: Url,
+    url: Url = None,
     batch: Annotated[str, typer.Option(help="Id of a batch whose owner allows calibrations (ask it).")],
     asked: Calibration,
     features: Annotated[
@@ -65,11 +65,11 @@ def ask_calibration(
     emit(calibration_run.as_json() | {"batch": batch}, as_json, lambda: _show(calibration_run, url))
 
 
-def _show(asked: Any, url: str) -> None:
+def _show(asked: Any, url: str | None) -> None:
     sent = f"{asked.rows:,} scores sent"
     if asked.found is None:
         echo(f"calibration {asked.name} is {asked.state}; {sent}")
-        echo(f"fetch it: features-party pull --url {url} --answer {asked.name} --wait")
+        echo(f"fetch it: features-party pull{url_option(url)} --answer {asked.name} --wait")
         return
     echo(f"{line(asked.found)}; {sent}")
     if asked.delivery is not None:

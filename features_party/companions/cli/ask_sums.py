@@ -9,7 +9,7 @@ import typer
 
 from features_party.cli.answers import line
 from features_party.cli.app import LabelsKey, app, public_key, services
-from features_party.cli.door import ApiKeyFile, Url, labels_party
+from features_party.cli.door import ApiKeyFile, Url, labels_party, url_option
 from features_party.cli.messages import WAIT_SECONDS, OptionalSeconds, WaitForAnswer
 from label_dp.cli.answers import show_result
 from label_dp.cli.commands import command
@@ -63,7 +63,7 @@ def _show_codes(facts: dict[str, Any]) -> None:
 @command(app, "ask-sums", AROUND, cls=OptionalSeconds)
 def ask_sums(
     *,
-    url: Url,
+    url: Url = None,
     batch: Annotated[str, typer.Option(help="Id of a batch whose owner allows sums (ask it).")],
     terms: GroupSums,
     features: Annotated[
@@ -95,10 +95,10 @@ def ask_sums(
     emit(run.as_json() | {"batch": batch, "tables": groupings}, as_json, lambda: _show(run, url, groupings))
 
 
-def _show(run: AnswerRun, url: str, groupings: list[dict[str, Any]]) -> None:
+def _show(run: AnswerRun, url: str | None, groupings: list[dict[str, Any]]) -> None:
     if run.found is None:
         echo(f"sums {run.name} are {run.state}; {run.rows:,} rows sent")
-        echo(f"fetch them: features-party pull --url {url} --answer {run.name} --wait")
+        echo(f"fetch them: features-party pull{url_option(url)} --answer {run.name} --wait")
         return
     echo(f"{line(run.found)}; {run.rows:,} rows sent")
     if run.delivery is not None:

@@ -3,7 +3,9 @@
 # annotations are read at once here: the help in them differs by party
 
 import logging
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,9 +13,12 @@ import typer
 from label_dp.cli.numbers import whole
 from label_dp.cli.output import echo, emit, show_version, table
 from label_dp.cli.startup import collect_as_usual
-from label_dp.errors import LabelDPError
+from label_dp.errors import InvalidInput, LabelDPError
+from label_dp.store.output_files import replacing
 
 if TYPE_CHECKING:
+    from label_dp.documents.invitation import Invitation
+    from label_dp.documents.signing import SigningKey
     from label_dp.store.apikeys import ApiKeys
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for programs.")]
@@ -26,6 +31,16 @@ Expires = Annotated[
 KeyName = Annotated[
     str | None,
     typer.Option("--name", help="Whose it is, a person or a program; shown wherever the key is."),
+]
+InvitationOut = Annotated[Path, typer.Option("--out", help="File for the invitation; it holds no secret.")]
+InvitationFile = Annotated[Path, typer.Argument(metavar="FILE", help="The other party's invitation.")]
+OwnName = Annotated[str, typer.Option("--name", help="Our name, as the other party shall see it.")]
+Code = Annotated[
+    str | None,
+    typer.Option(
+        help="Its code, as the other party read it to you, by telephone and not by the way that the file came; asked "
+        "for on a terminal."
+    ),
 ]
 KeyId = Annotated[str, typer.Argument(metavar="ID", help="Id of the key, as `apikey list` shows it.")]
 
@@ -95,6 +110,29 @@ def add_serve(
 def show_own_key(key_id: str, path: object, as_json: bool) -> None:
     """Print the id of our signing key and the path of its public half, for `keygen`."""
     emit({"key_id": key_id, "public_key": str(path)}, as_json, lambda: echo(f"{key_id}\n{path}"))
+
+
+def write_invitation(invitation: "Invitation", key: "SigningKey", out: Path, force: bool) -> None:
+    """Sign an invitation into the file `out`."""
+    with replacing(out, force) as path:
+        path.write_bytes(invitation.sign(key))
+
+
+def say_code(invitation: "Invitation", out: Path, then: str) -> None:
+    """Print where an invitation lies, its code, and what the other party does with it."""
+    echo(f"{out}: our name, {'address' if invitation.url else 'audience'} and public key; send it, it holds no secret")
+    echo(f"code {invitation.code}: read it to them by telephone when they ask for it")
+    echo(f"there: {then}")
+
+
+def compare_code(invitation: "Invitation", heard: str | None) -> None:
+    """Hold an invitation's code to the one that the other party read aloud. Raises InvalidInput."""
+    if heard is None and sys.stdin.isatty():
+        echo(f"This file says that it is from {invitation.name}. Call them, and have its code read to you.", error=True)
+        heard = str(typer.prompt("Code", err=True))
+    if heard is None:
+        raise InvalidInput("Give --code, the invitation's code as the other party read it to you by telephone.")
+    invitation.require_code(heard)
 
 
 def create_apikey(

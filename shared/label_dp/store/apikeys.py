@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import threading
 from collections.abc import Iterable, Sequence
@@ -17,6 +16,7 @@ from label_dp.actors import require_name
 from label_dp.errors import InvalidInput, NotFound, Unauthenticated, Unavailable
 from label_dp.moments import TIME, Clock, expiry, utc_now
 from label_dp.store.database import Database
+from label_dp.store.macs import key_digest, random_key
 
 COLUMNS = ("id", "name", "role", "audience", "created", "expires", "last_used", "revoked")
 PREFIX = "apikey:"  # of an actor that is an API key
@@ -75,22 +75,38 @@ class ApiKeys:
     ) -> tuple[str, str]:
         """Create a key and return (key id, secret). The secret is shown once and cannot be recovered. `expires`: see
         `expiry`; `name`: its owner. Raises InvalidInput."""
+        secret = random_key(self.prefix)
+        return self.register(key_digest(secret), role, audience, expires, name), secret
+
+    def register(
+        self, digest: str, role: str, audience: str | None = None, expires: str | None = None, name: str | None = None
+    ) -> str:
+        """Register a key that its holder made, by the SHA-256 of the secret; return the key's id. Repeating it changes
+        nothing. Raises InvalidInput, also for a key of another role or audience, or one that has ended."""
         if name is not None:
             require_name(name)
         if role not in self.roles:
             raise InvalidInput(f"Role '{role}' does not exist; choose one of {', '.join(self.roles)}.")
-        key_id, secret = secrets.token_hex(6), f"{self.prefix}_{secrets.token_urlsafe(32)}"
         row = {
-            "id": key_id,
+            "id": secrets.token_hex(6),
             "name": name,
-            "secret_sha256": hashlib.sha256(secret.encode()).hexdigest(),
+            "secret_sha256": digest,
             "role": role,
             "audience": audience,
             "created": self._now(),
             "expires": expiry(expires, self.clock()) if expires is not None else None,
         }
-        self.database.write("apikey.create", lambda c: c.execute(sa.insert(self.table).values(**row)) and None)
-        return key_id, secret
+
+        def work(connection: Connection) -> str:
+            same = connection.execute(sa.select(self.table).where(self.table.c.secret_sha256 == digest)).first()
+            if same is None:
+                connection.execute(sa.insert(self.table).values(**row))
+                return str(row["id"])
+            if (same.role, same.audience) != (role, audience) or self._ended(same) is not None:
+                raise InvalidInput(f"This key was registered before, as {same.id}, for something else, or has ended.")
+            return str(same.id)
+
+        return self.database.write("apikey.create", work)
 
     def list(self) -> list[dict[str, str | None]]:
         columns = [self.table.c[name] for name in COLUMNS]
@@ -130,7 +146,7 @@ class ApiKeys:
 
     def authenticate_all(self, tokens: Sequence[str | None]) -> Sequence[Principal | Unauthenticated]:
         """Authenticate several tokens with one query."""
-        digests = [hashlib.sha256(s.encode("utf-8", "replace")).hexdigest() if s else "" for s in tokens]
+        digests = [key_digest(s) if s else "" for s in tokens]
         sought = sorted(set(digests) - {""})
         query = sa.select(self.table).where(self.table.c.secret_sha256.in_(sought))
         rows = self.database.read("apikey.authenticate", lambda c: c.execute(query).all()) if sought else []

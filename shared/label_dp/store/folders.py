@@ -45,11 +45,16 @@ def erase(path: Path) -> None:
     path.unlink()
 
 
-def write_durably(path: Path, data: bytes) -> None:
-    """Write `data` beside `path`, then rename: a reader sees the old file or the whole new one."""
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def write_durably(path: Path, data: bytes, *, private: bool = False) -> None:
+    """Write `data` beside `path`, then rename: a reader sees the old file or the whole new one. `private`: only its
+    owner may read it, from its first byte on."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
     try:
-        with temporary.open("wb") as file:
+        with open(temporary, "wb", opener=_private if private else None) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

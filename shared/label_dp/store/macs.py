@@ -1,9 +1,13 @@
-"""Keyed MACs, comparable by one party only: no plain hash of labels or API keys exists (invariant no-oracle)."""
+"""Keyed MACs, comparable by one party only: no plain hash of labels or of chosen secrets exists (invariant no-oracle);
+and API keys, which are random enough for a plain one."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import secrets
+
+LABELS_PREFIX = "lp"  # of API keys at a labels party
 
 
 def derived(master: bytes, purpose: str) -> bytes:
@@ -14,3 +18,13 @@ def derived(master: bytes, purpose: str) -> bytes:
 def keyed(master: bytes, purpose: str) -> hmac.HMAC:
     """Begin a MAC for one purpose."""
     return hmac.new(derived(master, "mac:" + purpose), digestmod=hashlib.sha256)
+
+
+def random_key(prefix: str) -> str:
+    """Draw an API key of 256 random bits; `prefix` lets scanners of secrets recognise it."""
+    return f"{prefix}_{secrets.token_urlsafe(32)}"
+
+
+def key_digest(key: str) -> str:
+    """Return the SHA-256 by which a party knows an API key."""
+    return hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from features_party.receive.labels_service import LabelsService
-from features_party.receive.labels_url import labels_url
 from features_party.receive.pull import pull
 from label_dp import errors
 from label_dp.client.peer import MAX_BODY_BYTES, MAX_PROBLEM_BYTES, RETRIES
 from label_dp.documents.arriving import Arriving
 from label_dp.documents.bundle import ENVELOPE_SUFFIX, verify
 from label_dp.documents.manifest import FileEntry, Manifest
+from label_dp.documents.members import service_url
 from label_dp.documents.signed import MAX_ENVELOPE_BYTES
 from tests.support.messages import Sender
 
@@ -350,7 +350,7 @@ def test_dots_do_not_leave_the_path(server: Server, release: str) -> None:
     ],
 )
 def test_a_url_has_one_spelling(text: str, spelling: str) -> None:
-    assert labels_url(text) == spelling
+    assert service_url(text) == spelling
 
 
 @pytest.mark.parametrize(
@@ -378,4 +378,4 @@ def test_a_url_has_one_spelling(text: str, spelling: str) -> None:
 )
 def test_odd_urls_are_refused(text: str) -> None:
     with pytest.raises(errors.InvalidInput):
-        labels_url(text)
+        service_url(text)

@@ -50,6 +50,7 @@ EXPECTED = {
     "invalid-table": (422, 2),
     "malformed-answer": (422, 1),
     "malformed-hand-over": (422, 1),
+    "malformed-invitation": (422, 1),
     "malformed-manifest": (422, 1),
     "malformed-receipt": (422, 1),
     "missing-labels": (409, 1),
