@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "deploy" / "guides" / "what-epsilon-rests-on.md"
 DRAW, ROWS = "The draw and its charge", "Which rows count, and what sets the draw going"
-MOST_LINES = 10_450
+MOST_LINES = 10_600
 ROW = re.compile(r"^\| ([^|]+) \| ((?:`[\w.]+`(?:, )?)+) \| (\d+) \|", re.MULTILINE)
 ROOMS = {"label_dp": "shared/label_dp", "labels_party": "labels_party", "features_party": "features_party"}
 BESIDE = {  # what the trusted files import besides each other, and why a fault there tells nothing of labels
