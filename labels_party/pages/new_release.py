@@ -6,6 +6,7 @@ for the owner who sent the file, and neither stored nor logged.
 
 from __future__ import annotations
 
+import json
 import secrets
 import shlex
 from collections.abc import Callable, Mapping
@@ -57,7 +58,7 @@ WORDS = {  # for options in sentences of `check`
     " (--out-of-domain)": "",
     "list all ids with --examples, and say with": "send the list of all examples too, and say with",
     "say with --missing-label what": "take a population that says what",
-    "without --missing-label": "without a label of examples that have none",
+    "without --missing-label": "without a missing label,",
     "--domain ": "",
     "privatize": "The service",
 }
@@ -331,7 +332,7 @@ def commands(population: Population, batch: Batch, epsilon: str, id_column: str)
     arguments |= {"budget": rules["lifetime_epsilon"], "population": population.name, "out": out}
     arguments |= {"examples": "examples.csv"} if batch.presence == ID_LIST else {}
     arguments |= {name: value for name, value in rules.items() if name not in OF_PYTHON}
-    lines = [f"    {name}={value!r}," for name, value in arguments.items()]
+    lines = [f"    {name}={json.dumps(value, ensure_ascii=False)}," for name, value in arguments.items()]
     python = ["import labels_party", "", "message = labels_party.privatize(", '    "labels.csv",', *lines, ")"]
     return {"command": command, "python": [] if prefix or eyes else python}
 

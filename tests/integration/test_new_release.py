@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import labels_party
+from label_dp.http.calls import LARGE_BODY
 from tests.support.labels import LabelsParty
 from tests.support.labels_api import published
 from tests.support.labels_cli import Run
@@ -200,6 +201,14 @@ def test_no_file_of_labels_is_written_in_clear(
 
 
 RICH = {"missing_label": "0", "unit_column": "who", "max_examples_per_unit": "3", "retention_days": "30"}
+
+
+def test_a_file_that_is_too_large_is_refused_by_a_page(person: Looker) -> None:
+    path, data = begun(person), b"x" * (LARGE_BODY + 1)
+    answer = person.client.post(path, content=data, headers={"Accept": "text/html,*/*;q=0.8"})
+    assert answer.status_code == 413
+    assert "<h1>Upload too large</h1>" in answer.text
+    assert person.client.post(path, content=data).json()["code"] == "too-large"
 
 
 @pytest.mark.parametrize("more", [{}, RICH, {"domain": "books,garden,toys", "out_of_domain": "refuse"}])

@@ -7,11 +7,14 @@ import re
 import time
 from dataclasses import dataclass
 
+from fastapi import Request
+
 from label_dp.columnar.budget import DecodeBudget
 from label_dp.errors import Busy, LabelDPError, RequestTimeout, TooLarge, UnsupportedMediaType
 from label_dp.http.asgi import App, Message, Receive, Scope, Send, headers_of
 from label_dp.http.calls import LARGE_BODY
-from label_dp.http.refusals import refusal
+from label_dp.http.refusals import refusal, refused_page
+from label_dp.problems import problem
 
 JSON_TYPE = re.compile(r"application/(?:[a-z0-9.+-]+\+)?json")
 FREE_BYTES = 1 << 16  # of each body; negligible even for all connections
@@ -63,7 +66,8 @@ class Bodies:
         elif whole and self.held + _weight(int(declared)) > self.bounds.held_bytes:
             error = _full()
         if error is not None:
-            await refusal(error)(scope, receive, send)
+            page = await refused_page(Request(scope), *problem(error))
+            await (page or refusal(error))(scope, receive, send)
             return
         self.running += slot
         try:

@@ -79,10 +79,8 @@ async def _on_http(request: Request, error: Exception) -> Response:
     detail, headers = f"{status.phrase}.", dict(error.headers or {})
     if status == HTTPStatus.NOT_FOUND:
         detail = "There is no such path. See /docs for the calls of this service."
-        if _is_browser(request):
-            body = http_problem(status, "not-found", status.phrase, "There is no such page.")
-            site = request.app.state.site
-            page: Response = await run_in_threadpool(site.render, request, "refused", status, problem=body)
+        body = http_problem(status, "not-found", status.phrase, "There is no such page.")
+        if request.method == "GET" and (page := await refused_page(request, status, body)) is not None:
             return page
     if status == HTTPStatus.METHOD_NOT_ALLOWED:
         methods = allowed_methods(request.app, request.scope)
@@ -92,7 +90,10 @@ async def _on_http(request: Request, error: Exception) -> Response:
     return respond(status, http_problem(status, code, status.phrase, detail), headers)
 
 
-def _is_browser(request: Request) -> bool:
-    """Return whether the caller wants a page, and the service has pages."""
-    wants = request.method == "GET" and "text/html" in request.headers.get("accept", "")
-    return wants and not request.url.path.startswith("/v1/") and hasattr(request.app.state, "site")
+async def refused_page(request: Request, status: int, body: dict[str, Any]) -> Response | None:
+    """Return a problem as a page; None unless the caller wants one, and the service has pages."""
+    site = getattr(request.app.state, "site", None)
+    if site is None or request.url.path.startswith("/v1/") or "text/html" not in request.headers.get("accept", ""):
+        return None
+    page: Response = await run_in_threadpool(site.render, request, "refused", status, problem=body)
+    return page

@@ -91,7 +91,10 @@
   };
 
   for (const form of document.querySelectorAll("form[data-follow]")) follow(form);
-  for (const input of document.querySelectorAll("input[data-header]")) input.addEventListener("change", () => offer(input));
+  for (const input of document.querySelectorAll("input[data-header]")) {
+    input.addEventListener("change", () => offer(input));
+    if (input.files.length) offer(input); // chosen before this ran, or before somebody came back
+  }
   const live = document.querySelector("[data-live]");
   if (live && live.dataset.events && window.EventSource) listen(live);
   else again();
