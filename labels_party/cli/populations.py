@@ -1,8 +1,10 @@
-"""`population`: declare one before anything of it is charged; list them. `people`: one lifetime ε over several."""
+"""`population`: declare one before anything of it is charged; list them. `people`: one lifetime ε over several.
+`apply`: an organisation's policy, which holds for all of them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -111,3 +113,29 @@ def show(name: str, as_json: Json = False) -> None:
         table("Its label columns, each at most", heads, rows)
 
     emit(budget, as_json, human)
+
+
+@app.command("apply", rich_help_panel=OFFICER)
+def apply_policy(
+    policy: Annotated[Path, typer.Argument(metavar="FILE", help="The policy: TOML, reviewed like code.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would change.")] = False,
+    name: Annotated[str | None, typer.Option("--as", help="Who applies it; needed to loosen a ceiling.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Hold every charge to an organisation's ceilings, and declare its bodies, populations and allowances.
+
+    No owner's key lifts a ceiling. A looser one takes two people who apply the same file, and stands in the audit store
+    for ever. Nothing that was released changes.
+    """
+    from labels_party.files.policy import apply, read_policy
+    from labels_party.work.decisions import COMMAND_LINE, person
+
+    steps = apply(services(), read_policy(policy), COMMAND_LINE if name is None else person(name), dry_run)
+    marks = {"same": "as it is: ", "change": "would be: " if dry_run else "done: ", "waits": "waits: "}
+    rows = [{"state": step.state, "what": step.what} for step in steps]
+
+    def human() -> None:
+        for step in steps:
+            say(marks[step.state] + step.what, indent=2)
+
+    emit(rows, as_json, human)

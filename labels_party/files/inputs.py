@@ -17,7 +17,7 @@ from label_dp.privacy import Epsilon
 from label_dp.schemas.events import EventRule
 from label_dp.schemas.population import Population as PopulationAsked
 from label_dp.schemas.release import LossMatrix, Release
-from label_dp.schemas.validation import as_model
+from label_dp.schemas.validation import Model, as_model
 from labels_party.bootstrap import Services
 from labels_party.ledger.populations import Population, declare
 from labels_party.message.plan import CARRIED, GivenPrior, ReleaseRequest, loss_json
@@ -39,8 +39,8 @@ def undeclared_population(domain: str, budget: str | None, epsilons: Sequence[st
     return population_of(PopulationAsked(name="not declared", label="any", domain=domain, lifetime_epsilon=lifetime))
 
 
-def rule_of(path: Path) -> EventRule:
-    """Read a rule of events: TOML with its members at the top level. Raises InvalidFile, InvalidInput."""
+def toml_as(path: Path, schema: type[Model]) -> Model:
+    """Read TOML whose top level is `schema`: a rule of events, a policy. Raises InvalidFile, InvalidInput."""
     refuse_pipe(path)
     try:
         members = tomllib.loads(read_bytes(path).decode("utf-8"))
@@ -49,9 +49,14 @@ def rule_of(path: Path) -> EventRule:
     except tomllib.TOMLDecodeError as error:
         raise InvalidFile(f"'{path}' is not TOML: {error}.") from None
     try:
-        return as_model(members, EventRule)
+        return as_model(members, schema)
     except InvalidRequest as error:
         raise InvalidInput(f"In '{path}': {error.detail}") from None
+
+
+def rule_of(path: Path) -> EventRule:
+    """Read a rule of events, as `toml_as`."""
+    return toml_as(path, EventRule)
 
 
 def _in_file(text: str) -> Domain | None:

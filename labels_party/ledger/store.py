@@ -9,7 +9,7 @@ from sqlalchemy.engine import Connection
 
 from label_dp.audit.events import BUDGET_ALERT, CHARGED, RETURNED, Event, Subject
 from label_dp.audit.judged import JudgedStore
-from label_dp.audit.rulebook import PEOPLE, RuleBroken
+from label_dp.audit.rulebook import CEILINGS, PEOPLE, RuleBroken
 from label_dp.audit.store import net
 from label_dp.errors import AuditChainBroken, BudgetExceeded, Conflict
 from label_dp.privacy import Epsilon, EpsilonSplit, delta_string
@@ -111,17 +111,25 @@ class Ledger:
         except RuleBroken as broken:
             if broken.rule == PEOPLE:  # in words, with what is left; nothing was appended
                 self.people.judge(connection, population, batch, split)
-            raise
+            raise _beyond(broken, split, before) from None
         self._alert(connection, population, batch, work, before, after)
         return after
 
     def check(
-        self, connection: Connection, population: Population, batch: str, split: EpsilonSplit
+        self, connection: Connection, population: Population, batch: str, split: EpsilonSplit, details: dict[str, Any]
     ) -> tuple[Account, Account]:
         """Return the accounts before and after a charge without making it. Raises BudgetExceeded."""
         accounts = self._judged(connection, population, batch, split)
         self.people.judge(connection, population, batch, split)
+        try:
+            self.audit.require_ceilings(connection, self._event(CHARGED, population, batch, "", split, "", details))
+        except RuleBroken as broken:
+            raise _beyond(broken, split, accounts[0]) from None
         return accounts
+
+    def second_person(self, connection: Connection, population: Population, split: EpsilonSplit) -> bool:
+        """Return whether a second person must approve a charge: by the population's rules or by the policy."""
+        return population.four_eyes or self.audit.ceilings(connection).ceilings.second_person(split)
 
     def _judged(
         self, connection: Connection, population: Population, batch: str, split: EpsilonSplit
@@ -239,3 +247,16 @@ class Ledger:
     def subject(population: Population, batch: str, work: str) -> Subject:
         """Return the subject of events about charged work."""
         return Subject(population.id, population.name, population.label, batch, work)
+
+
+def _beyond(broken: RuleBroken, split: EpsilonSplit, account: Account) -> Exception:
+    """Return the refusal of a charge beyond a ceiling in words, any other broken rule as it is."""
+    if broken.rule != CEILINGS:
+        return broken
+    return BudgetExceeded(
+        f"The organisation's policy refuses this charge: {broken.why}. No owner can lift it; two people can, by "
+        "'labels-party apply' of another policy.",
+        asked=str(split.total),
+        spent=str(account.spent),
+        lifetime=str(account.lifetime),
+    )

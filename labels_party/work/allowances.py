@@ -15,7 +15,8 @@ from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
 from label_dp.schemas.replies import AllowanceOut
 from label_dp.store.database import Database
 from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply
-from labels_party.labels.batches import Batches, require_sealed
+from labels_party.labels.batches import Batch, Batches, require_sealed
+from labels_party.ledger.populations import Population
 from labels_party.ledger.store import Ledger
 
 
@@ -36,20 +37,33 @@ class Allowances:
             def effect() -> Reply:
                 batch, population = self.batches.get(connection, batch_id)
                 require_sealed(batch)
-                if population.four_eyes:
-                    raise SecondPersonNeeded(
-                        f"In population '{population.name}' a second person approves what is charged, so audiences "
-                        "cannot be allowed to charge by themselves."
-                    )
-                if epsilon > population.lifetime:
-                    raise InvalidEpsilon(f"An allowance is at most the lifetime ε {population.lifetime}.")
-                details = {"answer": kind, "epsilon": str(epsilon)}
-                self.ledger.note(connection, ALLOWANCE_SET, population, batch_id, None, actor, details)
+                self._set(connection, batch, population, kind, epsilon, actor)
                 return 200, self.describe(connection, batch_id, kind)
 
             return call.once(connection, effect)
 
         return self.database.write("allowance.set", store)
+
+    def grant(self, connection: Connection, batch_id: str, kind: str, epsilon: Epsilon, actor: str) -> bool:
+        """Set the allowance of a sealed batch if it is another one now; return whether it was. Raises as `set` does."""
+        batch, population = self.batches.get(connection, batch_id)
+        if batch.state != "sealed" or (self.of(connection, batch_id, kind) or ZERO) == epsilon:
+            return False
+        self._set(connection, batch, population, kind, epsilon, actor)
+        return True
+
+    def _set(
+        self, connection: Connection, batch: Batch, population: Population, kind: str, epsilon: Epsilon, actor: str
+    ) -> None:
+        if population.four_eyes:
+            raise SecondPersonNeeded(
+                f"In population '{population.name}' a second person approves what is charged, so audiences cannot be "
+                "allowed to charge by themselves."
+            )
+        if epsilon > population.lifetime:
+            raise InvalidEpsilon(f"An allowance is at most the lifetime ε {population.lifetime}.")
+        details = {"answer": kind, "epsilon": str(epsilon)}
+        self.ledger.note(connection, ALLOWANCE_SET, population, batch.id, None, actor, details)
 
     def of(self, connection: Connection, batch_id: str, kind: str) -> Epsilon | None:
         """Return the total allowance; None if there is none."""

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from label_dp.actors import with_names
+from label_dp.actors import COMMAND_LINE, with_names
 from label_dp.audit.events import REQUESTED
 from label_dp.documents.registry import KINDS
-from label_dp.errors import AlreadyReleased, Conflict, LabelDPError, NotFound, Unavailable
+from label_dp.errors import AlreadyReleased, Conflict, InvalidInput, LabelDPError, NotFound, Unavailable
 from label_dp.schemas.base import Ask
 from label_dp.store.apikeys import names_of
 from label_dp.store.database import Database
@@ -131,15 +131,18 @@ class Works:
                 self.require_features(connection, batch_id, asked.features)
                 work_id = family.prefix + secrets.token_hex(12)
                 about = (connection, population, batch_id, work_id)
-                if population.four_eyes:
-                    self.ledger.check(connection, population, batch_id, asked.split)
+                waits = self.ledger.second_person(connection, population, asked.split)
+                if waits:
+                    if actor == COMMAND_LINE:
+                        raise InvalidInput("A second person must approve this, so say who asks for it: --as NAME.")
+                    self.ledger.check(connection, population, batch_id, asked.split, asked.details)
                     details = asked.details | {"epsilon": asked.split.as_json()}
                     self.ledger.note(connection, REQUESTED, population, batch_id, work_id, actor, details)
                 else:
                     self.ledger.charge(*about, asked.split, actor, asked.details)
-                state = ACCEPTED if population.four_eyes else CHARGED
+                state = ACCEPTED if waits else CHARGED
                 self.insert(*about, asked, actor, state=state, attempt=0, inputs=inputs)
-                if population.four_eyes:
+                if waits:
                     self.tell(connection, APPROVAL_REQUESTED, work_id)
                 if claim is not None:
                     claim(connection, work_id)

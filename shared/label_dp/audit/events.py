@@ -53,13 +53,15 @@ ANSWER_ACCEPTED = "answer-accepted"
 ALLOWANCE_SET = "allowance-set"  # by the owner: ε that audiences may charge by answers of a kind
 PREDICTOR_CREATED = "predictor-created"  # free of charge; its queries are charged
 PREDICTOR_RETIRED = "predictor-retired"  # by its owner: its learned state is deleted
+POLICY_PROPOSED = "policy-proposed"  # with a looser ceiling than the one in force
+POLICY_APPLIED = "policy-applied"  # of the organisation: every later charge is held to its ceilings
 KEY_HANDED_OVER = "key-handed-over"  # of a labels party, by the old key; `details` hold the signed hand-over
 CHARGES = frozenset({CHARGED, ACCEPTED, ANSWER_ACCEPTED})
 OF_LABELS_PARTY = (
     *(CREATED, POPULATION_CREATED, BATCH_SEALED, REQUESTED, APPROVED, DECLINED, CANCELLED, CHARGED, PUBLISHED, FAILED),
     *(RETURNED, BUDGET_ALERT, BATCH_PURGED, ERASURE_REQUESTED, ERASED, RECEIPT_KEY, RECEIVED, ANSWER_PUBLISHED),
     *(ANSWER_SHARED, ANSWER_FAILED, ALLOWANCE_SET, PREDICTOR_CREATED, PREDICTOR_RETIRED, KEY_HANDED_OVER),
-    PEOPLE_DECLARED,
+    *(PEOPLE_DECLARED, POLICY_PROPOSED, POLICY_APPLIED),
 )
 OF_FEATURES_PARTY = (CREATED, ACCEPTED, ANSWER_ACCEPTED, SECOND_REFUSED, DOCUMENT_REFUSED, TRAINED, KEY_HANDED_OVER)
 # the member of their details by which events of a body of people are looked up

@@ -112,9 +112,18 @@ PEOPLE = Rule(
     "the largest, as often as a unit may have examples. A population seals the same ids once.",
 )
 
+CEILINGS = Rule(
+    22,
+    "ceilings",
+    "A charge is within the ceilings of the policy applied last: ε and δ of one charge, ε of its batch, ε of one "
+    "person in a calendar year over the population or its body, the mechanisms and answers named, and a second "
+    "person's approval above an ε. What a restore charges again counts, and is not refused. A policy with a looser "
+    "ceiling was proposed before by somebody else than who applied it.",
+)
+
 RULES = (
     *(BEGUN, COSTS, DECLARED, AS_DECLARED, SEALED, PURGED, CHARGED_ONCE, LIFETIME, APPROVED, FOUR_EYES),
-    *(RETURNED, PUBLISHED, QUERIES, ALLOWED, ERASED, ACCEPTED, SAME, STATED, MATCHED, HANDED_OVER, PEOPLE),
+    *(RETURNED, PUBLISHED, QUERIES, ALLOWED, ERASED, ACCEPTED, SAME, STATED, MATCHED, HANDED_OVER, PEOPLE, CEILINGS),
 )
 
 
@@ -124,4 +133,4 @@ class RuleBroken(AuditChainBroken):
     def __init__(self, rule: Rule, sequence: int, why: str) -> None:
         what = f"Audit event {sequence}" if sequence else "This audit event"
         super().__init__(f"{what} breaks rule {rule.number} ({rule.name}): {why}.")
-        self.rule, self.sequence = rule, sequence
+        self.rule, self.sequence, self.why = rule, sequence, why

@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from label_dp.audit import events as kinds
 from label_dp.audit import rulebook as rules
+from label_dp.audit.ceilings import CeilingRules
 from label_dp.audit.events import Event
 from label_dp.audit.people_rules import PeopleRules
 from label_dp.audit.received_rules import ReceivedRules
@@ -99,6 +100,7 @@ class ChainRules:
         self.erasures: set[str] = set()
         self.received = ReceivedRules()
         self.people = PeopleRules(self.spent)
+        self.ceilings = CeilingRules()
         self._first = True
 
     def add(self, event: Event) -> None:
@@ -125,6 +127,10 @@ class ChainRules:
             self.received.hand_over(event)
         elif event.kind == kinds.PEOPLE_DECLARED:
             self.people.declare(event)
+        elif event.kind == kinds.POLICY_PROPOSED:
+            self.ceilings.propose(event)
+        elif event.kind == kinds.POLICY_APPLIED:
+            self.ceilings.apply(event)
 
     def _about(self, event: Event) -> None:
         subject = event.subject
@@ -237,6 +243,7 @@ class ChainRules:
             self._by_audience(event)
         self.spent[batch] = nano, atto
         self.people.charge(event)
+        self.ceilings.charge(event, self.people, self.spent[batch], approved=work is not None)
         self.works[name] = WorkAccount(OPEN, batch, charge=event)
         self._unfinished(event).add(name)
 

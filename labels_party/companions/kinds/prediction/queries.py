@@ -169,7 +169,7 @@ class Queries:
                 spent=str(spent),
                 lifetime=str(plan.cap),
             )
-        self.ledger.check(connection, population, predictor.batch, split_of(plan.epsilon))
+        self.ledger.check(connection, population, predictor.batch, split_of(plan.epsilon), {"answer": "prediction"})
 
     def _stored(
         self, connection: Connection, predictor: PredictorRecord, population: Population, codes: tuple[int, ...]

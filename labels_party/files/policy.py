@@ -1,0 +1,167 @@
+"""An organisation's policy, applied: what a file would change, in sentences, and the change in one transaction.
+
+The ceilings stand in audit events (rule 22 of a chain); populations and bodies are declared as by their own commands,
+and rules that were declared never change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from sqlalchemy.engine import Connection
+
+from label_dp.audit.ceilings import NONE, Ceilings
+from label_dp.audit.events import BATCH_SEALED, PEOPLE_DECLARED, POLICY_APPLIED, POLICY_PROPOSED, Event
+from label_dp.documents.canonical import canonical_bytes, digest
+from label_dp.documents.registry import KINDS
+from label_dp.errors import Conflict, InvalidInput
+from label_dp.privacy import Epsilon, parse_delta
+from label_dp.schemas.policy import Policy, PolicyAllowance, PolicyCeilings
+from label_dp.schemas.population import People, Population
+from labels_party.bootstrap import Services
+from labels_party.files.inputs import toml_as
+from labels_party.ledger.people import declaration
+from labels_party.ledger.populations import declare
+from labels_party.mechanisms.auto import AUTO
+from labels_party.mechanisms.catalogue import MECHANISMS
+
+NAMES = {
+    "epsilon_per_release": "ε of one charge",
+    "epsilon_per_example": "ε of one example",
+    "epsilon_per_person_and_year": "ε of one person in a year",
+    "delta_per_release": "δ of one charge",
+    "four_eyes_above": "a second person approves above ε",
+    "mechanisms": "mechanisms",
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """Step of a policy: what it does, in a sentence, and whether it is there already, changes, or waits for a second
+    person."""
+
+    state: Literal["same", "change", "waits"]
+    what: str
+
+
+def ceilings_of(stated: PolicyCeilings) -> Ceilings:
+    """Parse the ceilings of a file. Raises InvalidInput and its kinds."""
+    names = None if stated.mechanisms is None else tuple(sorted(set(stated.mechanisms)))
+    allowed = {AUTO, *MECHANISMS, *KINDS}
+    if unknown := sorted(set(names or ()) - allowed):
+        raise InvalidInput(f"There is no mechanism or answer '{unknown[0]}'; there are {', '.join(sorted(allowed))}.")
+    amounts = stated.model_dump(exclude={"mechanisms", "delta_per_release"})
+    nano = {
+        name: None if text is None else Epsilon.parse(text, name=NAMES[name]).nano for name, text in amounts.items()
+    }
+    delta = None if stated.delta_per_release is None else parse_delta(stated.delta_per_release)
+    return Ceilings(**nano, delta_per_release=delta, mechanisms=names)
+
+
+def read_policy(path: Path) -> Policy:
+    """Read a policy from a TOML file. Raises InvalidFile, InvalidRequest."""
+    return toml_as(path, Policy)
+
+
+def apply(services: Services, policy: Policy, actor: str, dry_run: bool = False) -> list[Step]:
+    """Make what a policy says, or raise and make nothing. Loosened ceilings are proposed by the first person and
+    applied by a second one, who applies the same file. Raises Conflict (declared otherwise before), InvalidInput and
+    its kinds."""
+    run = _Run(services, policy, actor)
+    return services.database.write("policy.apply", run.undone if dry_run else run.steps)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One application of a policy."""
+
+    services: Services
+    policy: Policy
+    actor: str
+
+    def undone(self, connection: Connection) -> list[Step]:
+        """Return the steps, made and undone."""
+        savepoint = connection.begin_nested()
+        try:
+            return self.steps(connection)
+        finally:
+            savepoint.rollback()
+
+    def steps(self, connection: Connection) -> list[Step]:
+        return [
+            *(self._body(connection, body) for body in self.policy.people),
+            *(self._population(connection, population) for population in self.policy.populations),
+            self._ceilings(connection),
+            *(self._allowance(connection, allowance) for allowance in self.policy.allowances),
+        ]
+
+    def _body(self, connection: Connection, body: People) -> Step:
+        rules = declaration(body)
+        name = str(rules["name"])
+        declared = self.services.audit.events(connection, kind=PEOPLE_DECLARED, limit_of=name)
+        if not declared:
+            self.services.ledger.people.declare(connection, rules, self.actor)
+            lifetime = rules["lifetime_epsilon"]
+            return Step("change", f"the body of people '{name}' is declared, lifetime ε {lifetime} of a person")
+        if dict(declared[0].details) != rules:
+            raise Conflict(f"The body of people '{name}' was declared with other rules, which never change.")
+        return Step("same", f"the body of people '{name}'")
+
+    def _population(self, connection: Connection, population: Population) -> Step:
+        wanted = declare(population)
+        if self.services.populations.declared(connection, wanted) is not wanted:
+            return Step("same", f"population '{wanted.name}'")
+        self.services.populations.create(connection, wanted, self.actor)
+        receivers = ", ".join(wanted.audiences)
+        return Step(
+            "change",
+            f"population '{wanted.name}' is declared, lifetime ε {wanted.lifetime} per example, for {receivers}",
+        )
+
+    def _ceilings(self, connection: Connection) -> Step:
+        audit, actor = self.services.ledger.audit, self.actor
+        wanted, name = ceilings_of(self.policy.ceilings), digest(canonical_bytes(self.policy.model_dump(mode="json")))
+        part = audit.ceilings(connection)
+        before = part.ceilings
+        if wanted == before and name == part.policy:
+            return Step("same", f"the ceilings ({told(wanted)})")
+        details: dict[str, object] = {"policy": name, "ceilings": wanted.as_json()}
+        proposal, loosened = part.proposals.get(name), wanted.looser(before)
+        if loosened and (proposal is None or proposal.actor.casefold() == actor.casefold()):
+            if proposal is None:
+                audit.append(connection, Event(POLICY_PROPOSED, actor=actor, details=details))
+            what = ", ".join(NAMES[ceiling] for ceiling in loosened)
+            return Step("waits", f"looser than today: {what}; somebody else applies this same file, then it holds")
+        details["proposed_by"] = None if proposal is None else proposal.actor
+        audit.append(connection, Event(POLICY_APPLIED, actor=actor, details=details))
+        if wanted == before:
+            return Step("change", f"the same ceilings, noted under the digest of this file ({name[:12]}…)")
+        by_two = "" if proposal is None else f", proposed by {proposal.actor}"
+        return Step("change", f"from now on every charge is held to: {told(wanted)}; before: {told(before)}{by_two}")
+
+    def _allowance(self, connection: Connection, allowance: PolicyAllowance) -> Step:
+        services, kind = self.services, allowance.answer
+        population, epsilon = (
+            services.populations.get(connection, allowance.population),
+            Epsilon.parse(allowance.epsilon),
+        )
+        if kind not in KINDS:
+            raise InvalidInput(f"There is no answer '{kind}'; there are {', '.join(sorted(KINDS))}.")
+        seals = services.audit.events(connection, kind=BATCH_SEALED, population=population.id)
+        batches = [str(event.subject.batch) for event in seals]
+        changed = [b for b in batches if services.allowances.grant(connection, b, kind, epsilon, self.actor)]
+        what = f"audiences may charge ε {epsilon} of a batch of '{population.name}' for {kind}"
+        later = "batches sealed later get it when the file is applied again"
+        count = f"{len(changed)} of {len(batches)} batches change"
+        return Step("change" if changed else "same", f"{what}: {count}; {later}")
+
+
+def told(ceilings: Ceilings) -> str:
+    """Say ceilings in words."""
+    stated = {name: value for name, value in ceilings.as_json().items() if value is not None}
+    words = [
+        f"{NAMES[name]} {', '.join(value) if isinstance(value, list) else value}" for name, value in stated.items()
+    ]
+    return "no ceiling" if ceilings == NONE else "; ".join(words)
