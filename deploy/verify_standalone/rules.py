@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from .ceilings import Policies
 from .exact import ATTO, DECIMAL, NANO, decimal, units
 from .people import PeopleCap
 from .received import ReceivedRules
@@ -31,6 +32,7 @@ NAMES = {
     18: "stated",
     20: "handed-over",
     21: "people",
+    22: "ceilings",
 }
 ACCEPTED = ("message-accepted", "answer-accepted")
 PRICED = ("release-charged", "charge-returned", *ACCEPTED)
@@ -80,6 +82,7 @@ class Rules:
         self.to_erase: set[str] = set()
         self.received = ReceivedRules()
         self.people = PeopleCap(self.spent)
+        self.policies = Policies()
 
     def add(self, number: int, event: Any) -> None:
         kind = event["kind"]
@@ -128,6 +131,14 @@ class Rules:
                 broken(20, number, why)
         elif kind == "people-declared":
             self._people(number, self.people.declare(details, amount))
+        elif kind in ("policy-proposed", "policy-applied"):
+            take = self.policies.propose if kind == "policy-proposed" else self.policies.apply
+            self._ceilings(number, take(event, amount))
+
+    @staticmethod
+    def _ceilings(number: int, why: str | None) -> None:
+        if why is not None:
+            broken(22, number, why)
 
     @staticmethod
     def _people(number: int, why: str | None) -> None:
@@ -251,6 +262,8 @@ class Rules:
             self._by_audience(number, event)
         self.spent[place] = now
         self._people(number, self.people.charge(*place))
+        body = self.people.body_of.get(place[0])
+        self._ceilings(number, self.policies.charge(event, now[0], body, work is not None))
         self.works[subject["work"]] = {"state": "open", "batch": subject["batch"], "charge": event}
         self.batches[subject["batch"]]["unfinished"].add(subject["work"])
 

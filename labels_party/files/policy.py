@@ -12,7 +12,8 @@ from typing import Literal
 
 from sqlalchemy.engine import Connection
 
-from label_dp.audit.ceilings import NONE, Ceilings
+from label_dp.actors import COMMAND_LINE
+from label_dp.audit.ceilings import NAMES, Ceilings
 from label_dp.audit.events import BATCH_SEALED, PEOPLE_DECLARED, POLICY_APPLIED, POLICY_PROPOSED, Event
 from label_dp.documents.canonical import canonical_bytes, digest
 from label_dp.documents.registry import KINDS
@@ -26,15 +27,6 @@ from labels_party.ledger.people import declaration
 from labels_party.ledger.populations import declare
 from labels_party.mechanisms.auto import AUTO
 from labels_party.mechanisms.catalogue import MECHANISMS
-
-NAMES = {
-    "epsilon_per_release": "ε of one charge",
-    "epsilon_per_example": "ε of one example",
-    "epsilon_per_person_and_year": "ε of one person in a year",
-    "delta_per_release": "δ of one charge",
-    "four_eyes_above": "a second person approves above ε",
-    "mechanisms": "mechanisms",
-}
 
 
 @dataclass(frozen=True)
@@ -126,9 +118,11 @@ class _Run:
         part = audit.ceilings(connection)
         before = part.ceilings
         if wanted == before and name == part.policy:
-            return Step("same", f"the ceilings ({told(wanted)})")
+            return Step("same", f"the ceilings ({wanted})")
         details: dict[str, object] = {"policy": name, "ceilings": wanted.as_json()}
         proposal, loosened = part.proposals.get(name), wanted.looser(before)
+        if loosened and actor == COMMAND_LINE:
+            raise InvalidInput("This policy loosens a ceiling, which two people do. Say who applies it: --as NAME.")
         if loosened and (proposal is None or proposal.actor.casefold() == actor.casefold()):
             if proposal is None:
                 audit.append(connection, Event(POLICY_PROPOSED, actor=actor, details=details))
@@ -139,7 +133,7 @@ class _Run:
         if wanted == before:
             return Step("change", f"the same ceilings, noted under the digest of this file ({name[:12]}…)")
         by_two = "" if proposal is None else f", proposed by {proposal.actor}"
-        return Step("change", f"from now on every charge is held to: {told(wanted)}; before: {told(before)}{by_two}")
+        return Step("change", f"from now on every charge is held to: {wanted}; before: {before}{by_two}")
 
     def _allowance(self, connection: Connection, allowance: PolicyAllowance) -> Step:
         services, kind = self.services, allowance.answer
@@ -156,12 +150,3 @@ class _Run:
         later = "batches sealed later get it when the file is applied again"
         count = f"{len(changed)} of {len(batches)} batches change"
         return Step("change" if changed else "same", f"{what}: {count}; {later}")
-
-
-def told(ceilings: Ceilings) -> str:
-    """Say ceilings in words."""
-    stated = {name: value for name, value in ceilings.as_json().items() if value is not None}
-    words = [
-        f"{NAMES[name]} {', '.join(value) if isinstance(value, list) else value}" for name, value in stated.items()
-    ]
-    return "no ceiling" if ceilings == NONE else "; ".join(words)

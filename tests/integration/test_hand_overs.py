@@ -65,7 +65,7 @@ def test_a_receiver_follows_at_its_next_pull_and_its_sum_goes_on(both: Pair, tmp
     for export, key in zip(exports, (both.labels.services.key.public, both.receiver.key.public), strict=True):
         verify_file(export, lambda _, key=key: key)
         said = verify_audit(export, Ed25519PublicKey.from_public_bytes(key.raw), key.id)
-        assert any("rules 1 to 21 of an audit chain, but 19" in line for line in said)
+        assert any("rules 1 to 22 of an audit chain, but 19" in line for line in said)
     assert both.receiver.compare(exports[0])["findings"] == []
     assert both.compare_at_labels(exports[1])["findings"] == []
 

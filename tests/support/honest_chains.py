@@ -179,6 +179,7 @@ def labels_chain() -> Chain:
         ),
         event("batch-purged", **ABOUT, batch="bat_1", details={"n": 9, "why": "asked for"}),
         *people_chain(),
+        *policy_chain(),
     ]
 
 
@@ -230,6 +231,43 @@ def people_chain() -> Chain:
         event("charge-returned", epsilon=1, batch="bat_8", work="rel_8a", **VISITS, **TOLD),
         charge("rel_8b", 1, "bat_8", **VISITS, delta="0.000001"),
         charge("rel_9a", 1, "bat_9", **SPENDING, delta="0.000001"),
+    ]
+
+
+def ceilings(**stated: Any) -> dict[str, Any]:
+    """Ceilings as a policy's events state them; what is not given is none."""
+    names = ("release", "example", "person_and_year")
+    none = dict.fromkeys((*(f"epsilon_per_{name}" for name in names), "delta_per_release", "four_eyes_above"))
+    return none | {"mechanisms": None} | stated
+
+
+def policy(kind: str, name: str, actor: str, stated: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return event(f"policy-{kind}", actor=actor, details={"policy": name * 64, "ceilings": stated} | more)
+
+
+RIDES: dict[str, Any] = {"population": "pop_7", "population_name": "rides", "label": "fare"}
+NARROW = ceilings(
+    epsilon_per_release="0.5",
+    epsilon_per_example="1",
+    epsilon_per_person_and_year="1",
+    delta_per_release="0",
+    four_eyes_above="0.5",
+    mechanisms=["median", "rr-on-bins"],
+)
+WIDE = ceilings(epsilon_per_release="1", epsilon_per_example="2", epsilon_per_person_and_year="1.5")
+
+
+def policy_chain() -> Chain:
+    """53 a policy, 54 a population, 55 its seal, 56 a charge; 57 a looser policy proposed, 58 applied by somebody else,
+    59 a charge that the first one would not have allowed."""
+    return [
+        policy("applied", "a", "command line: ada", NARROW, proposed_by=None),
+        event("population-created", **RIDES, **TOLD, details=dict(DECLARATION)),
+        sealed(RIDES, "bat_10"),
+        charge("rel_10a", 0.5, "bat_10", **RIDES, details={"mechanism": "rr-on-bins"}),
+        policy("proposed", "b", "command line: ada", WIDE),
+        policy("applied", "b", "command line: bob", WIDE, proposed_by="command line: ada"),
+        charge("rel_10b", 0.75, "bat_10", **RIDES, details={"mechanism": "exponential"}),
     ]
 
 

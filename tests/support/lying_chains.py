@@ -20,11 +20,14 @@ from tests.support.honest_chains import (
     FIRST,
     FOURTH,
     HANDED,
+    NARROW,
     NEWEST,
+    RIDES,
     SPENDING,
     THIRD,
     TOLD,
     VISITS,
+    WIDE,
     Chain,
     accepted,
     cancelled,
@@ -78,6 +81,10 @@ UNITS = {"column": "user", "kind": "unit", "max_examples": 3}
 # places in `labels_chain`: 5 charge, 6 published, 7 charge, 8 cancelled, 9 returned, 10 asked, 11 approved,
 # 12 charged, 13 published, 14 charge, 15 failed, 16 and 17 an answer, 18 allowance, 19 and 20 an answer of an audience,
 # 21 predictor, 22 to 25 queries, 26 retired, 27 and 28 an erasure, 29 purged
+RIDDEN = [
+    charge(name, epsilon, "bat_10", **RIDES, details={"mechanism": "rr-on-bins"})
+    for name, epsilon in (("rel_x", 0.5), ("rel_y", 0.1))
+]
 LIES: dict[str, tuple[int, Change]] = {
     "a store that was never made": (1, _drop(0)),
     "a store made twice": (1, _put(3, event("store-created"))),
@@ -210,6 +217,31 @@ LIES: dict[str, tuple[int, Change]] = {
         lambda chain: chain.insert(51, charge("rel_x", 1.5, "bat_8", **VISITS)),
     ),
     "beyond the people's lifetime δ": (21, _details(43, lifetime_delta="0.000044")),
+    "a charge beyond the policy's ceiling": (22, _member(56, "epsilon_nano", split(0.6))),
+    "a charge of δ beyond the policy's ceiling": (22, _member(56, "delta", "0.0000001")),
+    "an example beyond the policy's ceiling": (22, _put(57, *RIDDEN)),
+    "a year beyond the policy's ceiling": (22, lambda chain: chain.append(charge("rel_x", 0.4, "bat_10", **RIDES))),
+    "a mechanism that the policy does not allow": (22, _details(56, mechanism="exponential")),
+    "an answer that the policy does not allow": (22, _details(56, answer="sum")),
+    "a charge that nobody approved, where the policy asks for it": (
+        22,
+        _details(53, ceilings=NARROW | {"four_eyes_above": "0.4"}),
+    ),
+    "a policy loosened by one person": (22, _member(58, "actor", "Command line: Ada")),
+    "a policy loosened without a proposal": (22, _drop(57)),
+    "a policy that is looser than what was proposed": (22, _details(58, ceilings=WIDE | {"epsilon_per_release": "2"})),
+    "a policy that names another proposer": (22, _details(58, proposed_by="command line: eve")),
+    "a policy that hides who proposed it": (22, _details(58, proposed_by=None)),
+    "a policy of nobody": (22, _member(53, "actor", "")),
+    "a policy without a name": (22, _details(53, policy="")),
+    "a policy without ceilings": (22, lambda chain: chain[53]["details"].pop("ceilings")),
+    "a policy without one of the ceilings": (
+        22,
+        lambda chain: chain[53]["details"].update(ceilings={n: v for n, v in NARROW.items() if n != "mechanisms"}),
+    ),
+    "a ceiling in another spelling": (22, _details(53, ceilings=NARROW | {"epsilon_per_release": "0.50"})),
+    "a ceiling that is a number": (22, _details(53, ceilings=NARROW | {"epsilon_per_release": 1})),
+    "mechanisms of a policy out of order": (22, _details(53, ceilings=NARROW | {"mechanisms": ["rr", "median"]})),
     "an erasure that nobody asked for": (15, _drop(27)),
     "an erasure that hides what was published": (15, _details(28, published=["rel_1"])),
     "an erasure with another effect": (15, _details(28, effect="before any release")),

@@ -24,6 +24,14 @@ from label_dp.schemas.json_types import JsonObject
 YEAR = 4  # characters of a year in a time
 AGAIN = frozenset({"lost", "restored"})  # details of a charge for budget that was spent before a restore
 AMOUNTS = ("epsilon_per_release", "epsilon_per_example", "epsilon_per_person_and_year", "four_eyes_above")
+NAMES = {
+    "epsilon_per_release": "ε of one charge",
+    "epsilon_per_example": "ε of one example",
+    "epsilon_per_person_and_year": "ε of one person in a year",
+    "delta_per_release": "δ of one charge",
+    "four_eyes_above": "a second person approves above ε",
+    "mechanisms": "mechanisms",
+}
 MEMBERS = frozenset({*AMOUNTS, "delta_per_release", "mechanisms"})
 
 
@@ -58,14 +66,19 @@ class Ceilings:
         delta = None if atto is None else delta_string(atto)
         return {**amounts, "delta_per_release": delta, "mechanisms": None if names is None else list(names)}
 
+    def __str__(self) -> str:
+        stated = {name: value for name, value in self.as_json().items() if value is not None}
+        words = [f"{NAMES[name]} {', '.join(v) if isinstance(v, list) else v}" for name, v in stated.items()]
+        return "; ".join(words) or "no ceiling"
+
     def looser(self, before: Ceilings) -> list[str]:
         """Name the ceilings that are looser than those `before`."""
         numbers = (*AMOUNTS, "delta_per_release")
         pairs = {name: (getattr(before, name), getattr(self, name)) for name in numbers}
         raised = [name for name, (old, new) in pairs.items() if old is not None and (new is None or new > old)]
-        if before.mechanisms is not None and not set(before.mechanisms) >= set(self.mechanisms or ("",)):
-            raised.append("mechanisms")
-        return raised
+        kept = before.mechanisms is None or set(self.mechanisms or ()) <= set(before.mechanisms)
+        lifted = before.mechanisms is not None and self.mechanisms is None
+        return raised if kept and not lifted else [*raised, "mechanisms"]
 
     def refusal(self, split: EpsilonSplit, batch: int, person: int, mechanism: str, *, approved: bool) -> str | None:
         """Return why a charge is beyond a ceiling, or None. `batch` and `person`: nano-ε after it, of its batch, and of

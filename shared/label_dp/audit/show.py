@@ -13,11 +13,12 @@ from sqlalchemy.engine import Connection
 
 from label_dp.actors import called, name_of
 from label_dp.audit import events as kinds
+from label_dp.audit.ceilings import Ceilings
 from label_dp.audit.events import DAY, Event
 from label_dp.audit.hand_overs import hand_over_of
 from label_dp.audit.store import PAGE, AuditStore
 from label_dp.documents.hand_over import KeyFamilies
-from label_dp.errors import InvalidInput
+from label_dp.errors import InvalidEpsilon, InvalidInput
 from label_dp.privacy import Epsilon, PrivacyUnit, delta_string, parse_delta
 from label_dp.schemas.json_types import JsonObject
 
@@ -108,6 +109,14 @@ def _told(event: Event, names: Mapping[str, str]) -> str:
             f"the body of people {details.get('name')} was declared: lifetime ε {details.get('lifetime_epsilon')}"
             f"{_lifetime_delta(details)} of one {details.get('unit_column') or 'example'} over all its populations"
         ),
+        kinds.POLICY_PROPOSED: lambda: (
+            f"policy {_policy(details)} was proposed, which is looser than the one in force; nothing changes before "
+            "somebody else applies it"
+        ),
+        kinds.POLICY_APPLIED: lambda: (
+            f"policy {_policy(details)} holds for every later charge"
+            + (f"; proposed by {called(str(details['proposed_by']), names)}" if details.get("proposed_by") else "")
+        ),
         kinds.BATCH_SEALED: lambda: f"{batch} was sealed with {counted(details.get('n', '?'), 'example')}",
         kinds.REQUESTED: lambda: (
             f"{work} of {batch} was asked for (ε {_total(details)}); nothing is charged until somebody else approves"
@@ -191,6 +200,14 @@ def _called(event: Event) -> str:
     work = str(event.subject.work)
     noun = "answer" if work.startswith("ans_") else "release"  # not every event names the kind
     return f"{event.details.get('answer', noun)} {work}"
+
+
+def _policy(details: Any) -> str:
+    name = str(details.get("policy"))[:12]
+    try:
+        return f"{name}… ({Ceilings.read(details.get('ceilings'))})"
+    except InvalidEpsilon:
+        return f"{name}…"
 
 
 def _lifetime_delta(details: Any) -> str:

@@ -16,8 +16,8 @@ class PolicyCeilings(Ask):
     epsilon_per_example: Decimalish | None = Field(default=None, description="Most ε of one example (of its batch).")
     epsilon_per_person_and_year: Decimalish | None = Field(
         default=None,
-        description="Most ε that is charged for one person in a calendar year (UTC), over its population or its body of "
-        "people; what is cancelled gives none of it back.",
+        description="Most ε that is charged for one person in a calendar year (UTC), over its population or its body "
+        "of people; what is cancelled gives none of it back.",
     )
     delta_per_release: Decimalish | None = Field(default=None, description="Most δ of one charge.")
     four_eyes_above: Decimalish | None = Field(
