@@ -22,23 +22,23 @@ class Policies:
 
     def stated(self, event: Any, amount: Amount) -> dict[str, Any] | None:
         details = event["details"]
-        written, name = details.get("ceilings"), details.get("policy")
-        if not (isinstance(name, str) and name and event["actor"] and isinstance(written, dict)):
+        members, name = details.get("ceilings"), details.get("policy")
+        if not (isinstance(name, str) and name and event["actor"] and isinstance(members, dict)):
             return None
-        if set(written) != MEMBERS:
+        if set(members) != MEMBERS:
             return None
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for member in (*NUMBERS, "delta_per_release"):
-            text = written[member]
-            found[member] = None if text is None else amount(text, *([ATTO] if member.startswith("delta") else []))
-            if text is not None and found[member] is None:
+            text = members[member]
+            values[member] = None if text is None else amount(text, *([ATTO] if member.startswith("delta") else []))
+            if text is not None and values[member] is None:
                 return None
-        names = written["mechanisms"]
+        names = members["mechanisms"]
         if names is not None and not (isinstance(names, list) and all(isinstance(one, str) for one in names)):
             return None
         if names is not None and names != sorted(set(names)):
             return None
-        return found | {"mechanisms": names}
+        return values | {"mechanisms": names}
 
     def propose(self, event: Any, amount: Amount) -> str | None:
         if self.stated(event, amount) is None:
@@ -79,9 +79,9 @@ class Policies:
             return None
         person = 0
         for other, examples in (body["examples"] if body else {population: event["unit"]["max_examples"] or 1}).items():
-            charged = self.years.get((year, other), {})
+            amounts = self.years.get((year, other), {})
             own = other == population and event["unit"]["column"] is None
-            person += examples * (charged[batch] if own else max(charged.values(), default=0))
+            person += examples * (amounts[batch] if own else max(amounts.values(), default=0))
         totals = dict(zip(NUMBERS[:3], (nano, spent, person), strict=True))
         totals["delta_per_release"] = units(event["delta"], ATTO, "δ")
         for member, total in totals.items():

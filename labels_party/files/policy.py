@@ -30,7 +30,7 @@ from labels_party.mechanisms.catalogue import MECHANISMS
 
 
 @dataclass(frozen=True)
-class Step:
+class PolicyStep:
     """Step of a policy: what it does, in a sentence, and whether it is there already, changes, or waits for a second
     person."""
 
@@ -38,17 +38,17 @@ class Step:
     what: str
 
 
-def ceilings_of(stated: PolicyCeilings) -> Ceilings:
+def ceilings_of(ceilings: PolicyCeilings) -> Ceilings:
     """Parse the ceilings of a file. Raises InvalidInput and its kinds."""
-    names = None if stated.mechanisms is None else tuple(sorted(set(stated.mechanisms)))
+    names = None if ceilings.mechanisms is None else tuple(sorted(set(ceilings.mechanisms)))
     allowed = {AUTO, *MECHANISMS, *KINDS}
     if unknown := sorted(set(names or ()) - allowed):
         raise InvalidInput(f"There is no mechanism or answer '{unknown[0]}'; there are {', '.join(sorted(allowed))}.")
-    amounts = stated.model_dump(exclude={"mechanisms", "delta_per_release"})
+    amounts = ceilings.model_dump(exclude={"mechanisms", "delta_per_release"})
     nano = {
         name: None if text is None else Epsilon.parse(text, name=NAMES[name]).nano for name, text in amounts.items()
     }
-    delta = None if stated.delta_per_release is None else parse_delta(stated.delta_per_release)
+    delta = None if ceilings.delta_per_release is None else parse_delta(ceilings.delta_per_release)
     return Ceilings(**nano, delta_per_release=delta, mechanisms=names)
 
 
@@ -57,7 +57,7 @@ def read_policy(path: Path) -> Policy:
     return toml_as(path, Policy)
 
 
-def apply(services: Services, policy: Policy, actor: str, dry_run: bool = False) -> list[Step]:
+def apply(services: Services, policy: Policy, actor: str, dry_run: bool = False) -> list[PolicyStep]:
     """Make what a policy says, or raise and make nothing. Loosened ceilings are proposed by the first person and
     applied by a second one, who applies the same file. Raises Conflict (declared otherwise before), InvalidInput and
     its kinds."""
@@ -73,7 +73,7 @@ class _Run:
     policy: Policy
     actor: str
 
-    def undone(self, connection: Connection) -> list[Step]:
+    def undone(self, connection: Connection) -> list[PolicyStep]:
         """Return the steps, made and undone."""
         savepoint = connection.begin_nested()
         try:
@@ -81,7 +81,7 @@ class _Run:
         finally:
             savepoint.rollback()
 
-    def steps(self, connection: Connection) -> list[Step]:
+    def steps(self, connection: Connection) -> list[PolicyStep]:
         return [
             *(self._body(connection, body) for body in self.policy.people),
             *(self._population(connection, population) for population in self.policy.populations),
@@ -89,53 +89,55 @@ class _Run:
             *(self._allowance(connection, allowance) for allowance in self.policy.allowances),
         ]
 
-    def _body(self, connection: Connection, body: People) -> Step:
+    def _body(self, connection: Connection, body: People) -> PolicyStep:
         rules = declaration(body)
         name = str(rules["name"])
         declared = self.services.audit.events(connection, kind=PEOPLE_DECLARED, limit_of=name)
         if not declared:
             self.services.ledger.people.declare(connection, rules, self.actor)
             lifetime = rules["lifetime_epsilon"]
-            return Step("change", f"the body of people '{name}' is declared, lifetime ε {lifetime} of a person")
+            return PolicyStep("change", f"the body of people '{name}' is declared, lifetime ε {lifetime} of a person")
         if dict(declared[0].details) != rules:
             raise Conflict(f"The body of people '{name}' was declared with other rules, which never change.")
-        return Step("same", f"the body of people '{name}'")
+        return PolicyStep("same", f"the body of people '{name}'")
 
-    def _population(self, connection: Connection, population: Population) -> Step:
-        wanted = declare(population)
-        if self.services.populations.declared(connection, wanted) is not wanted:
-            return Step("same", f"population '{wanted.name}'")
-        self.services.populations.create(connection, wanted, self.actor)
-        receivers = ", ".join(wanted.audiences)
-        return Step(
+    def _population(self, connection: Connection, population: Population) -> PolicyStep:
+        new = declare(population)
+        if self.services.populations.declared(connection, new) is not new:
+            return PolicyStep("same", f"population '{new.name}'")
+        self.services.populations.create(connection, new, self.actor)
+        receivers = ", ".join(new.audiences)
+        return PolicyStep(
             "change",
-            f"population '{wanted.name}' is declared, lifetime ε {wanted.lifetime} per example, for {receivers}",
+            f"population '{new.name}' is declared, lifetime ε {new.lifetime} per example, for {receivers}",
         )
 
-    def _ceilings(self, connection: Connection) -> Step:
+    def _ceilings(self, connection: Connection) -> PolicyStep:
         audit, actor = self.services.ledger.audit, self.actor
-        wanted, name = ceilings_of(self.policy.ceilings), digest(canonical_bytes(self.policy.model_dump(mode="json")))
+        new, name = ceilings_of(self.policy.ceilings), digest(canonical_bytes(self.policy.model_dump(mode="json")))
         part = audit.ceilings(connection)
         before = part.ceilings
-        if wanted == before and name == part.policy:
-            return Step("same", f"the ceilings ({wanted})")
-        details: dict[str, object] = {"policy": name, "ceilings": wanted.as_json()}
-        proposal, loosened = part.proposals.get(name), wanted.looser(before)
+        if new == before and name == part.policy:
+            return PolicyStep("same", f"the ceilings ({new})")
+        details: dict[str, object] = {"policy": name, "ceilings": new.as_json()}
+        proposal, loosened = part.proposals.get(name), new.looser(before)
         if loosened and actor == COMMAND_LINE:
             raise InvalidInput("This policy loosens a ceiling, which two people do. Say who applies it: --as NAME.")
         if loosened and (proposal is None or proposal.actor.casefold() == actor.casefold()):
             if proposal is None:
                 audit.append(connection, Event(POLICY_PROPOSED, actor=actor, details=details))
             what = ", ".join(NAMES[ceiling] for ceiling in loosened)
-            return Step("waits", f"looser than today: {what}; somebody else applies this same file, then it holds")
+            return PolicyStep(
+                "waits", f"looser than today: {what}; somebody else applies this same file, then it holds"
+            )
         details["proposed_by"] = None if proposal is None else proposal.actor
         audit.append(connection, Event(POLICY_APPLIED, actor=actor, details=details))
-        if wanted == before:
-            return Step("change", f"the same ceilings, noted under the digest of this file ({name[:12]}…)")
+        if new == before:
+            return PolicyStep("change", f"the same ceilings, noted under the digest of this file ({name[:12]}…)")
         by_two = "" if proposal is None else f", proposed by {proposal.actor}"
-        return Step("change", f"from now on every charge is held to: {wanted}; before: {before}{by_two}")
+        return PolicyStep("change", f"from now on every charge is held to: {new}; before: {before}{by_two}")
 
-    def _allowance(self, connection: Connection, allowance: PolicyAllowance) -> Step:
+    def _allowance(self, connection: Connection, allowance: PolicyAllowance) -> PolicyStep:
         services, kind = self.services, allowance.answer
         population, epsilon = (
             services.populations.get(connection, allowance.population),
@@ -149,4 +151,4 @@ class _Run:
         what = f"audiences may charge ε {epsilon} of a batch of '{population.name}' for {kind}"
         later = "batches sealed later get it when the file is applied again"
         count = f"{len(changed)} of {len(batches)} batches change"
-        return Step("change" if changed else "same", f"{what}: {count}; {later}")
+        return PolicyStep("change" if changed else "same", f"{what}: {count}; {later}")

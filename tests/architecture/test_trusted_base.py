@@ -35,6 +35,9 @@ BESIDE = {  # what the trusted files import besides each other, and why a fault 
     ),
     "the budget of a body of people for its owner, and its refusals in words: the store holds each charge to the rule "
     "itself": "labels_party.ledger.people",
+    "ceilings of an organisation's policy: without them each charge is within its population's lifetime": (
+        "label_dp.audit.ceilings"
+    ),
     "sealed labels at rest: those of the second list, and which label an example has": (
         "labels_party.labels.seal labels_party.labels.vault labels_party.labels.ciphered labels_party.labels.parsing"
     ),

@@ -21,7 +21,7 @@ from label_dp.errors import BudgetExceeded, Conflict, InvalidInput, LabelDPError
 from label_dp.privacy import Epsilon
 from label_dp.schemas.policy import Policy
 from label_dp.schemas.validation import as_model
-from labels_party.files.policy import Step, apply
+from labels_party.files.policy import PolicyStep, apply
 from tests.support.asked import release_wish
 from tests.support.commands import command
 from tests.support.honest_chains import DECLARATION, TOLD, ceilings, chained, charge, event, policy, sealed
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.extended
 ADA, BOB = "command line: Ada", "command line: Bob"
 
 
-def applied(party: LabelsParty, actor: str = ADA, **members: Any) -> list[Step]:
+def applied(party: LabelsParty, actor: str = ADA, **members: Any) -> list[PolicyStep]:
     return apply(party.services, as_model(members, Policy), actor)
 
 

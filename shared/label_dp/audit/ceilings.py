@@ -60,15 +60,15 @@ class Ceilings:
         return cls(**nano, delta_per_release=atto, mechanisms=None if names is None else tuple(names))
 
     def as_json(self) -> JsonObject:
-        stated = {name: getattr(self, name) for name in AMOUNTS}
-        amounts = {name: None if nano is None else epsilon_string(nano) for name, nano in stated.items()}
+        values = {name: getattr(self, name) for name in AMOUNTS}
+        amounts = {name: None if nano is None else epsilon_string(nano) for name, nano in values.items()}
         atto, names = self.delta_per_release, self.mechanisms
         delta = None if atto is None else delta_string(atto)
         return {**amounts, "delta_per_release": delta, "mechanisms": None if names is None else list(names)}
 
     def __str__(self) -> str:
-        stated = {name: value for name, value in self.as_json().items() if value is not None}
-        words = [f"{NAMES[name]} {', '.join(v) if isinstance(v, list) else v}" for name, v in stated.items()]
+        members = {name: value for name, value in self.as_json().items() if value is not None}
+        words = [f"{NAMES[name]} {', '.join(v) if isinstance(v, list) else v}" for name, v in members.items()]
         return "; ".join(words) or "no ceiling"
 
     def looser(self, before: Ceilings) -> list[str]:
@@ -76,9 +76,9 @@ class Ceilings:
         numbers = (*AMOUNTS, "delta_per_release")
         pairs = {name: (getattr(before, name), getattr(self, name)) for name in numbers}
         raised = [name for name, (old, new) in pairs.items() if old is not None and (new is None or new > old)]
-        kept = before.mechanisms is None or set(self.mechanisms or ()) <= set(before.mechanisms)
+        within = before.mechanisms is None or set(self.mechanisms or ()) <= set(before.mechanisms)
         lifted = before.mechanisms is not None and self.mechanisms is None
-        return raised if kept and not lifted else [*raised, "mechanisms"]
+        return raised if within and not lifted else [*raised, "mechanisms"]
 
     def refusal(self, split: EpsilonSplit, batch: int, person: int, mechanism: str, *, approved: bool) -> str | None:
         """Return why a charge is beyond a ceiling, or None. `batch` and `person`: nano-ε after it, of its batch, and of
@@ -145,14 +145,14 @@ class CeilingRules:
 
     def person(self, year: str, population: str, batch: str, unit: PrivacyUnit, people: PeopleRules) -> int:
         """Return the nano-ε that a person of `batch` was charged at most in a year, over its body."""
-        charged, total = self.of_year[year], 0
+        amounts, total = self.of_year[year], 0
         body = people.of.get(population)
         populations = {population: unit} if body is None else body.populations
         for name, its_unit in populations.items():
             if name == population and unit.unit_column is None:
-                largest = charged[name][batch]
+                largest = amounts[name][batch]
             else:
-                largest = max(charged[name].values(), default=0)
+                largest = max(amounts[name].values(), default=0)
             total += (its_unit.max_examples or 1) * largest
         return total
 
