@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from label_dp.actors import COMMAND_LINE
+from label_dp.actors import COMMAND_LINE, person
 from label_dp.cli.commands import command
 from label_dp.cli.output import emit, say, table, warn
 from label_dp.cli.panels import OFFICER
@@ -128,7 +128,6 @@ def apply_policy(
     for ever. Nothing that was released changes.
     """
     from labels_party.files.policy import apply, read_policy
-    from labels_party.work.decisions import COMMAND_LINE, person
 
     steps = apply(services(), read_policy(policy), COMMAND_LINE if name is None else person(name), dry_run)
     marks = {"same": "as it is: ", "change": "would be: " if dry_run else "done: ", "waits": "waits: "}

@@ -260,9 +260,10 @@ def release(name: str, visit: Owner) -> Response:
     batch, population, rows, account, _ = _subject(ctx, name)
     members: JsonObject = {"epsilon": epsilon, "additional_release": form.get("additional") == "yes"}
     wish = ctx.message.wish(population, as_model(members, Release))
-    split = ctx.message.plan(replace(batch, n=rows), population, wish).split
+    charge = ctx.message.plan(replace(batch, n=rows), population, wish)
+    split, about_charge = charge.split, (population, batch.id, charge.split, charge.details)
     try:
-        ctx.database.read("page.release.check", lambda c: ctx.ledger.check(c, population, batch.id, split))
+        ctx.database.read("page.release.check", lambda c: ctx.ledger.check(c, *about_charge))
     except BudgetExceeded as error:
         wrong: str | None = error.detail
     else:
@@ -277,6 +278,7 @@ def release(name: str, visit: Owner) -> Response:
     about: dict[str, Any] = {"batch": batch, "population": population, "rows": rows, "account": account, "wrong": wrong}
     about |= {"before": [(use.id, ctx.work.family(use).noun) for use in uses if use.state not in ENDED]}
     about |= {"once": secrets.token_hex(12), "epsilon": epsilon, "id_column": form.get("id_column", "")}
+    about |= {"waits": ctx.database.read("page.release.eyes", lambda c: ctx.ledger.second_person(c, population, split))}
     return visit.page("release_confirm", split=split, **about)
 
 
