@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import Path, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from features_party.api.context import Ctx, Reader, Trainer
 from features_party.api.schemas_models import (
@@ -104,7 +104,7 @@ def get_model(model: str, ctx: Ctx, _: Reader) -> CardOut:
 
 
 @router.put("/{model}/aliases/{alias}", status_code=204)
-def set_alias(model: str, alias: Annotated[str, Path(examples=["champion"])], ctx: Ctx, _: Trainer) -> None:
+def set_alias(model: str, alias: str, ctx: Ctx, _: Trainer) -> None:
     """Give a model an alias, which every call takes in place of an id. An alias names one model at a time: another one
     that had it has it no more."""
     ctx.models.set_alias(model, alias)

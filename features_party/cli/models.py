@@ -140,12 +140,10 @@ def models_alias(
 ) -> None:
     """Give a model an alias, which commands and calls take in place of its id; another that had it has it no more."""
     registry = services(existing=True).models
+    model_id = None if remove else registry.set_alias(model, alias)
     if remove:
         registry.remove_alias(model, alias)
-        emit({"removed": alias}, as_json, lambda: echo(f"removed {alias}"))
-    else:
-        model_id = registry.set_alias(model, alias)
-        emit({"alias": alias, "model": model_id}, as_json, lambda: echo(f"{alias} is {model_id}"))
+    emit({"alias": alias, "model": model_id}, as_json, lambda: echo(f"{alias} is {model_id or 'no model now'}"))
 
 
 @models.command("delete")

@@ -17,14 +17,12 @@ from features_party.models.card import summary
 from features_party.models.folder import SavedModel, load_model
 from features_party.storage import tables
 from features_party.storage.file_store import FileStore
-from features_party.storage.home import MODEL_PREFIX
 from label_dp.errors import InvalidInput, NotFound
 from label_dp.store.database import Database
 from label_dp.store.paging import Listing, Page, select_page
 
 KEPT = 8  # models in memory
-ALIAS = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
-RESERVED = ("compare", "new")  # addresses beside those of models
+ALIAS = re.compile(r"(?!m_|compare$)[a-z0-9][a-z0-9._-]{0,39}")  # no id, and no call beside models
 a = tables.model_aliases.c
 TRAINED_BY = tables.models.c.training == tables.trainings.c.id
 
@@ -127,10 +125,10 @@ class Models:
 
     def set_alias(self, name: str, alias: str) -> str:
         """Give a model an alias, which another model may have had, and return its id. Raises InvalidInput, NotFound."""
-        if ALIAS.fullmatch(alias) is None or alias.startswith(MODEL_PREFIX) or alias in RESERVED:
+        if ALIAS.fullmatch(alias) is None:
             raise InvalidInput(
                 "An alias has 1 to 40 small letters, digits, dots, dashes or underscores, such as champion. It does "
-                f"not begin with {MODEL_PREFIX}, as ids do, and is none of {', '.join(RESERVED)}."
+                "not begin with m_, as ids do, and is not compare, which is a call."
             )
 
         def work(connection: Connection) -> str:

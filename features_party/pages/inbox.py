@@ -51,6 +51,19 @@ def answer(name: str, visit: Reader) -> Response:
     )
 
 
+@router.get("/messages/{name}")
+def message(name: str, visit: Reader) -> Response:
+    """Show an accepted message, by its release or its digest."""
+    ctx = services(visit)
+    return visit.page("message", message=ctx.messages.open(name).summary(), names=ctx.pinned.names())
+
+
+@router.get("/tables/{name}")
+def table(name: str, visit: Reader) -> Response:
+    """Show a feature table."""
+    return visit.page("table", table=services(visit).feature_tables.get(name))
+
+
 @router.get("/tables")
 def tables(visit: Reader, cursor: Cursor = None) -> Response:
     """List the feature tables."""

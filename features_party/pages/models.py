@@ -74,9 +74,10 @@ def remove_alias(name: str, alias: str, visit: Trainer) -> Response:
 
 def _model(visit: Visit, name: str, alias: str = "", wrong: str = "") -> Response:
     registry = services(visit).models
-    model_id, status = registry.id_of(name), 422 if wrong else 200
-    members = {"name": model_id, "aliases": registry.aliases(model_id), "alias": alias, "wrong": wrong}
-    return visit.page("model", status=status, **members, **described(registry.open(model_id).card))
+    model_id = registry.id_of(name)
+    training = services(visit).database.read("page.model", lambda c: registry.training_of(c, model_id))
+    members = described(registry.open(model_id).card) | {"training": training, "aliases": registry.aliases(model_id)}
+    return visit.page("model", status=422 if wrong else 200, name=model_id, alias=alias, wrong=wrong, **members)
 
 
 def described(card: dict[str, Any]) -> dict[str, object]:

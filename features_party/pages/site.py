@@ -30,9 +30,12 @@ DONE = {
 }
 
 
+OBJECTS = {"rel_": "/messages/", "ans_": "/answers/", "ft_": "/tables/", "tr_": "/trainings/", "m_": "/models/"}
+
+
 def site(services: Services) -> Site:
     """Build the site of the features party."""
-    return Site("Features party", "features_party.pages", MENU, services.sessions, DONE)
+    return Site("Features party", "features_party.pages", MENU, services.sessions, DONE, OBJECTS)
 
 
 def _audited(services: Services) -> Audited:

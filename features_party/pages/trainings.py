@@ -111,7 +111,8 @@ def cancel(training: str, visit: Trainer) -> Response:
 def _form(visit: Visit, fields: Mapping[str, str], refusal: LabelDPError | None = None) -> Response:
     ctx = services(visit)
     messages, tables = ctx.acceptances.page(MESSAGE, newest(None)), ctx.feature_tables.list(newest(None))
-    marked = _marked(fields) if fields else [row["digest"] for row in messages.rows[:1]]
+    newest_one = [] if "model" in fields else [row["digest"] for row in messages.rows[:1]]  # of a form that is new
+    marked = _marked(fields) or newest_one
     table = (fields.get("feature_table") or tables.rows[0]["id"]) if tables.rows else ""
     plan: dict[str, object] = {}
     missing = ""

@@ -92,7 +92,8 @@ def still(url: str, reply: httpx.Response, kept: dict[str, httpx.Response]) -> s
             return f'{match.group(1)}="{name_of(target)}{"#" + fragment if fragment else ""}"'
         return f'{match.group(1)}="#" title="not in this export"'
 
-    text = re.sub(r"<script\b.*?</script>|<input[^>]*name=\"csrf\"[^>]*>", "", reply.text, flags=re.DOTALL)
+    dead = r'<script\b.*?</script>|<input[^>]*name="csrf"[^>]*>|(?<=<button) name="csrf" value="\w+"'
+    text = re.sub(dead, "", reply.text, flags=re.DOTALL)
     text = re.sub(r"<form\b[^>]*>", "<form inert>", LINK.sub(led, text))
     return re.sub(r"<body[^>]*>", lambda body: body.group() + BANNER.format(up="../"), text, count=1)
 

@@ -48,12 +48,30 @@ def test_a_trainer_looks_at_every_page(browser: Any, party: tuple[Api, str], mod
     person.page.get_by_role("link", name="ans_1").click()
     person.sees("Answer")
     assert person.page.locator("svg.picture").count() == 2
+    person.open("/inbox", "Inbox")
+    person.page.get_by_role("link", name="rel_1").click()
+    person.sees("Message")
     person.open("/tables", "Tables")
+    person.page.get_by_role("link", name="ft_").first.click()
+    person.sees("Table")
+    table = person.page.locator("h1 code").inner_text()
+    person.page.get_by_role("link", name="Start a training on it").click()
+    assert person.page.get_by_label("Feature table").input_value() == table
     person.open("/trainings", "Trainings")
     person.page.get_by_role("link", name="tr_").first.click()
     person.sees("Training")
+    training = person.page.url
+    for name, heading in (("ft_", "Table"), ("rel_1", "Message")):
+        person.page.get_by_role("link", name=name).click()
+        person.sees(heading)
+        person.page.goto(training)
     person.page.get_by_role("link", name="Open the model").click()
     person.sees("Model of")
+    person.page.get_by_role("link", name="rel_1").click()
+    person.sees("Message")
+    person.page.go_back()
+    person.page.get_by_role("link", name="its training").click()
+    assert person.page.url == training
     person.open("/models", "Models")
     for name in (model, second):
         person.page.get_by_label(f"Compare {name}").check()

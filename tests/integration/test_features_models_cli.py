@@ -98,7 +98,7 @@ def test_an_alias_stands_for_a_model(shell: Shell, tmp_path: Path) -> None:
     assert shell.json(*held_out, "--message", "sent/m.parquet", "--id-column", "click_id")["rows"] == len(WORLD.ids)
     (tmp_path / "champion").symlink_to(tmp_path / "one")  # a folder goes before an alias
     assert shell.json("models", "show", "champion")["kind"] == "trees"
-    assert shell.json("models", "alias", second, "champion", "--remove") == {"removed": "champion"}
+    assert shell.json("models", "alias", second, "champion", "--remove") == {"alias": "champion", "model": None}
     assert "has no alias" in shell.refused("models", "alias", second, "champion", "--remove", code=1)
     assert "no model 'challenger': no folder" in shell.refused("models", "show", "challenger", code=1)
     assert "such as champion" in shell.refused("models", "alias", second, "m_champion", code=2)

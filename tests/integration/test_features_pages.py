@@ -17,8 +17,10 @@ from tests.support.pages import Looker, signed_in
 BOTH, TRAINER, AUDITOR = {"trainer", "auditor"}, {"trainer"}, {"auditor"}
 PAGES = {
     "/inbox": BOTH,
+    "/messages/{release}": BOTH,
     "/answers/{answer}": BOTH,
     "/tables": BOTH,
+    "/tables/{table}": BOTH,
     "/trainings": BOTH,
     "/trainings/new": TRAINER,
     "/trainings/{training}": BOTH,
@@ -58,7 +60,15 @@ def names(api: Api) -> dict[str, str]:
     model, second = api.trained(name="<i>first</i>"), api.trained()
     training = api.trainer.get(f"/v1/models?limit=1&training={model.replace('m_', 'tr_')}").json()[0]["training"]
     answer = api.trainer.get("/v1/answers").json()[0]["answer"]
-    return {"model": model, "second": second, "training": training, "answer": answer}
+    table = api.trainer.get("/v1/feature-tables").json()[0]["id"]
+    return {
+        "model": model,
+        "second": second,
+        "training": training,
+        "answer": answer,
+        "release": "rel_1",
+        "table": table,
+    }
 
 
 @pytest.mark.parametrize("role", sorted(BOTH))

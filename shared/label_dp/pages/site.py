@@ -50,7 +50,7 @@ HEADERS = {
 FORM, FILE_FORM = Depends(Takes(1 << 16)), Depends(Takes(LARGE_BODY))
 FORM_TYPES = ("application/x-www-form-urlencoded", "multipart/form-data")
 MOST_FIELDS = 1000
-ID = re.compile(r"\b([a-z]{3}_[0-9a-f]{24})\b")
+ID = re.compile(r"\b([a-z]{1,3}_[0-9a-f]{22,24})\b")
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,9 @@ class Site:
         parts = ID.split(visible(sentence))  # every second part is an id
         link, pages = Markup('<a href="{}">{}</a>'), self.objects
         return Markup("").join(
-            link.format(at(pages[part[:4]] + part), part) if place % 2 and part[:4] in pages else part
+            link.format(at(page + part), part)
+            if place % 2 and (page := pages.get(part[: part.find("_") + 1]))
+            else part
             for place, part in enumerate(parts)
         )
 
