@@ -10,7 +10,7 @@ import typer
 from label_dp.cli.audit_group import Audited, add_audit_commands
 from label_dp.cli.numbers import real
 from label_dp.cli.panels import EXPERT_PANEL
-from label_dp.cli.party_commands import add_serve, commands_of
+from label_dp.cli.party_commands import add_serve, commands_of, table_option
 from label_dp.errors import InvalidInput, NotFound
 
 app, apikey, audit = commands_of(
@@ -31,14 +31,14 @@ MoreMessages = Annotated[
     list[Path] | None,
     typer.Argument(metavar="MESSAGE", help="Further messages, as a pattern names them.", show_default=False),
 ]
-Features = Annotated[Path, typer.Option("--features", "--examples", help="Parquet or CSV file of features.")]
+Features = Annotated[Any, table_option("--features", "--examples", help="Parquet or CSV of features, or a lake table.")]
 AnyFeatures = Annotated[
     str,
     typer.Option(
         "--features",
         "--examples",
         metavar="PATH",
-        help="Parquet or CSV file of features; with Spark, Parquet of any store.",
+        help="Parquet or CSV of features, here or in a store, or a lake table; with Spark, Parquet of any store.",
     ),
 ]
 EngineName = Annotated[

@@ -31,7 +31,7 @@ from features_party.cli.app import (
 from label_dp.cli.commands import command
 from label_dp.cli.numbers import real
 from label_dp.cli.output import echo, emit, progress, warn
-from label_dp.cli.party_commands import Force, Json
+from label_dp.cli.party_commands import Force, Json, located, table_option
 from label_dp.errors import InvalidInput, NotFound
 from label_dp.named_modules import installed
 
@@ -73,7 +73,7 @@ def join(
         else:
             from features_party.files.jobs import Files, join_files
 
-            files = Files(named, key, Path(features), id_column, out, list_unmatched, force)
+            files = Files(named, key, located(features), id_column, out, list_unmatched, force)
             data = join_files(services(), files, correction, report, limits)
 
     def human() -> None:
@@ -129,7 +129,7 @@ def train(
             from features_party.models.trainer import check_learning
 
             check_learning(learning)
-            files = Files(named, key, Path(features), id_column, out, list_unmatched, force)
+            files = Files(named, key, located(features), id_column, out, list_unmatched, force)
             card = train_files(services(), files, learning, report)
 
     def human() -> None:
@@ -144,7 +144,8 @@ def train(
 def evaluate(
     model: ModelName,
     examples: Annotated[
-        Path, typer.Option("--examples", "--features", help="Parquet or CSV file of features that were held out.")
+        Any,
+        table_option("--examples", "--features", help="Parquet or CSV, or a lake table, of features held out."),
     ],
     label_column: Annotated[str | None, typer.Option(help="Its column with true labels.")] = None,
     message: Annotated[

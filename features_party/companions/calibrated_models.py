@@ -25,6 +25,7 @@ from features_party.tables.feature_tables import FeatureTable, read_features
 from features_party.tables.join import join
 from features_party.tables.output import write_table
 from features_party.training.holdout import identify
+from label_dp.columnar.parts import TablePath
 from label_dp.columnar.tables import require_columns
 from label_dp.companions.kinds.calibration import CalibrationAnswer
 from label_dp.errors import Conflict, InvalidInput, InvalidTable
@@ -144,7 +145,7 @@ class Labelled:
         }
 
 
-def with_true_labels(saved: SavedModel, examples: Path, label_column: str, *, threads: int = 1) -> Labelled:
+def with_true_labels(saved: SavedModel, examples: TablePath, label_column: str, *, threads: int = 1) -> Labelled:
     """Predictions of a file with true labels. Raises InvalidTable, InvalidRows."""
     table, labels = true_labels(saved, examples, label_column)
     return Labelled(saved.model.predict(table, threads=threads), labels)
@@ -176,7 +177,7 @@ class ScoreFile:
 
 
 def read_scores(
-    path: Path, id_column: str, names: Sequence[str], label_column: str | None, calibration: CalibrationAnswer
+    path: TablePath, id_column: str, names: Sequence[str], label_column: str | None, calibration: CalibrationAnswer
 ) -> ScoreFile:
     """As many columns of scores as the map has. Raises InvalidFile, InvalidTable, InvalidRows, InvalidInput."""
     if len(names) < calibration.scores:
@@ -188,7 +189,7 @@ def read_scores(
     return score_columns(path, id_column, names, label_column)
 
 
-def score_columns(path: Path, id_column: str, names: Sequence[str], label_column: str | None = None) -> ScoreFile:
+def score_columns(path: TablePath, id_column: str, names: Sequence[str], label_column: str | None = None) -> ScoreFile:
     """Columns of a file. Raises InvalidFile, InvalidTable, InvalidRows."""
     if len({id_column, *names}) <= len(names):
         raise InvalidTable("Ids and scores are in columns of their own; name a different one for each.")

@@ -26,6 +26,7 @@ from features_party.training.encoding import FeatureSchema
 from features_party.training.learner import ModelInput
 from features_party.training.learners.levels import Feature, learn_features
 from label_dp.channels.model_error import sums_below
+from label_dp.columnar.parts import TablePath
 from label_dp.errors import InvalidFile, InvalidInput, InvalidTable
 from label_dp.privacy import Epsilon
 from label_dp.progress import Progress
@@ -308,7 +309,7 @@ def effect_covariance(rows: FloatArray, ordered: bool) -> FloatArray:
 
 
 def make_codes(
-    features: Path,
+    features: TablePath,
     id_column: str,
     epsilon: str,
     out: Path,

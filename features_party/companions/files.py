@@ -46,6 +46,7 @@ from features_party.receive.offers import pull_answer
 from features_party.receive.pull_since import Patience, await_published
 from features_party.receive.receipts import Delivery
 from features_party.tables.feature_tables import read_features
+from label_dp.columnar.parts import TableParts, TablePath
 from label_dp.companions.kinds.calibration import CALIBRATION, CalibrationAnswer
 from label_dp.companions.kinds.sum import SUM
 from label_dp.documents.answer import read_answer
@@ -74,7 +75,7 @@ class AskJob(AnswerWait):
     that hold one score or two."""
 
     asked: Asking
-    file: Path
+    file: TablePath
     id_column: str
     model: str | None = None
     score_columns: tuple[str, ...] = ()
@@ -168,10 +169,10 @@ class CalibrateJob:
     score_map: str
     labels_key: VerifyingKey | None
     model: str | None = None
-    scores: Path | None = None
+    scores: TablePath | None = None
     id_column: str | None = None
     score_column: str | None = None
-    examples: Path | None = None
+    examples: TablePath | None = None
     label_column: str | None = None
     messages: tuple[Path, ...] = ()
     out: Path | None = None
@@ -302,13 +303,13 @@ class AskSumsJob(AnswerWait):
     """Sums of the labels of a batch by columns of `file`."""
 
     terms: GroupSums
-    file: Path
+    file: TablePath
     id_column: str
 
     @cached_property
     def by(self) -> list[str]:
         """Groupings: those of the terms, or else of the codes that the file holds. Raises InvalidInput, InvalidFile."""
-        codes = None if self.terms.by else codes_of(self.file)
+        codes = None if self.terms.by or isinstance(self.file, TableParts) else codes_of(self.file)
         if not self.terms.by and codes is None:
             raise InvalidInput("Name columns with --by; only a table that features-party codes made needs none.")
         return self.terms.by if codes is None else codes.by

@@ -22,8 +22,11 @@ from features_party.training.class_metrics import ClassMetrics, judge_classes, t
 from features_party.training.draws import mixed
 from features_party.training.holdout import estimate_on_rows
 from features_party.training.intervals import Interval
+from label_dp.columnar.parts import TablePath
 from label_dp.errors import InvalidFile, InvalidInput, InvalidMechanism, InvalidTable
 from label_dp.schemas.json_types import JsonObject
+from label_dp.store.table_addresses import TableAddress
+from label_dp.store.table_files import table_at
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,7 +102,8 @@ def read_all(settings: Settings, base: Path, patterns: Iterable[str], id_column:
     import pyarrow as pa
 
     tables = [
-        read_for_training(settings, path, id_column, tuple(text), narrow=False).whole for path in _paths(base, patterns)
+        read_for_training(settings, table, id_column, tuple(text), narrow=False).whole
+        for table in _tables(base, patterns)
     ]
     try:
         whole = pa.concat_tables(tables, promote_options="permissive")
@@ -113,15 +117,18 @@ def read_all(settings: Settings, base: Path, patterns: Iterable[str], id_column:
     return feature_table(whole, id_column)
 
 
-def _paths(base: Path, patterns: Iterable[str]) -> list[Path]:
-    matches: dict[Path, None] = {}
+def _tables(base: Path, patterns: Iterable[str]) -> list[TablePath]:
+    matches: dict[str, TablePath] = {}
     for pattern in patterns:
+        if TableAddress.parse(pattern).kind != "file":
+            matches[pattern] = table_at(pattern)
+            continue
         path = base / pattern
         paths = [path] if path.exists() else [Path(one) for one in sorted(glob.glob(str(path)))]  # noqa: PTH207 - the pattern may be absolute
         if not paths:
             raise InvalidFile(f"There is no feature file '{path}'.")
-        matches |= dict.fromkeys(paths)
-    return list(matches)
+        matches |= {str(one): table_at(one) for one in paths}
+    return list(matches.values())
 
 
 def split(table: FeatureTable, share: float, key: str) -> tuple[FeatureTable, FeatureTable]:

@@ -18,6 +18,7 @@ from features_party.tables.join import NO_CORRECTION, check_correctable, join, l
 from features_party.tables.join_spilled import SpilledJoin
 from features_party.tables.unmatched import WATCHED, Limits
 from features_party.training.correction import check_correction
+from label_dp.columnar.parts import TablePath, placed
 from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import TooLarge
 from label_dp.progress import Progress
@@ -33,7 +34,7 @@ class Files:
 
     messages: list[Path]
     labels_key: VerifyingKey | None
-    features: Path
+    features: TablePath
     id_column: str
     out: Path
     unmatched: Path | None = None
@@ -56,7 +57,8 @@ def join_files(
     file = FeatureFile.open(files.features, files.id_column, typed=files.out.suffix.lower() != ".csv")
     folder = services.home.incoming(services.home.spill)
     with SpilledJoin.open(file, folder, progress, memory_mb=services.settings.memory_limit_mb) as work:
-        work.load_features()
+        with placed(files.features):
+            work.load_features()
         progress("verifying", 0.0)
         messages = services.messages.accept_all(files.messages, files.labels_key)
         check_one_label(messages)
@@ -79,7 +81,7 @@ def evaluate_files(
     saved: SavedModel,
     named: list[Path],
     key: VerifyingKey | None,
-    features: Path,
+    features: TablePath,
     id_column: str,
     progress: Progress,
 ) -> dict[str, Any]:
@@ -92,7 +94,7 @@ def evaluate_files(
 
 
 def read_for_training(
-    settings: Settings, features: Path, id_column: str, text: Sequence[str] | None, *, narrow: bool = False
+    settings: Settings, features: TablePath, id_column: str, text: Sequence[str] | None, *, narrow: bool = False
 ) -> FeatureTable:
     """Read the whole table into memory; `text` and `narrow` as in `read_features`. Raises TooLarge, with advice, if it
     exceeds a training's memory."""

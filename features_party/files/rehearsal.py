@@ -17,6 +17,7 @@ from features_party.tables.feature_files import FeatureFile, first_column
 from label_dp.channels.base import Channel
 from label_dp.channels.one_bit import OneBitChannel
 from label_dp.channels.rr import RRChannel, rr_weights
+from label_dp.columnar.parts import TablePath, placed
 from label_dp.columnar.tables import refuse_duplicates
 from label_dp.documents.bundle import ENVELOPE_SUFFIX
 from label_dp.documents.manifest import FileEntry, MechanismChoice, PriorRef
@@ -42,7 +43,7 @@ LARGE_SHARE = 8.0  # size of the domain over the mean of the made-up labels abov
 class Rehearsing:
     """Parameters of a rehearsal. `out` is the message; its manifest and its key (.pub) lie beside it."""
 
-    features: Path
+    features: TablePath
     id_column: str | None
     domain: Domain
     epsilon: Epsilon
@@ -127,16 +128,17 @@ def _drawn(channel: Channel, labels: npt.NDArray[np.int64], rng: np.random.Gener
     return outputs
 
 
-def _sorted_ids(features: Path, id_column: str) -> pa.Array:
+def _sorted_ids(features: TablePath, id_column: str) -> pa.Array:
     """Read the ids in order. Raises InvalidTable for none, InvalidRows for a bad or repeated one."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    parts = [part.cast(pa.large_string()) for part in FeatureFile.open(features, id_column).ids()]
-    if not parts:
-        raise InvalidTable(f"'{features}' has no rows.")
-    ids = pa.concat_arrays(parts)
-    refuse_duplicates(ids, id_column)
+    with placed(features):
+        parts = [part.cast(pa.large_string()) for part in FeatureFile.open(features, id_column).ids()]
+        if not parts:
+            raise InvalidTable(f"'{features}' has no rows.")
+        ids = pa.concat_arrays(parts)
+        refuse_duplicates(ids, id_column)
     return ids.take(pc.sort_indices(ids.cast(pa.large_binary())))
 
 

@@ -32,11 +32,13 @@ from features_party.training.correction import check_correction
 from features_party.training.fitting import judged
 from label_dp.columnar.csv_types import exact_types, with_types
 from label_dp.columnar.frames import Frame, as_table
+from label_dp.columnar.parts import TableParts
 from label_dp.columnar.tables import is_parquet, require_columns
 from label_dp.documents.manifest import Manifest
 from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import InvalidInput
 from label_dp.installing import pip_install
+from label_dp.store.table_files import table_at
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Messages: TypeAlias = PathLike | Iterable[PathLike]
@@ -110,9 +112,10 @@ def labeled_frame(
     to_kind = _converter(as_)
     with closing(bootstrap(chosen=at_home(home))) as party:
         if isinstance(features, str | os.PathLike):
-            read = read_for_training(party.settings, Path(features), id_column, None)
+            source = table_at(features)
+            read = read_for_training(party.settings, source, id_column, None)
             table = read.whole
-            if not is_parquet(Path(features)):
+            if source.csv if isinstance(source, TableParts) else not is_parquet(source):
                 table = with_types(table, exact_types([table], read.features.column_names))
         else:
             table = as_table(features)

@@ -24,7 +24,8 @@ from features_party.training.column_cells import categories, numbers
 from features_party.training.holdout import estimate_on_rows, identify
 from features_party.training.model import TrainedModel
 from features_party.training.probabilities import judge, probability_members
-from label_dp.columnar.tables import canonical_ids, read_table, refuse_duplicates, require_columns
+from label_dp.columnar.parts import TablePath, placed, read_rows
+from label_dp.columnar.tables import canonical_ids, refuse_duplicates, require_columns
 from label_dp.domain import Domain
 from label_dp.errors import InvalidInput, InvalidRows, InvalidTable, RowProblem
 from label_dp.label_values import value_positions
@@ -39,7 +40,7 @@ MIN_ROWS = 30  # below it a normal interval is not valid
 
 
 def evaluate(
-    saved: SavedModel, examples: Path, label_column: str, *, clip: bool = False, threads: int = 1
+    saved: SavedModel, examples: TablePath, label_column: str, *, clip: bool = False, threads: int = 1
 ) -> dict[str, Any]:
     """Compute rows, mse, mae, poisson (None if any label is negative) and constant_mse over a file with true labels.
 
@@ -156,12 +157,12 @@ def evaluate_on_messages(
     return members | matches.counts.model_dump() | about
 
 
-def true_labels(saved: SavedModel, examples: Path, label_column: str) -> tuple[pa.Table, FloatArray]:
+def true_labels(saved: SavedModel, examples: TablePath, label_column: str) -> tuple[pa.Table, FloatArray]:
     """Read the rows of a file and their true labels float64[n], of named classes their codes (−1: another name).
 
     Raises InvalidTable, InvalidRows.
     """
-    table = read_table(examples, text_columns=None)
+    table = read_rows(examples, text_columns=None)
     require_columns(table.column_names, [label_column], str(examples))
     if table.num_rows == 0:
         raise InvalidTable(f"'{examples}' has no rows.")
@@ -203,7 +204,7 @@ def unknown_text(column: str, cells: int, rows: int) -> str:
 
 def predict_file(
     saved: SavedModel,
-    features: Path,
+    features: TablePath,
     id_column: str,
     out: Path,
     *,
@@ -219,11 +220,12 @@ def predict_file(
     """
     writable(out, force)
     file = FeatureFile.open(features, id_column)
-    rows, unknown, start = _distinct_ids(file), Counter[str](), 0
+    with placed(features):
+        rows, unknown, start = _distinct_ids(file), Counter[str](), 0
     nothing = file.schema.empty_table()
     with writing(out, _predicted(saved, nothing, id_column, quantiles, threads)[0].schema, force=force) as writer:
         for piece in file.batches():
-            with rows_from(start):
+            with placed(features), rows_from(start):
                 table, cells = _predicted(saved, piece, id_column, quantiles, threads)
             unknown.update(cells)
             start += piece.num_rows

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from label_dp.columnar.csv_text import header_of
 from label_dp.columnar.csv_types import as_text, exact_types, with_types
+from label_dp.columnar.parts import TableParts, TablePath
 from label_dp.columnar.rows import Expands, ParquetRows, table_bytes
 from label_dp.columnar.tables import (
     PARQUET_MAGIC,
@@ -34,30 +35,20 @@ CSV_BLOCK = 1 << 23
 
 @dataclass(frozen=True)
 class FeatureFile:
-    """File of n rows with an id column; `schema` has all columns in file order."""
+    """File of n rows, or a table in parts, with an id column; `schema` has all columns in file order."""
 
-    path: Path
+    path: TablePath
     id_column: str
     schema: pa.Schema
     csv: bool
 
     @classmethod
-    def open(cls, path: Path, id_column: str, *, typed: bool = False) -> FeatureFile:
+    def open(cls, path: TablePath, id_column: str, *, typed: bool = False) -> FeatureFile:
         """Read the columns. `typed`: those of a CSV besides the ids get the `exact_types` of all rows. Raises
         InvalidFile, InvalidTable."""
         import pyarrow as pa
 
-        names: list[str] = []
-        with _readable(path):
-            with path.open("rb") as file:
-                magic = file.read(4)
-                if not magic:
-                    raise InvalidFile(f"'{path}' is empty; expected a Parquet or CSV file with a header.")
-                csv = magic != PARQUET_MAGIC
-                if csv:
-                    refuse_wide(file, str(path))
-                    names = header_of(file)
-            schema = _csv_schema(path, names) if csv else _parquet_schema(path)
+        schema, csv = (path.schema, path.csv) if isinstance(path, TableParts) else _head(path)
         require_columns(schema.names, [id_column], str(path))
         twice = next((name for name, times in Counter(schema.names).items() if times > 1), None)
         if twice is not None:
@@ -65,13 +56,20 @@ class FeatureFile:
         feature_file = cls(path, id_column, schema, csv)
         if not (csv and typed):
             return feature_file
-        types = exact_types(feature_file.batches(), [name for name in names if name != id_column])
-        return replace(feature_file, schema=pa.schema([(name, types.get(name, pa.string())) for name in names]))
+        texts = [field.name for field in schema if field.name != id_column and pa.types.is_string(field.type)]
+        types = exact_types(feature_file.batches(), texts)
+        fields = [(f.name, types.get(f.name, f.type)) for f in schema]
+        return replace(feature_file, schema=pa.schema(fields))
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield the rows in file order, some 10⁵ at a time. Raises InvalidFile."""
+        if isinstance(self.path, TableParts):
+            for batch in self.path.tables(columns, most_rows=BATCH_ROWS):
+                if batch.num_rows:
+                    yield self._with_types(batch) if self.csv else batch
+            return
         with _readable(self.path):
-            for batch in self._csv_batches(columns) if self.csv else self._parquet_batches(columns):
+            for batch in self._csv_batches(self.path, columns) if self.csv else _parquet_batches(self.path, columns):
                 if batch.num_rows:
                     yield batch
 
@@ -87,22 +85,21 @@ class FeatureFile:
 
     def id_bytes(self) -> int:
         """Return about how many bytes the ids take in memory. Raises InvalidFile."""
+        if isinstance(self.path, TableParts):
+            return self.path.size
         if self.csv:
             return self.path.stat().st_size
         with _readable(self.path), ParquetRows.open(self.path) as rows:
             return rows.decoded([self.id_column])
 
-    def _parquet_batches(self, columns: Sequence[str] | None) -> Iterator[pa.Table]:
-        with ParquetRows.open(self.path) as rows:
-            yield from rows.tables(columns, most=table_bytes(rows.claims.size), most_rows=BATCH_ROWS)
-
-    def _csv_batches(self, columns: Sequence[str] | None) -> Iterator[pa.Table]:
+    def _csv_batches(self, path: Path, columns: Sequence[str] | None) -> Iterator[pa.Table]:
         import pyarrow as pa
 
-        names = self.schema.names if columns is None else columns
-        types = {name: self.schema.field(name).type for name in names}
-        for batch in _open_csv(self.path, self.schema.names, columns):
-            yield with_types(pa.Table.from_batches([batch]), types)
+        for batch in _open_csv(path, self.schema.names, columns):
+            yield self._with_types(pa.Table.from_batches([batch]))
+
+    def _with_types(self, table: pa.Table) -> pa.Table:
+        return with_types(table, {name: self.schema.field(name).type for name in table.column_names})
 
 
 @contextmanager
@@ -114,8 +111,10 @@ def rows_from(start: int) -> Iterator[None]:
         raise InvalidRows([replace(p, row=p.row + start) for p in error.problems], error.total) from None
 
 
-def first_column(path: Path) -> str:
-    """Return the name of a file's first column. Raises InvalidFile."""
+def first_column(path: TablePath) -> str:
+    """Return the name of a table's first column. Raises InvalidFile."""
+    if isinstance(path, TableParts):
+        return str(path.schema.names[0])
     with _readable(path):
         with path.open("rb") as file:
             if file.read(4) == PARQUET_MAGIC:
@@ -124,8 +123,10 @@ def first_column(path: Path) -> str:
             return str(reader.schema.names[0])
 
 
-def decoded_bytes(path: Path) -> int:
-    """Return about how many bytes the file takes in memory: for Parquet by its pages, for CSV its size."""
+def decoded_bytes(path: TablePath) -> int:
+    """Return about how many bytes the table takes in memory: for Parquet by its pages, for CSV its size."""
+    if isinstance(path, TableParts):
+        return path.decoded()
     with _readable(path):
         with path.open("rb") as file:
             if file.read(4) != PARQUET_MAGIC:
@@ -151,6 +152,25 @@ def _readable(path: Path) -> Iterator[None]:
         raise InvalidFile(f"'{path}' cannot be read ({reason}).") from None
     except LyingFile as error:
         raise damaged(str(path), error) from None
+
+
+def _head(path: Path) -> tuple[pa.Schema, bool]:
+    """Return the columns of a file, and whether it is CSV. Raises InvalidFile, InvalidTable."""
+    with _readable(path):
+        with path.open("rb") as file:
+            magic = file.read(4)
+            if not magic:
+                raise InvalidFile(f"'{path}' is empty; expected a Parquet or CSV file with a header.")
+            csv, names = magic != PARQUET_MAGIC, list[str]()
+            if csv:
+                refuse_wide(file, str(path))
+                names = header_of(file)
+        return (_csv_schema(path, names) if csv else _parquet_schema(path)), csv
+
+
+def _parquet_batches(path: Path, columns: Sequence[str] | None) -> Iterator[pa.Table]:
+    with ParquetRows.open(path) as rows:
+        yield from rows.tables(columns, most=table_bytes(rows.claims.size), most_rows=BATCH_ROWS)
 
 
 def _parquet_schema(path: Path) -> pa.Schema:

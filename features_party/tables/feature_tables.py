@@ -16,7 +16,8 @@ from features_party.storage.file_store import FileStore
 from features_party.storage.home import Home, fresh_id
 from label_dp.audit.store import Clock
 from label_dp.columnar.frames import PANDAS_INDEX
-from label_dp.columnar.tables import canonical_ids, read_table, refuse_duplicates, require_columns
+from label_dp.columnar.parts import TablePath, placed, read_rows
+from label_dp.columnar.tables import canonical_ids, refuse_duplicates, require_columns
 from label_dp.errors import Conflict, InvalidInput, InvalidTable, NotFound
 from label_dp.schemas.replies import TableOut
 from label_dp.store.database import Database
@@ -49,7 +50,7 @@ class FeatureTable:
 
 
 def read_features(
-    path: Path,
+    path: TablePath,
     id_column: str,
     *,
     text: Sequence[str] | None = (),
@@ -57,7 +58,7 @@ def read_features(
     most_bytes: int | None = None,
     narrow: bool = False,
 ) -> FeatureTable:
-    """Read a Parquet or CSV file of features.
+    """Read a Parquet or CSV file, or a table in parts, of features.
 
     The columns `text` of a CSV stay text, so that 01 is not 1 (None: all, for a model, whose schema defines its
     columns). `narrow`: other columns may shrink to the precision of a training. `most_bytes` as in `read_table`. Raises
@@ -67,8 +68,9 @@ def read_features(
     text_columns = [id_column, *(text or ())]
     each = partial(narrowed, unchanged=text_columns) if narrow else _as_it_is
     as_text = None if text is None else text_columns
-    table = read_table(path, text_columns=as_text, name=label, most_bytes=most_bytes, each=each)
-    return feature_table(table, id_column, label)
+    table = read_rows(path, text_columns=as_text, name=label, most_bytes=most_bytes, each=each)
+    with placed(path):
+        return feature_table(table, id_column, label)
 
 
 def _as_it_is(table: pa.Table) -> pa.Table:

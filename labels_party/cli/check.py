@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from label_dp.cli.numbers import whole
 from label_dp.cli.output import emit, progress, say
-from label_dp.cli.party_commands import Json
+from label_dp.cli.party_commands import Json, table_option
 from labels_party.cli.app import app
 
 
 @app.command()
 def check(
-    labels: Annotated[Path, typer.Option(help="Parquet or CSV file with ids and labels, as for privatize.")],
+    labels: Annotated[Any, table_option(help="Parquet or CSV with ids and labels, or a lake table, as for privatize.")],
     id_column: Annotated[str, typer.Option(help="Its column with example ids.")],
     label_column: Annotated[str, typer.Option(help="Its column with labels.")],
     domain: Annotated[
@@ -32,7 +31,7 @@ def check(
             help="Examples of a unit that keep their label.",
         ),
     ] = None,
-    examples: Annotated[Path | None, typer.Option(help="File that lists all example ids.")] = None,
+    examples: Annotated[Any | None, table_option(help="File that lists all example ids.")] = None,
     missing_label: Annotated[str | None, typer.Option(help="Label of listed examples that have none.")] = None,
     out_of_domain: Annotated[
         Literal["clip", "refuse"] | None,

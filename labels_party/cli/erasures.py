@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,11 +10,12 @@ from label_dp.actors import COMMAND_LINE
 from label_dp.cli.numbers import whole
 from label_dp.cli.output import confirm, echo, emit, say, table
 from label_dp.cli.panels import OFFICER
-from label_dp.cli.party_commands import Json, Yes
+from label_dp.cli.party_commands import Json, Yes, table_option
 from label_dp.errors import InvalidFile, InvalidInput
 from labels_party.cli.app import app, services
 
 if TYPE_CHECKING:
+    from label_dp.columnar.parts import TablePath
     from label_dp.schemas.replies import ErasureOut
 
 PopulationName = Annotated[str, typer.Option(help="Name or id of the population.")]
@@ -34,7 +34,7 @@ def erase(
     people: Body = None,
     example: Annotated[list[str] | None, typer.Option("--id", help="Id of an example; repeatable.")] = None,
     ids: Annotated[
-        Path | None, typer.Option(help="File of ids: one a line, or Parquet or CSV with --id-column.")
+        Any | None, table_option(help="File of ids: one a line, or Parquet or CSV with --id-column; or a lake table.")
     ] = None,
     id_column: Annotated[str, typer.Option(help="Its column with example ids.")] = "example_id",
     unit: Units = None,
@@ -159,11 +159,12 @@ def erasures(
     emit(found, as_json, human)
 
 
-def _read(path: Path, column: str) -> list[str]:
-    from label_dp.columnar.tables import read_bytes, read_table
+def _read(path: TablePath, column: str) -> list[str]:
+    from label_dp.columnar.parts import TableParts, read_rows
+    from label_dp.columnar.tables import read_bytes
 
-    if path.suffix.lower() in (".parquet", ".csv"):
-        values = read_table(path, text_columns=[column], columns=[column])[column].to_pylist()
+    if isinstance(path, TableParts) or path.suffix.lower() in (".parquet", ".csv"):
+        values = read_rows(path, text_columns=[column], columns=[column])[column].to_pylist()
         if any(value is None for value in values):
             raise InvalidFile(f"A row of '{path}' has no id.")
         return [str(value) for value in values]

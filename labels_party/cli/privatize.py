@@ -129,7 +129,11 @@ def privatize(
     *,
     labels: Annotated[
         str | None,
-        typer.Option(metavar="PATH", help="Parquet or CSV file with ids and labels; with Spark, Parquet of any store."),
+        typer.Option(
+            metavar="PATH",
+            help="Parquet or CSV with ids and labels: a file, folder or pattern, here or at s3://, gs://, abfs://; "
+            "or delta:PLACE@VERSION, iceberg:CATALOG/NAMESPACE.TABLE@SNAPSHOT. With Spark, Parquet of any store.",
+        ),
     ] = None,
     events: Annotated[
         str | None,

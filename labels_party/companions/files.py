@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from label_dp.columnar.csv_text import with_lines
+from label_dp.columnar.parts import TableParts, TablePath
 from label_dp.errors import InvalidInput, InvalidRows
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit, parse_delta
 from label_dp.progress import Progress
@@ -39,7 +40,7 @@ class AnswerErrand:
     actor: str
     kind: QueuedKind[Any]
     asked: Ask
-    features: tuple[Path, str] | None = None
+    features: tuple[TablePath, str] | None = None
     elsewhere = "name its batch with --batch"
 
     def wish(self, _services: Services, population: Population) -> Any:
@@ -91,7 +92,7 @@ class CalibrationErrand(AnswerErrand):
     """Request with the `scores` in a file; with a second column of them the map has two. `columns`: of ids, and of each
     score."""
 
-    scores: Path = Path()
+    scores: TablePath = Path()
     columns: tuple[str, ...] = ()
 
     def wish(self, services: Services, population: Population) -> CalibrationRequest:
@@ -105,14 +106,14 @@ class CalibrationErrand(AnswerErrand):
         try:
             read = Scores.read(file.chunks(), population.label, services.secrets, wish.grids, self.columns)
         except InvalidRows as error:
-            raise with_lines(error, self.scores) from None
+            raise file.with_places(error) from None
         return CalibrationRequest(wish, read)
 
     def start(self, services: Services, batch: Batch, population: Population) -> str:
         try:
             return super().start(services, batch, population)
         except InvalidRows as error:
-            raise with_lines(error, self.scores) from None
+            raise error if isinstance(self.scores, TableParts) else with_lines(error, self.scores) from None
 
 
 def planned(services: Services, batch_id: str, kind: PreviewedKind[Any, Any], asked: Ask) -> dict[str, Any]:

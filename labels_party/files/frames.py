@@ -85,12 +85,13 @@ def privatize(
 ) -> PublishedMessage:
     """Charge ε to the ledger of `home`, and draw one privatized label for every row of `labels`.
 
-    `labels`: an Arrow, pandas or polars table, or a path to Parquet or CSV; `id`, `label`: its columns. `domain`:
-    LO:HI[:STEP], class names with commas, or binary. `budget`: the lifetime ε of the population, which is declared by
-    its first message. `examples`: all example ids, where some have no label. `home`: folder with keys, ledger and
-    sealed labels (default: LABELS_PARTY_HOME, as for the commands). `out`: the message's new file (default: the
-    population's name in this folder). `options`: as the options of `labels-party privatize`, by the names of REST, such
-    as `missing_label`, `mechanism`, `prior`, `unit_column` or `additional_release`.
+    `labels`: an Arrow, pandas or polars table, or the address of Parquet, CSV or a lake table, as for the command;
+    `id`, `label`: its columns. `domain`: LO:HI[:STEP], class names with commas, or binary. `budget`: the lifetime ε of
+    the population, which is declared by its first message. `examples`: all example ids, where some have no label.
+    `home`: folder with keys, ledger and sealed labels (default: LABELS_PARTY_HOME, as for the commands). `out`: the
+    message's new file (default: the population's name in this folder). `options`: as the options of `labels-party
+    privatize`, by the names of REST, such as `missing_label`, `mechanism`, `prior`, `unit_column` or
+    `additional_release`.
 
     Guarantee: ε-label-DP of the message, with what the population has spent before in the ledger. Raises the errors of
     the command: InvalidInput and its kinds, InvalidTable, InvalidRows, Refusal (beyond the budget, or released before),
@@ -156,7 +157,7 @@ def _members(options: Mapping[str, Any], names: frozenset[str]) -> JsonObject:
 
 
 def _source(labels: Frame | PathLike) -> Any:
-    return Path(labels) if isinstance(labels, str | os.PathLike) else as_table(labels)
+    return os.fspath(labels) if isinstance(labels, str | os.PathLike) else as_table(labels)
 
 
 def _warned(text: str) -> None:

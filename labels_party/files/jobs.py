@@ -19,6 +19,7 @@ from label_dp.privacy import ZERO, EpsilonSplit
 from label_dp.progress import Progress
 from label_dp.schemas.json_types import JsonObject
 from label_dp.store.idempotency import Reply
+from label_dp.store.table_files import table_at
 from labels_party.bootstrap import Services
 from labels_party.labels.batch_uses import ACCEPTED, PUBLISHED, WORKING
 from labels_party.labels.batches import Batch
@@ -131,17 +132,22 @@ def _here(files: FileBatches, file: LabelsFile, errand: Errand) -> Seal:
     columns = file_columns(file.population, file.id_column, file.population.label, listed=file.examples is not None)
     labels: LabelFile | EventFile
     if file.population.events is None:
-        labels = LabelFile.of(file.path, columns["labels"])
+        labels = LabelFile.of(_table(file.path), columns["labels"])
     elif not isinstance(file.path, str | Path):
         raise InvalidInput("Events are a file; name its path.")
     else:
-        labels = EventFile.open(Path(file.path))
-    examples = (
-        None if file.examples is None else LabelFile.of(file.examples, columns["examples"], names_are_public=True)
-    )
+        labels = EventFile.open(table_at(file.path))
+    examples = None
+    if file.examples is not None:
+        examples = LabelFile.of(_table(file.examples), columns["examples"], names_are_public=True)
     errand.check(file.population, (labels if examples is None else examples).rows or 1)
     prefix = file.id_prefix
     return lambda of, actor, check, progress: files.seal(of, labels, examples, actor, check, progress, prefix)
+
+
+def _table(source: Path | str | pa.Table) -> Any:
+    """Find the table at an address; one in memory stays."""
+    return table_at(source) if isinstance(source, str | Path) else source
 
 
 def _on_spark(services: Services, files: FileBatches, file: LabelsFile) -> Seal:

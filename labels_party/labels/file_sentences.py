@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import asdict, dataclass
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from label_dp.class_names import listing
+from label_dp.columnar.parts import TablePath
 from label_dp.domain import Domain
 from label_dp.errors import InvalidDomain
 from label_dp.numbers import decimal_of
@@ -72,13 +72,13 @@ class Checked:
 class FileOfLabels:
     """Parameters of `privatize`; the domain and the bound on units may be missing. A file, or a table in memory."""
 
-    labels: Path | pa.Table
+    labels: TablePath | pa.Table
     id_column: str
     label_column: str
     domain: Domain | None = None
     unit_column: str | None = None
     max_examples_per_unit: int | None = None
-    examples: Path | pa.Table | None = None
+    examples: TablePath | pa.Table | None = None
     missing_label: str | None = None
     rule: str = "clip"  # of labels outside the domain
 

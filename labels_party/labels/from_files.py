@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from sqlalchemy.engine import Connection
 
-from label_dp.columnar.csv_text import with_lines
 from label_dp.errors import Conflict, InvalidInput, InvalidRows
 from labels_party.labels.arrival import Arrival
 from labels_party.labels.batch_index import BatchIndex
@@ -155,11 +154,11 @@ class FileBatches:
 
 @contextlib.contextmanager
 def _told_lines(file: LabelFile) -> Iterator[None]:
-    """Add line numbers to errors of refused rows."""
+    """Add lines or files to errors of refused rows."""
     try:
         yield
     except InvalidRows as error:
-        raise with_lines(error, file.path) from None
+        raise file.with_places(error) from None
 
 
 def file_columns(population: Population, id_column: str, label_column: str, *, listed: bool) -> dict[str, Any]:

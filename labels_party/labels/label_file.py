@@ -1,4 +1,5 @@
-"""Ids, labels or units, read in chunks: a local file, Parquet or CSV, recognised by content, or a table in memory."""
+"""Ids, labels or units, read in chunks: a local file, Parquet or CSV, recognised by content, or a table in parts or in
+memory."""
 
 from __future__ import annotations
 
@@ -8,10 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from label_dp.ahead import ahead
+from label_dp.columnar.csv_text import with_lines
+from label_dp.columnar.parts import TableParts, TablePath
 from label_dp.columnar.rows import Expands, ParquetRows, table_bytes
 from label_dp.columnar.tables import PARQUET_MAGIC, damaged, refuse_pipe, require_columns, unreadable
 from label_dp.columnar.thrift import LyingFile
-from label_dp.errors import InvalidFile
+from label_dp.errors import InvalidFile, InvalidRows
 from labels_party.labels.chunks import CHUNK_ROWS
 
 if TYPE_CHECKING:
@@ -25,7 +28,7 @@ class LabelFile:
     """File to read: `columns` in order, ids first; every column of a CSV stays text. `rows` and `id_bytes`
     (approximate size of the ids) are known for Parquet only. `table`: rows in memory, in place of a file."""
 
-    path: Path
+    path: TablePath
     columns: tuple[str, ...]
     rows: int | None
     id_bytes: int | None
@@ -33,7 +36,7 @@ class LabelFile:
     table: pa.Table | None = None
 
     @classmethod
-    def open(cls, path: Path, columns: Iterable[str], *, names_are_public: bool = False) -> LabelFile:
+    def open(cls, path: TablePath, columns: Iterable[str], *, names_are_public: bool = False) -> LabelFile:
         """Read the file's head. Raises InvalidFile (unreadable, empty), InvalidTable (a column is missing).
 
         Without `names_are_public` an error names the file's columns only if a requested one is there: without a header
@@ -42,6 +45,9 @@ class LabelFile:
         import pyarrow as pa
 
         requested = tuple(dict.fromkeys(columns))
+        if isinstance(path, TableParts):
+            require_columns(path.schema.names, requested, str(path), names_are_public or not path.csv, csv=path.csv)
+            return cls(path, requested, path.rows, None if path.rows is None else path.size, path.csv)
         refuse_pipe(path)
         try:
             with path.open("rb") as file:
@@ -58,10 +64,10 @@ class LabelFile:
         return cls(path, requested, rows, size, csv)
 
     @classmethod
-    def of(cls, source: Path | str | pa.Table, columns: Iterable[str], *, names_are_public: bool = False) -> LabelFile:
-        """Open a path, or take a table in memory. Raises as `open`."""
-        if isinstance(source, Path | str):
-            return cls.open(Path(source), columns, names_are_public=names_are_public)
+    def of(cls, source: TablePath | pa.Table, columns: Iterable[str], *, names_are_public: bool = False) -> LabelFile:
+        """Open a file or parts, or take a table in memory. Raises as `open`."""
+        if isinstance(source, Path | TableParts):
+            return cls.open(source, columns, names_are_public=names_are_public)
         requested = tuple(dict.fromkeys(columns))
         require_columns(source.column_names, requested, "the table", True)
         rows = source.select(requested)
@@ -74,18 +80,25 @@ class LabelFile:
         if self.table is not None:
             yield from (self.table.slice(at, CHUNK_ROWS) for at in range(0, self.table.num_rows, CHUNK_ROWS))
             return
+        if isinstance(self.path, TableParts):
+            yield from ahead(self.path.tables(self.columns, most_rows=CHUNK_ROWS, nulls=False))
+            return
         try:
-            yield from ahead(self._csv_chunks() if self.csv else self._parquet_chunks())
+            yield from ahead(self._csv_chunks(self.path) if self.csv else self._parquet_chunks(self.path))
         except (pa.ArrowException, UnicodeDecodeError) as error:
             raise unreadable(self.path, error) from None
         except (OSError, LyingFile, Expands) as error:
             raise broken(self.path, error) from None
 
-    def _parquet_chunks(self) -> Iterator[pa.Table]:
-        with ParquetRows.open(self.path) as rows:
+    def with_places(self, error: InvalidRows) -> InvalidRows:
+        """Add to refused rows their lines, or their files."""
+        return self.path.placed(error) if isinstance(self.path, TableParts) else with_lines(error, self.path)
+
+    def _parquet_chunks(self, path: Path) -> Iterator[pa.Table]:
+        with ParquetRows.open(path) as rows:
             yield from rows.tables(self.columns, most=table_bytes(rows.claims.size), most_rows=CHUNK_ROWS)
 
-    def _csv_chunks(self) -> Iterator[pa.Table]:
+    def _csv_chunks(self, path: Path) -> Iterator[pa.Table]:
         import pyarrow as pa
         from pyarrow import csv
 
@@ -97,7 +110,7 @@ class LabelFile:
             quoted_strings_can_be_null=False,
         )
         with csv.open_csv(
-            self.path,
+            path,
             read_options=csv.ReadOptions(block_size=CSV_BLOCK),
             parse_options=csv.ParseOptions(newlines_in_values=True),
             convert_options=convert,

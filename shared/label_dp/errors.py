@@ -106,20 +106,22 @@ class RowProblem:
     """One rejected row: its 0-based position, the field and the rule it broke. Never the value.
 
     `number` is what callers see: rows of data counted from 1, without a header. `line`, where the upload was text: the
-    line on which the row begins, counting from 1.
+    line on which the row begins, counting from 1. `file`, where a table is several files: the one with the row.
     """
 
     row: int
     field: str
     rule: str
     line: int | None = None
+    file: str | None = None
 
     @property
     def number(self) -> int:
         return self.row + 1
 
     def as_json(self) -> dict[str, object]:
-        place = {} if self.line is None else {"line": self.line}
+        place: dict[str, object] = {} if self.line is None else {"line": self.line}
+        place |= {} if self.file is None else {"file": self.file}
         return {"row": self.number, **place, "field": self.field, "rule": self.rule}
 
 
@@ -135,6 +137,7 @@ class InvalidRows(InvalidInput):
         first = self.problems[0]
         rest = f" (and {self.total - 1} more rows)" if self.total > 1 else ""
         line = f", line {first.line}" if first.line is not None else ""
+        line += f" of '{first.file}'" if first.file is not None else ""
         super().__init__(
             f"Row {first.number} (counting from 1){line}, field '{first.field}': {first.rule}{rest}. "
             "Nothing of it was stored; correct the rows and try again."

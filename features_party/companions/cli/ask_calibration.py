@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +13,7 @@ from features_party.cli.messages import WAIT_SECONDS, OptionalSeconds, WaitForAn
 from label_dp.cli.commands import command
 from label_dp.cli.output import echo, emit, progress
 from label_dp.cli.panels import AROUND
-from label_dp.cli.party_commands import Json
+from label_dp.cli.party_commands import Json, table_option
 
 if TYPE_CHECKING:
     from label_dp.schemas.calibration import Calibration
@@ -32,8 +31,8 @@ def ask_calibration(
     batch: Annotated[str, typer.Option(help="Id of a batch whose owner allows calibrations (ask it).")],
     asked: Calibration,
     features: Annotated[
-        Path,
-        typer.Option(
+        Any,
+        table_option(
             "--features", "--examples", "--scores", help="Parquet or CSV file of features of examples, or of scores."
         ),
     ],

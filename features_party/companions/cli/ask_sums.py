@@ -15,7 +15,7 @@ from label_dp.cli.answers import show_result
 from label_dp.cli.commands import command
 from label_dp.cli.output import echo, emit, progress, table
 from label_dp.cli.panels import AROUND
-from label_dp.cli.party_commands import Force, Json
+from label_dp.cli.party_commands import Force, Json, table_option
 
 if TYPE_CHECKING:
     from features_party.companions.files import AnswerRun
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @command(app, "codes", AROUND)
 def codes(
     *,
-    features: Annotated[Path, typer.Option(help="Parquet or CSV file of features.")],
+    features: Annotated[Any, table_option(help="Parquet or CSV of features, or a lake table.")],
     id_column: Annotated[str, typer.Option(help="Its column with example ids.")],
     epsilon: Annotated[str, typer.Option(help="ε that the sums will have; the smaller, the fewer columns share it.")],
     out: Annotated[Path, typer.Option(help="Table of ids and codes to write (.parquet).")],

@@ -12,7 +12,7 @@ from features_party.cli.app import LabelsKey, app, public_key, services
 from features_party.cli.door import ApiKeyFile
 from label_dp.cli.output import emit, progress, table
 from label_dp.cli.panels import AROUND
-from label_dp.cli.party_commands import Force, Json
+from label_dp.cli.party_commands import Force, Json, table_option
 from label_dp.errors import InvalidInput
 from label_dp.store.output_files import writable
 
@@ -33,14 +33,14 @@ def calibrate(
         str | None,
         typer.Option(help="Folder of a model, or an id of the registry (without --out the result is registered)."),
     ] = None,
-    scores: Annotated[Path | None, typer.Option(help="Instead of a model: Parquet or CSV file of scores.")] = None,
+    scores: Annotated[Any | None, table_option(help="Instead of a model: Parquet or CSV file of scores.")] = None,
     id_column: Annotated[str | None, typer.Option(help="Column with example ids, of --scores or --examples.")] = None,
     score_column: Annotated[str | None, typer.Option(help="With --scores: its column with scores.")] = None,
     score_2_column: Annotated[
         str | None, typer.Option(help="With --scores and a map of two scores: the column with second scores.")
     ] = None,
     examples: Annotated[
-        Path | None, typer.Option("--examples", "--features", help="With --plots: features that were held out.")
+        Any | None, table_option("--examples", "--features", help="With --plots: features that were held out.")
     ] = None,
     label_column: Annotated[
         str | None, typer.Option(help="With --plots: the column with true labels, of --scores or --examples.")

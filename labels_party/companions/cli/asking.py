@@ -14,7 +14,7 @@ from label_dp.actors import COMMAND_LINE, person
 from label_dp.cli.commands import Made, command, command_later
 from label_dp.cli.output import echo, emit, progress, table
 from label_dp.cli.panels import AROUND, Panel
-from label_dp.cli.party_commands import Force, Json
+from label_dp.cli.party_commands import Force, Json, table_option
 from label_dp.errors import InvalidInput
 from labels_party.cli.app import app, services
 from labels_party.companions.cli.answers import show_answer
@@ -28,8 +28,12 @@ if TYPE_CHECKING:
 
 FILE = "A file of labels, sealed as a batch"
 BatchId = Annotated[str | None, typer.Option(help="Id of a sealed batch; or else --labels.")]
-Labels = Annotated[Path | None, typer.Option(help="Parquet or CSV file of labels.", rich_help_panel=FILE)]
-Examples = Annotated[Path | None, typer.Option(help="File that lists all example ids.", rich_help_panel=FILE)]
+Labels = Annotated[
+    str | None, typer.Option(metavar="PATH", help="Parquet or CSV of labels, or a lake table.", rich_help_panel=FILE)
+]
+Examples = Annotated[
+    str | None, typer.Option(metavar="PATH", help="File that lists all example ids.", rich_help_panel=FILE)
+]
 Out = Annotated[Path, typer.Option(help="Where the signed answer goes (.json).")]
 As = Annotated[str | None, typer.Option("--as", help="Who asks; needed in a four-eyes population.")]
 
@@ -57,7 +61,7 @@ def of_labels(
 
 def of_scores(
     *,
-    scores: Annotated[Path, typer.Option(help="Parquet or CSV file with ids and scores, from who has the model.")],
+    scores: Annotated[Any, table_option(help="Parquet or CSV file with ids and scores, from who has the model.")],
     id_column: Annotated[str, typer.Option(help="Its column with example ids (and that of --labels).")],
     score_column: Annotated[str, typer.Option(help="Its column with scores.")],
     score_2_column: Annotated[str | None, typer.Option(help="Its column with second scores, for a map of two.")] = None,
@@ -87,7 +91,7 @@ def of_features(
     asked: Ask,
     out: Annotated[Path | None, typer.Option(help="Where the signed answer goes (.json).")] = None,
     features: Annotated[
-        Path | None, typer.Option(help="Table of features (Parquet or CSV); default the one stored before.")
+        Any | None, table_option(help="Table of features (Parquet or CSV); default the one stored before.")
     ] = None,
     id_column: Annotated[
         str, typer.Option(help="Column with example ids of --features (and of --labels).")
@@ -179,11 +183,11 @@ def _allow(batch: str, command: str, asked: Allowance, as_json: bool) -> None:
 
 def _batch_or_labels(
     batch: str | None,
-    labels: Path | None,
+    labels: str | None,
     id_column: str | None,
     rules: Population | None,
     opened: Batch | None,
-    examples: Path | None,
+    examples: str | None,
 ) -> str | LabelsFile:
     """Return the id of a batch, or the file with the rules of its population. Raises InvalidInput and its kinds."""
     from labels_party.files.inputs import population_of

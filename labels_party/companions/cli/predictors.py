@@ -12,13 +12,14 @@ from label_dp.cli.commands import command
 from label_dp.cli.numbers import whole
 from label_dp.cli.output import emit, say, table
 from label_dp.cli.panels import AROUND
-from label_dp.cli.party_commands import Force, Json
+from label_dp.cli.party_commands import Force, Json, table_option
 from label_dp.errors import BudgetExceeded, Conflict, InvalidInput, LabelDPError
 from label_dp.store.output_files import paid_for, replacing, writable
 from labels_party.cli.app import app, services
 from labels_party.companions.services import companions_of
 
 if TYPE_CHECKING:
+    from label_dp.columnar.parts import TablePath
     from label_dp.schemas.predictor import Predictor
     from labels_party.companions.kinds.prediction.queries import Answered
 
@@ -32,7 +33,7 @@ def create(
     *,
     asked: Predictor,
     features: Annotated[
-        Path | None, typer.Option(help="Table of features (Parquet or CSV); default the one stored before.")
+        Any | None, table_option(help="Table of features (Parquet or CSV); default the one stored before.")
     ] = None,
     id_column: Annotated[str, typer.Option(help="Its column with example ids.")] = "example_id",
     as_json: Json = False,
@@ -85,7 +86,7 @@ def retire(name: PredictorId, as_json: Json = False) -> None:
 def predict(
     name: PredictorId,
     query: Annotated[list[str] | None, typer.Option(help="NAME=VALUE of one query; repeatable.")] = None,
-    queries: Annotated[Path | None, typer.Option(help="Or a table of queries (Parquet or CSV).")] = None,
+    queries: Annotated[Any | None, table_option(help="Or a table of queries (Parquet or CSV).")] = None,
     limit: Annotated[
         int | None,
         typer.Option(parser=whole("--limit", 1), metavar="INTEGER", help="Of --queries, the first so many rows only."),
@@ -196,9 +197,9 @@ def _pair(text: str) -> tuple[str, str]:
         raise InvalidInput(f"'{text[:60]}' is not of the form {form}.") from None
 
 
-def _rows(path: Path, names: list[str]) -> list[dict[str, Any]]:
+def _rows(path: TablePath, names: list[str]) -> list[dict[str, Any]]:
     """Read the columns that are features of the predictor, all required. Raises InvalidFile, InvalidTable."""
-    from label_dp.columnar.tables import read_table
+    from label_dp.columnar.parts import read_rows
 
-    rows: list[dict[str, Any]] = read_table(path, columns=names).to_pylist()
+    rows: list[dict[str, Any]] = read_rows(path, columns=names).to_pylist()
     return rows

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.columnar.parts import TableParts, TablePath
 from label_dp.columnar.tables import canonical_ids, read_table, refuse_duplicates, refuse_pipe
 from label_dp.companions.kinds.linear_model import LINEAR_MODEL
 from label_dp.companions.kinds.rectangle import RECTANGLE
@@ -65,8 +66,10 @@ class FeatureStore:
                 ) from None
             return self._table(cast("BinaryIO", spool), id_column, "the upload")
 
-    def read_file(self, path: Path, id_column: str = ID) -> pa.Table:
-        """Read a file on this machine. Raises InvalidFile, InvalidTable, TooLarge."""
+    def read_file(self, path: TablePath, id_column: str = ID) -> pa.Table:
+        """Read a file on this machine, or a table in parts. Raises InvalidFile, InvalidTable, TooLarge."""
+        if isinstance(path, TableParts):
+            return path.whole([id_column], None, lambda table: table, MOST_BYTES)
         refuse_pipe(path)
         try:
             with path.open("rb") as file:

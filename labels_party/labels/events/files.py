@@ -4,17 +4,18 @@ are read. A row of a table keeps the rules of a JSON object; a column that no ru
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from label_dp.columnar.parts import TableParts, TablePath, placed
 from label_dp.columnar.rows import Expands, ParquetRows, table_bytes
 from label_dp.columnar.tables import is_parquet, refuse_pipe
 from label_dp.columnar.thrift import LyingFile
-from label_dp.errors import InvalidEvents, InvalidFile, RowProblem
+from label_dp.errors import InvalidEvents, InvalidFile, InvalidRows, RowProblem
 from label_dp.label_values import shortest
 from label_dp.schemas.events import DataSet
 from labels_party.labels.chunks import CHUNK_ROWS
@@ -49,21 +50,27 @@ RULES = {  # what a column must hold that is no text
     "id": NO_ID,
     "user_data.mmt_only": BOOLEAN,
 }
+ENDINGS = f"{DOCUMENT} (an event, or an array of them) or {' or '.join(LINES)} (one event a line)"
 TICKS = {"s": 1, "ms": 1000, "us": 10**6, "ns": 10**9}  # of a second
 
 
 @dataclass(frozen=True)
 class EventFile:
-    """Local file: Parquet, or JSON by the ending of its name. `rows`: about how many events it has, at most if JSON."""
+    """Local file, or table in parts: Parquet, or JSON by the ending of its name. `rows`: about how many events it has,
+    at most if JSON."""
 
-    path: Path
+    path: TablePath
     rows: int
 
     @classmethod
-    def open(cls, path: Path) -> EventFile:
+    def open(cls, path: TablePath) -> EventFile:
         """Look at the file. Raises InvalidFile if it cannot be read or has another format."""
         import pyarrow as pa
 
+        if isinstance(path, TableParts):
+            if path.csv and not all(_is_json(part.name) for part in path.parts):
+                raise InvalidFile(f"'{path}' has a file that is no Parquet, and whose name does not end in {ENDINGS}.")
+            return cls(path, path.rows or path.size // LEAST_BYTES)
         refuse_pipe(path)
         try:
             if is_parquet(path):
@@ -72,17 +79,17 @@ class EventFile:
             size = path.stat().st_size
         except (pa.ArrowException, OSError, UnicodeDecodeError, LyingFile, Expands) as error:
             raise broken(path, error) from None
-        if path.suffix not in (*LINES, DOCUMENT):
-            raise InvalidFile(
-                f"'{path}' is no Parquet file, and its name does not end in {DOCUMENT} (an event, or an array of them) "
-                f"or {' or '.join(LINES)} (one event a line)."
-            )
+        if not _is_json(str(path)):
+            raise InvalidFile(f"'{path}' is no Parquet file, and its name does not end in {ENDINGS}.")
         return cls(path, size // LEAST_BYTES)
 
     def events(self, sets: Collection[DataSet]) -> Iterator[EventRows]:
         """Yield the events of the file, some at a time. Raises InvalidFile, InvalidEvents, TooLarge."""
         import pyarrow as pa
 
+        if isinstance(self.path, TableParts):
+            yield from _part_events(self.path, sets)
+            return
         try:
             if not is_parquet(self.path):
                 with self.path.open("rb") as file:
@@ -94,6 +101,28 @@ class EventFile:
                 yield from event_tables(tables, sets)
         except (pa.ArrowException, OSError, UnicodeDecodeError, LyingFile, Expands) as error:
             raise broken(self.path, error) from None
+
+
+def _is_json(name: str) -> bool:
+    return name.endswith((*LINES, DOCUMENT))
+
+
+def _part_events(table: TableParts, sets: Collection[DataSet]) -> Iterator[EventRows]:
+    """Yield the events of all parts; of Parquet, whole columns with members that a rule can need. Raises as
+    `EventFile.events`."""
+    if not table.csv:
+        roots = dict.fromkeys(name.split(".")[0] for name in event_columns(table.schema, sets))
+        with placed(table):
+            yield from event_tables(table.tables(list(roots), most_rows=CHUNK_ROWS), sets)
+        return
+    for part in table.parts:
+        try:
+            with part.open() as file:
+                yield from event_rows(partial(file.read, BLOCK), lines=part.name.endswith(LINES))
+        except InvalidRows as error:
+            raise type(error)([replace(p, file=part.name) for p in error.problems], error.total) from None
+        except OSError as error:
+            raise InvalidFile(f"'{part.name}' cannot be read ({error.strerror}).") from None
 
 
 def parquet_rows(source: Source, folder: Path, sets: Collection[DataSet]) -> Iterator[EventRows]:

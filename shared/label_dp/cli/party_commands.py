@@ -22,6 +22,20 @@ if TYPE_CHECKING:
     from label_dp.store.apikeys import ApiKeys
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for programs.")]
+
+
+def located(address: str) -> Any:
+    """Find the table at an address; its path if it is a file here. Raises InvalidInput and its kinds, Unavailable."""
+    from label_dp.store.table_files import table_at
+
+    return table_at(address)
+
+
+def table_option(*flags: str, **more: Any) -> Any:
+    """Return an option that takes the address of a table and gives its path or its parts."""
+    return typer.Option(*flags, parser=located, metavar="PATH", **more)
+
+
 Force = Annotated[bool, typer.Option("--force", help="Replace the output file if there is one already.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask on a terminal whether to go on.")]
 Expires = Annotated[

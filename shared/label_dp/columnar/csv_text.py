@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Generator, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
@@ -132,14 +132,14 @@ def header_of(file: BinaryIO) -> list[str]:
     return names
 
 
-def with_lines(error: InvalidRows, source: Path) -> InvalidRows:
+def with_lines(error: InvalidRows, source: Path | BinaryIO) -> InvalidRows:
     """Add the lines of a CSV file to the rows of an error; unchanged for any other file."""
     numbers = {problem.row for problem in error.problems if problem.line is None}
     if not numbers:
         return error
     lines: dict[int, int] = {}
     try:
-        with source.open("rb") as file:
+        with source.open("rb") if isinstance(source, Path) else nullcontext(source) as file:
             if file.read(4) == b"PAR1":
                 return error
             file.seek(0)

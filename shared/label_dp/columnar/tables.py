@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -66,7 +66,7 @@ def read_table(
             raise TooLarge(f"'{label}' has more than {most_bytes} bytes; send it in smaller parts.")
         refuse_wide(handle, label)
         needs(COPIES * _csv_bytes(handle))
-        return each(_read_csv(handle, text_columns, columns, label, names_are_public))
+        return each(read_csv(handle, text_columns, columns, label, names_are_public))
     except (pa.ArrowException, UnicodeDecodeError) as error:  # the latter for column names
         raise unreadable(handle, error, label) from None
     finally:
@@ -162,9 +162,16 @@ def _read_parquet(
         raise damaged(label, error) from None
 
 
-def _read_csv(
-    handle: BinaryIO, text_columns: Sequence[str] | None, columns: Sequence[str] | None, label: str, public: bool
+def read_csv(
+    handle: BinaryIO,
+    text_columns: Sequence[str] | None,
+    columns: Sequence[str] | None,
+    label: str,
+    public: bool,
+    types: Mapping[str, pa.DataType] | None = None,
 ) -> pa.Table:
+    """Read a whole CSV file as `read_table` does, with these `types` of columns. Raises InvalidTable,
+    pa.ArrowException, UnicodeDecodeError."""
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
@@ -174,7 +181,7 @@ def _read_csv(
         convert = as_text(header_of(handle))
     else:
         convert = arrow_csv.ConvertOptions(
-            column_types=dict.fromkeys(text_columns, pa.string()),
+            column_types=dict(types or {}) | dict.fromkeys(text_columns, pa.string()),
             null_values=MISSING_WORDS,
             strings_can_be_null=False,
         )
@@ -186,6 +193,16 @@ def _read_csv(
         require_columns(names, columns, label, public)
         table = table.select(list(columns))
     return table
+
+
+def columns_of_csv(handle: BinaryIO) -> pa.Schema:
+    """Return the columns of a CSV file as text. Raises pa.ArrowException, UnicodeDecodeError."""
+    from pyarrow import csv as arrow_csv
+
+    names = header_of(handle)
+    options = arrow_csv.ParseOptions(newlines_in_values=True)
+    with arrow_csv.open_csv(handle, parse_options=options, convert_options=as_text(names)) as reader:
+        return reader.schema
 
 
 def require_columns(

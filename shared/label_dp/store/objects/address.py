@@ -18,7 +18,16 @@ from label_dp.store.faults import FaultHook, no_faults
 from label_dp.store.objects.bucket import Bucket
 
 if TYPE_CHECKING:
-    from obstore.store import AzureStore, ClientConfig, GCSStore, RetryConfig, S3Config, S3Credential, S3Store
+    from obstore.store import (
+        AzureConfig,
+        AzureStore,
+        ClientConfig,
+        GCSStore,
+        RetryConfig,
+        S3Config,
+        S3Credential,
+        S3Store,
+    )
 
 REQUESTS = 4  # attempts of the client for each request, with growing pauses
 CONNECT_SECONDS = 5.0
@@ -39,6 +48,7 @@ class Address:
     host: str | None = None
     scheme: str = "https"
     maker: str = "s3"
+    account: str | None = None  # of Azure, where an address names it
 
     @property
     def endpoint(self) -> str | None:
@@ -99,7 +109,8 @@ def store_of(address: Address, setting: str) -> S3Store | GCSStore | AzureStore:
         if address.maker == "gs":
             return GCSStore(address.bucket, client_options=client, retry_config=retry)
         if address.maker == "az":
-            return AzureStore(address.bucket, client_options=client, retry_config=retry)
+            account: AzureConfig = {} if address.account is None else {"account_name": address.account}
+            return AzureStore(address.bucket, config=account, client_options=client, retry_config=retry)
         endpoint = address.endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
         # another maker's store has no host name for each bucket, and no certificate covers a name with dots
         config: S3Config = {"virtual_hosted_style_request": not endpoint and "." not in address.bucket}

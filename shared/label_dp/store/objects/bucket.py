@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import re
+from collections import OrderedDict
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, BinaryIO, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 import tenacity
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("label_dp.objects")
 CHUNK = 1 << 23
+PIECE, PIECES = 1 << 21, 24  # bytes of an object that is read here and there, and how many pieces stay in memory
 PARTS, AT_ONCE = 9000, 2  # parts of an object at most (stores take 10,000), and parts in memory while it is sent
 TRIES = 3  # of a whole object; the client retries each of its requests as well
 LONGEST_PAUSE = 5.0
@@ -79,6 +82,20 @@ class Bucket:
                     file.write(chunk)
         file.flush()
 
+    def size(self, key: str) -> int:
+        """Return the size of an object. Raises FileNotFoundError."""
+        for attempt in _tries():
+            with attempt, _translated("look", absent=True):
+                return int(self.store.head(self.path(key))["size"])
+        raise AssertionError("unreachable")
+
+    def piece(self, key: str, start: int, end: int) -> bytes:
+        """Return some bytes of an object. Raises FileNotFoundError."""
+        for attempt in _tries():
+            with attempt, _translated("fetch", absent=True):
+                return bytes(self.store.get_range(self.path(key), start=start, end=end))
+        raise AssertionError("unreachable")
+
     def delete(self, key: str) -> None:
         """Delete an object; does nothing if there is none."""
         for attempt in _tries():
@@ -92,7 +109,9 @@ class Bucket:
         for attempt in _tries():
             with attempt, _translated("list"):
                 metas = [meta for page in self.store.list(self.path(prefix)) for meta in page]
-                objects = [Stored(meta["path"][start:], meta["last_modified"].timestamp()) for meta in metas]
+                objects = [
+                    Stored(meta["path"][start:], meta["last_modified"].timestamp(), meta["size"]) for meta in metas
+                ]
         return sorted(objects, key=lambda stored: stored.key)
 
     def folders(self) -> list[str]:
@@ -123,6 +142,47 @@ class Bucket:
             return str(obstore.sign(self.store, "GET", self.path(key), timedelta(seconds=SIGNED_SECONDS)))
         except BaseError:
             raise Unavailable("No URL of the object store can be signed; look at its credentials.") from None
+
+
+class StoredFile(io.RawIOBase):
+    """Object of a bucket, read in pieces of PIECE bytes, of which the last few stay in memory."""
+
+    def __init__(self, bucket: Bucket, key: str, size: int) -> None:
+        super().__init__()
+        self._bucket, self._key, self._size, self._at = bucket, key, size, 0
+        self._pieces: OrderedDict[int, bytes] = OrderedDict()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = max(base + offset, 0)
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        number, skip = divmod(self._at, PIECE)
+        if self._at >= self._size:
+            return 0
+        part = memoryview(self._piece(number))[skip : skip + len(buffer)]
+        buffer[: len(part)] = part
+        self._at += len(part)
+        return len(part)
+
+    def _piece(self, number: int) -> bytes:
+        if number not in self._pieces:
+            end = min((number + 1) * PIECE, self._size)
+            self._pieces[number] = self._bucket.piece(self._key, number * PIECE, end)
+            while len(self._pieces) > PIECES:
+                self._pieces.popitem(last=False)
+        self._pieces.move_to_end(number)
+        return self._pieces[number]
 
 
 def _tries() -> tenacity.Retrying:

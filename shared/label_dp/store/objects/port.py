@@ -22,10 +22,11 @@ class DamagedObject(Unavailable):
 
 @dataclass(frozen=True)
 class Stored:
-    """Key, and time of writing in seconds of the epoch."""
+    """Key, time of writing in seconds of the epoch and, of an object store, its size."""
 
     key: str
     modified: float
+    size: int = 0
 
 
 class Objects(ABC):

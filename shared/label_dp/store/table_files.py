@@ -1,0 +1,125 @@
+"""Tables at addresses: a file, the files of a folder or a pattern here or in a store, and those of a lake table."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from label_dp.columnar.csv_types import exact_type
+from label_dp.columnar.parts import TablePart, TableParts, TablePath
+from label_dp.errors import InvalidFile
+from label_dp.store.lake_tables import lake_parts
+from label_dp.store.table_addresses import (
+    DELTA,
+    ICEBERG,
+    Last,
+    TableAddress,
+    bucket_at,
+    file_part,
+    store_address,
+    stored_part,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+WILD = re.compile(r"[*?\[]")
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+
+
+def table_at(text: str | os.PathLike[str], last: Last | None = None) -> TablePath:
+    """Find the table at an address: a local file is its path; else its files, listed once, and a version that stays.
+
+    `last` gives the snapshot of a lake table that the last batch was made of. Raises InvalidInput, InvalidFile,
+    InvalidTable, Unavailable.
+    """
+    address = TableAddress.parse(text)
+    if address.kind == "store":
+        return _in_store(address)
+    if address.kind in (DELTA, ICEBERG):
+        return lake_parts(address, last)
+    path = Path(address.place)
+    if path.is_dir():
+        return _parts(str(path), _local(path, path.rglob("*")))
+    if WILD.search(address.place) and not path.exists():
+        root = Path(*takewhile(lambda part: not WILD.search(part), path.parts))
+        below: list[Path] = []
+        for match in root.glob(str(path.relative_to(root))):
+            below += [match] if match.is_file() else match.rglob("*")
+        return _parts(address.place, _local(root, dict.fromkeys(below)))
+    return path
+
+
+def _local(root: Path, paths: Iterable[Path]) -> Iterator[tuple[PurePosixPath, TablePart]]:
+    for path in paths:
+        if path.is_file():
+            yield PurePosixPath(path.relative_to(root)), file_part(path)
+
+
+def _in_store(address: TableAddress) -> TableParts:
+    place = store_address(address.place)
+    bucket, key, label = bucket_at(place), place.prefix, str(address)
+    base = label.partition("://")[0] + "://" + label.partition("://")[2].partition("/")[0]
+    if not WILD.search(key):
+        try:
+            return TableParts.of(label, [stored_part(bucket, label, key, bucket.size(key))])
+        except FileNotFoundError:
+            root, objects = key, bucket.listed(key)
+    else:
+        root = "/".join(takewhile(lambda part: not WILD.search(part), key.split("/")))
+        pattern = _pattern(key)
+        objects = [stored for stored in bucket.listed(root) if pattern.fullmatch(stored.key)]
+    listing = [(PurePosixPath(stored.key[len(root) :].strip("/")), stored) for stored in objects]
+    return _parts(
+        label,
+        ((below, stored_part(bucket, f"{base}/{s.key}", s.key, s.size)) for below, s in listing if below.name),
+    )
+
+
+def _pattern(key: str) -> re.Pattern[str]:
+    """Return a pattern of keys, in which `**` alone crosses a slash; a folder stands for what is below it."""
+    signs = {"**": ".*", "**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
+    text = "".join(
+        signs.get(part) or (part.replace("[!", "[^") if part.startswith("[") and len(part) > 2 else re.escape(part))
+        for part in re.findall(r"\*\*/|\*\*|\*|\?|\[[^]]+]|.", key, re.DOTALL)
+    )
+    return re.compile(text + "(?:/.*)?", re.DOTALL)
+
+
+def _parts(label: str, files: Iterable[tuple[PurePosixPath, TablePart]]) -> TableParts:
+    """Take the files of a folder by name, without those that begin with a dot or an underscore. A folder NAME=VALUE is
+    a column of the files below it. Raises InvalidFile."""
+    ordered = sorted(files, key=lambda one: str(one[0]))
+    for below, part in ordered:
+        if "_delta_log" in below.parts:
+            raise InvalidFile(f"'{label}' is a Delta table: name it delta:{label}, so that only its rows are read.")
+        if below.parts[-2:-1] == ("metadata",) and part.name.endswith(".metadata.json"):
+            raise InvalidFile(
+                f"'{label}' is an Iceberg table: name it by its catalog, iceberg:CATALOG/NAMESPACE.TABLE, so that only "
+                "its rows are read."
+            )
+    visible = [one for one in ordered if not any(part[0] in "._" for part in one[0].parts)]
+    if not visible:
+        raise InvalidFile(f"There is no file at '{label}', or these credentials do not show it.")
+    return TableParts.of(label, _with_columns(visible))
+
+
+def _with_columns(files: Sequence[tuple[PurePosixPath, TablePart]]) -> list[TablePart]:
+    """Give the parts the columns that their folders name."""
+    import pyarrow as pa
+
+    cells = [dict(name.split("=", 1) for name in below.parts[:-1] if "=" in name) for below, _ in files]
+    columns: dict[str, list[pa.Scalar]] = {}
+    for name in cells[0]:
+        texts = [None if one.get(name) in (None, NO_VALUE) else unquote(one[name]) for one in cells]
+        column = pa.chunked_array([pa.array(texts, pa.string())])
+        columns[name] = list(column.cast(exact_type(column)))
+    return [
+        TablePart(part.name, part.open, part.size, values={name: column[at] for name, column in columns.items()})
+        for at, (_, part) in enumerate(files)
+    ]
