@@ -47,7 +47,14 @@ def join(
     message: Messages,
     features: AnyFeatures,
     id_column: IdColumn,
-    out: Annotated[Path, typer.Option(help="Table to write (.parquet or .csv); with Spark a folder of Parquet files.")],
+    out: Annotated[
+        str,
+        typer.Option(
+            metavar="PATH",
+            help="Table to write (.parquet or .csv), here or at s3://, gs:// or abfs://; or a lake table, delta:PLACE "
+            "or iceberg:CATALOG/NAMESPACE.TABLE, which gets one commit. With Spark a folder of Parquet files.",
+        ),
+    ],
     labels_key: LabelsKey = None,
     correction: CorrectionName = "auto",
     list_unmatched: Unmatched = None,
@@ -68,12 +75,13 @@ def join(
     with progress("join", as_json) as report:
         if engine == "spark":
             spark = _spark()
-            errand = spark.SparkErrand(named, key, features, id_column, out, master, force, list_unmatched)
+            errand = spark.SparkErrand(named, key, features, id_column, Path(out), master, force, list_unmatched)
             data = spark.join_on_spark(services(), errand, correction, report, limits)
         else:
             from features_party.files.jobs import Files, join_files
+            from label_dp.store.table_files import target_at
 
-            files = Files(named, key, located(features), id_column, out, list_unmatched, force)
+            files = Files(named, key, located(features), id_column, target_at(out), list_unmatched, force)
             data = join_files(services(), files, correction, report, limits)
 
     def human() -> None:

@@ -16,6 +16,7 @@ from features_party.tables.feature_files import FeatureFile, decoded_bytes
 from features_party.tables.feature_tables import FeatureTable, read_features
 from features_party.tables.join import NO_CORRECTION, check_correctable, join, list_unmatched
 from features_party.tables.join_spilled import SpilledJoin
+from features_party.tables.output import is_csv, writable_table
 from features_party.tables.unmatched import WATCHED, Limits
 from features_party.training.correction import check_correction
 from label_dp.columnar.parts import TablePath, placed
@@ -24,6 +25,7 @@ from label_dp.errors import TooLarge
 from label_dp.progress import Progress
 from label_dp.schemas.training import Learning
 from label_dp.store.output_files import replacing, writable
+from label_dp.store.table_addresses import TableAddress
 
 MIB = 1 << 20
 
@@ -36,15 +38,15 @@ class Files:
     labels_key: VerifyingKey | None
     features: TablePath
     id_column: str
-    out: Path
+    out: Path | TableAddress
     unmatched: Path | None = None
     force: bool = False
 
     def check(self) -> None:
         """Raise InvalidInput if a result may not be written."""
-        for path in (self.out, self.unmatched):
-            if path is not None:
-                writable(path, self.force)
+        writable_table(self.out, self.force)
+        if self.unmatched is not None:
+            writable(self.unmatched, self.force)
 
 
 def join_files(
@@ -54,7 +56,7 @@ def join_files(
     check_correction(correction)
     files.check()
     progress("looking at the features", 0.0)
-    file = FeatureFile.open(files.features, files.id_column, typed=files.out.suffix.lower() != ".csv")
+    file = FeatureFile.open(files.features, files.id_column, typed=not is_csv(files.out))
     folder = services.home.incoming(services.home.spill)
     with SpilledJoin.open(file, folder, progress, memory_mb=services.settings.memory_limit_mb) as work:
         with placed(files.features):
@@ -119,5 +121,6 @@ def train_files(services: Services, files: Files, learning: Learning, progress: 
     messages = services.messages.accept_all(files.messages, files.labels_key)
     if files.unmatched is not None:
         list_unmatched(join(messages, table, "none"), files.unmatched, force=files.force)
+    assert isinstance(files.out, Path)  # the folder of a model
     with replacing(files.out, files.force) as temporary:
         return services.trainer.train(messages, table, learning, temporary, progress, earlier=earlier)

@@ -8,7 +8,7 @@ their types.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +33,7 @@ from label_dp.ahead import ahead
 from label_dp.columnar.tables import canonical_ids, duplicate_rows
 from label_dp.errors import InvalidRows, InvalidTable, RowProblem, Unavailable
 from label_dp.progress import Progress
+from label_dp.store.table_addresses import TableAddress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -187,7 +188,7 @@ class SpilledJoin:
         self._outputs.flush()
 
     def write(
-        self, out: Path, *, unmatched: Path | None = None, force: bool = False, limits: Limits = SILENT
+        self, out: Path | TableAddress, *, unmatched: Path | None = None, force: bool = False, limits: Limits = SILENT
     ) -> JoinedFile:
         """Write the feature file's columns with those of ADDED, in its order; rows of one id in that of the messages.
 
@@ -250,11 +251,12 @@ class SpilledJoin:
         result.unmatched.add_messages(others.take(pa.array(lonely)))
         result.lonely.add(at[lonely], np.zeros(len(lonely), np.int64))
 
-    def _write(self, out: Path, matches: Ranges, list_ids: Listed | None, *, force: bool) -> None:
+    def _write(self, out: Path | TableAddress, matches: Ranges, list_ids: Listed | None, *, force: bool) -> None:
         import pyarrow as pa
 
         labels, start = label_columns(self._messages, self._corrections), 0
-        with writing(out, pa.schema([*self.features.schema, *labels.fields()]), force=force) as writer:
+        schema, properties = pa.schema([*self.features.schema, *labels.fields()]), _properties(self._messages)
+        with writing(out, schema, force=force, properties=properties, spill=self.folder) as writer:
             for batch in ahead(self.features.batches()):
                 row, index = matches.up_to(start + batch.num_rows)
                 rows, start = row - start, start + batch.num_rows
@@ -276,6 +278,15 @@ class SpilledJoin:
                 at, _ = lonely.up_to(start + part.num_rows)
                 list_ids(part["example_id"].combine_chunks().take(at - start), "features")
                 start += part.num_rows
+
+
+def _properties(messages: Sequence[AcceptedMessage]) -> dict[str, str]:
+    """Return what a commit says of its labels: the releases, the digests of their manifests, and the ε of each."""
+    return {
+        "label_dp.release": ",".join(message.release for message in messages),
+        "label_dp.digest": ",".join(message.digest for message in messages),
+        "label_dp.epsilon": ",".join(str(message.manifest.epsilon.total) for message in messages),
+    }
 
 
 @contextmanager

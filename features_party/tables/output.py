@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from label_dp.errors import InvalidFile
-from label_dp.store.output_files import replacing
+from label_dp.store.output_files import replacing, writable
+from label_dp.store.table_addresses import TableAddress
+from label_dp.store.table_files import commit, require_place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,20 +57,52 @@ class TableWriter:
 
 
 @contextmanager
-def writing(path: Path, schema: pa.Schema, *, force: bool = False) -> Iterator[TableWriter]:
-    """Yield a writer to a temporary file that is renamed to `path` if the body succeeds. Raises InvalidInput (`path`
-    exists and not `force`, or has no folder) and InvalidFile (it cannot be written, or a CSV cannot hold a column)."""
+def writing(
+    path: Path | TableAddress,
+    schema: pa.Schema,
+    *,
+    force: bool = False,
+    properties: Mapping[str, str] = MappingProxyType({}),
+    spill: Path | None = None,
+) -> Iterator[TableWriter]:
+    """Yield a writer to a temporary file that is renamed to `path` if the body succeeds; for a place that is no file
+    here, one in `spill`, whose rows are one commit there, with `properties`.
+
+    Raises InvalidInput (`path` exists and not `force`, or has no folder), InvalidFile (it cannot be written, or a CSV
+    cannot hold a column), Conflict (a lake table has the rows) and Unavailable (the store fails)."""
     import pyarrow as pa
 
+    if isinstance(path, TableAddress):
+        require_place(path, force)
+        with TemporaryDirectory(dir=spill) as folder:
+            file = Path(folder) / "rows.parquet"
+            with writing(file, schema, properties=properties) as writer:
+                yield writer
+            commit(path, file, properties, force)
+        return
     with replacing(path, force) as temporary:
         try:
-            writer = TableWriter(temporary, schema, csv=path.suffix.lower() == ".csv")
+            described = schema.with_metadata(dict(properties)) if properties else schema
+            writer = TableWriter(temporary, described, csv=is_csv(path))
             try:
                 yield writer
             finally:
                 writer.close()
         except pa.ArrowException:
             raise _cannot_hold(path, schema) from None
+
+
+def is_csv(path: Path | TableAddress) -> bool:
+    """Return whether a table is written as CSV."""
+    return isinstance(path, Path) and path.suffix.lower() == ".csv"
+
+
+def writable_table(path: Path | TableAddress, force: bool) -> None:
+    """Refuse a place that is taken, before long work. Raises as `writing`."""
+    if isinstance(path, Path):
+        writable(path, force)
+    else:
+        require_place(path, force)
 
 
 def _cannot_hold(path: Path, schema: pa.Schema) -> InvalidFile:

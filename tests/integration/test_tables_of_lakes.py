@@ -232,9 +232,9 @@ def test_what_is_not_there(run: Run, catalog: Catalog, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("kind", "library"), [("delta", "deltalake"), ("iceberg", "pyiceberg")])
 def test_a_missing_extra_is_named(run: Run, monkeypatch: pytest.MonkeyPatch, kind: str, library: str) -> None:
-    from label_dp.store import lake_tables
+    from label_dp.companions import lakes
 
-    monkeypatch.setattr(lake_tables, "find_spec", lambda name: None if name == library else object())
+    monkeypatch.setattr(lakes, "find_spec", lambda name: None if name == library else object())
     place = "lake/shop.rows"
     refused(run(*arguments(Path("x"), labels=f"{kind}:{place}")), 2, f"needs {library}: pip install", f"[{kind}]")
 
@@ -249,3 +249,97 @@ def _ids(at: str) -> list[str]:
     found = table_at(at)
     assert isinstance(found, TableParts)
     return sorted(str(one) for table in found.tables(["example_id"]) for one in table["example_id"].to_pylist())
+
+
+# --- a joined table ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    """A features party with a message of 40 ids, and features of 45 in a file."""
+    shell, sender = Shell(tmp_path), Sender()
+    sender.public_key(tmp_path)
+    sender.write(tmp_path / "m.parquet", [f"c{i:03d}" for i in range(40)], np.arange(40.0) % 11)
+    group = pa.array(["a", "b", "c"] * 15).dictionary_encode()
+    features = pa.table({"id": [f"c{i:03d}" for i in range(45)], "x": np.arange(45), "group": group})
+    pq.write_table(features, tmp_path / "features.parquet")
+    return shell
+
+
+JOIN = ("join", "--message", "m.parquet", "--labels-key", "labels-signing.pub", "--id-column", "id", "--features")
+
+
+def test_a_join_is_one_commit_with_its_release_digest_and_epsilon(shell: Shell, catalog: Catalog) -> None:
+    plain = shell.json(*JOIN, "features.parquet", "--out", "plain.parquet")
+    expected = pq.read_table(shell.folder / "plain.parquet").to_pylist()
+    for out in ("delta:joined", "iceberg:lake/shop.joined"):
+        told = shell.json(*JOIN, "features.parquet", "--out", out)
+        assert told["counts"] == plain["counts"]
+        assert told["table"] == out
+        # the same run again would double the rows; forced, it takes their place
+        assert "has these rows already" in shell.refused(*JOIN, "features.parquet", "--out", out, code=1)
+        for _ in range(2):
+            shell.run(*JOIN, "features.parquet", "--out", out, "--force")
+    delta, lake = DeltaTable(shell.folder / "joined"), catalog.load_table("shop.joined")
+    snapshots = lake.snapshots()
+    for properties in (delta.history()[-1], snapshots[0].summary.additional_properties):
+        assert properties["label_dp.release"] == "rel_1"
+        assert properties["label_dp.epsilon"] == "2"
+        assert len(properties["label_dp.digest"]) == 64
+    assert delta.version() == 2
+    assert sorted(_rows(f"delta:{shell.folder / 'joined'}"), key=lambda r: r["id"]) == expected
+    assert sorted(_rows("iceberg:lake/shop.joined"), key=lambda r: r["id"]) == expected
+
+
+def test_another_message_is_appended(shell: Shell) -> None:
+    shell.run(*JOIN, "features.parquet", "--out", "delta:joined")
+    other = Sender()
+    (shell.folder / "other").mkdir()
+    key = other.public_key(shell.folder / "other")
+    other.write(shell.folder / "n.parquet", ["c044"], np.zeros(1), release="rel_2", batch="bat_2")
+    more = ("join", "--message", "n.parquet", "--labels-key", key, "--id-column", "id", "--features")
+    shell.run(*more, "features.parquet", "--out", "delta:joined")
+    assert DeltaTable(shell.folder / "joined").version() == 1
+    assert len(_rows(f"delta:{shell.folder / 'joined'}")) == 41
+
+
+def test_a_join_of_a_store_from_table_to_joined_table_without_a_file_here(shell: Shell, bucket: Room) -> None:
+    options = {"aws_endpoint": f"http://{bucket.address}", "aws_allow_http": "true", "aws_region": "us-east-1"}
+    root = f"s3://{BUCKET}/{bucket.prefix}"
+    write_deltalake(f"{root}/features", pq.read_table(shell.folder / "features.parquet"), storage_options=options)
+    before = sorted(path.name for path in shell.folder.rglob("*.parquet"))
+    for out in ("joined", "joined.parquet"):
+        where = address(bucket, out)
+        shell.run(*JOIN, f"delta:{address(bucket, 'features')}", "--out", where)
+        assert "exists already" in shell.refused(*JOIN, "features.parquet", "--out", where, code=2)
+        shell.run(*JOIN, "features.parquet", "--out", where, "--force")
+        assert len(_rows(where)) == 40
+    assert bucket.keys("joined") == ["joined/part-00000.parquet"]
+    metadata = pq.read_schema(pa.BufferReader(bucket.read("joined/part-00000.parquet"))).metadata
+    assert metadata[b"label_dp.release"] == b"rel_1"
+    shell.run(*JOIN, "features.parquet", "--out", f"delta:{address(bucket, 'lake')}")
+    assert len(_rows(f"delta:{address(bucket, 'lake')}")) == 40
+    after = [path.name for path in shell.folder.rglob("*.parquet") if "messages" not in path.parts]
+    assert sorted(after) == before
+
+
+def test_where_nothing_can_be_written(shell: Shell, catalog: Catalog, bucket: Room) -> None:
+    for out, words in (
+        ("delta:joined@3", "names no place to write to"),
+        (address(bucket, "x.csv"), "end the name with .parquet"),
+        ("iceberg:other/shop.joined", "PYICEBERG_CATALOG__OTHER__URI"),
+        ("http://elsewhere/x", "Tables are not read from 'http:' addresses"),
+    ):
+        assert words in shell.refused(*JOIN, "features.parquet", "--out", out, code=2)
+    bucket.put("full/other.parquet", b"x")
+    said = shell.refused(*JOIN, "features.parquet", "--out", address(bucket, "full"), "--force", code=2)
+    assert "name a folder without other files" in said
+    assert "secret" not in said
+
+
+def test_a_partitioned_iceberg_table_gets_one_commit(shell: Shell, catalog: Catalog) -> None:
+    shell.run(*JOIN, "features.parquet", "--out", "iceberg:lake/shop.joined")
+    with catalog.load_table("shop.joined").update_spec() as spec:
+        spec.add_identity("group")
+    shell.run(*JOIN, "features.parquet", "--out", "iceberg:lake/shop.joined", "--force")
+    assert len(_rows("iceberg:lake/shop.joined")) == 40

@@ -1,19 +1,21 @@
-"""Tables at addresses: a file, the files of a folder or a pattern here or in a store, and those of a lake table."""
+"""Tables at addresses: a file, the files of a folder or a pattern, here or in a store, and those of a lake table. What
+is written appears whole, by one commit."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from label_dp.columnar.csv_types import exact_type
 from label_dp.columnar.parts import TablePart, TableParts, TablePath
-from label_dp.errors import InvalidFile
-from label_dp.store.lake_tables import lake_parts
+from label_dp.errors import InvalidFile, InvalidInput
+from label_dp.named_modules import installed
+from label_dp.store.objects.bucket import Bucket
 from label_dp.store.table_addresses import (
     DELTA,
     ICEBERG,
@@ -21,6 +23,7 @@ from label_dp.store.table_addresses import (
     TableAddress,
     bucket_at,
     file_part,
+    shown,
     store_address,
     stored_part,
 )
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 WILD = re.compile(r"[*?\[]")
+PART = "part-00000.parquet"
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -42,7 +46,8 @@ def table_at(text: str | os.PathLike[str], last: Last | None = None) -> TablePat
     if address.kind == "store":
         return _in_store(address)
     if address.kind in (DELTA, ICEBERG):
-        return lake_parts(address, last)
+        parts: TableParts = _lakes(address).lake_parts(address, last)
+        return parts
     path = Path(address.place)
     if path.is_dir():
         return _parts(str(path), _local(path, path.rglob("*")))
@@ -53,6 +58,61 @@ def table_at(text: str | os.PathLike[str], last: Last | None = None) -> TablePat
             below += [match] if match.is_file() else match.rglob("*")
         return _parts(address.place, _local(root, dict.fromkeys(below)))
     return path
+
+
+def target_at(text: str) -> Path | TableAddress:
+    """Parse where a table is to be written; a file here is its path. Raises InvalidInput."""
+    address = TableAddress.parse(text)
+    if address.version is not None or address.after is not None or WILD.search(shown(address.place)):
+        raise InvalidInput(f"'{address}' names no place to write to: leave the version, or the pattern, out.")
+    if address.kind == "store" and shown(address.place).endswith(".csv"):
+        raise InvalidInput(f"'{address}': a store is written Parquet; end the name with .parquet, or name a folder.")
+    if address.kind == "file":
+        return Path(address.place) / (PART if address.place.endswith("/") else "")
+    return address
+
+
+def require_place(out: TableAddress, force: bool) -> None:
+    """Refuse an object or a folder of a store that exists; call it before long work. A lake table is appended to.
+    Raises InvalidInput and its kinds, Unavailable."""
+    if out.kind != "store":
+        _lakes(out).require_place(out)
+        return
+    bucket, key = _object(out)
+    folder = key.rpartition("/")[0] if key.endswith(PART) else key
+    others = [stored.key for stored in bucket.listed(folder) if stored.key != key] if key.endswith(PART) else []
+    try:
+        exists = bucket.size(key) >= 0
+    except FileNotFoundError:
+        exists = False
+    if others or (exists and not force):
+        how = "name a folder without other files" if others else "give --force to replace it, or choose another name"
+        raise InvalidInput(f"'{out}' exists already: {how}.")
+
+
+def commit(out: TableAddress, file: Path, properties: Mapping[str, str], force: bool) -> None:
+    """Put the rows of a Parquet file where the address says, at once or not at all. Raises InvalidInput and its kinds,
+    Unavailable."""
+    if out.kind != "store":
+        _lakes(out).commit(out, file, properties, force)
+        return
+    bucket, key = _object(out)
+    with file.open("rb") as opened:
+        bucket.send(key, opened)
+
+
+def _object(out: TableAddress) -> tuple[Bucket, str]:
+    """Return the bucket, and the key of the one object that is written: that of a file, or one in a folder."""
+    place = store_address(out.place)
+    name = place.prefix if place.prefix.endswith(".parquet") else f"{place.prefix}/{PART}".lstrip("/")
+    return bucket_at(place), name
+
+
+def _lakes(address: TableAddress) -> Any:
+    module = installed("label_dp.companions.lakes")
+    if module is None:
+        raise InvalidInput(f"'{address}': the part for Delta and Iceberg tables is not installed.")
+    return module
 
 
 def _local(root: Path, paths: Iterable[Path]) -> Iterator[tuple[PurePosixPath, TablePart]]:

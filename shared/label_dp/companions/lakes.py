@@ -1,4 +1,4 @@
-"""Delta and Iceberg tables: the files of a version, by the libraries deltalake and pyiceberg, and a commit to one.
+"""Delta and Iceberg tables: the files of a version, by the libraries deltalake and pyiceberg, and a commit of rows.
 
 A library lists the files, and our own reader decodes them, as it decodes any Parquet file. Only an Iceberg file with
 deleted rows is decoded by its library, one file at a time.
@@ -6,8 +6,8 @@ deleted rows is decoded by its library, one file at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -17,10 +17,11 @@ from urllib.parse import unquote
 
 from label_dp.columnar.parts import TablePart, TableParts
 from label_dp.columnar.rows import plain_schema
-from label_dp.errors import InvalidFile, InvalidInput, LabelDPError, Unavailable
+from label_dp.errors import Conflict, InvalidFile, InvalidInput, LabelDPError, Unavailable
 from label_dp.installing import pip_install
 from label_dp.store.table_addresses import (
     DELTA,
+    ICEBERG,
     LAST,
     Last,
     TableAddress,
@@ -33,9 +34,11 @@ from label_dp.store.table_addresses import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
+COMMIT_ROWS = 1 << 18
 PHYSICAL, FIELD_ID = "delta.columnMapping.physicalName", b"PARQUET:field_id"
-NAMES = {DELTA: "Delta", "iceberg": "Iceberg"}
+NAMES = {DELTA: "Delta", ICEBERG: "Iceberg"}
 
 
 def lake_parts(address: TableAddress, last: Last | None) -> TableParts:
@@ -290,3 +293,77 @@ def _read_by_library(
     schema = pa.schema([arrow.field(name) for name in columns])
     for batch in scan.to_record_batches([task]):
         yield pa.Table.from_batches([batch]).select(list(columns)).cast(schema)
+
+
+# --- a commit ---------------------------------------------------------------------------------------------------
+
+
+def require_place(out: TableAddress) -> None:
+    """Raise InvalidInput if the library, or the catalog, is missing."""
+    with _translated(out):
+        if out.kind == ICEBERG:
+            iceberg_table(out)
+
+
+def commit(out: TableAddress, file: Path, properties: Mapping[str, str], force: bool) -> None:
+    """Append the rows of a Parquet file to a table, which is made if there is none, as one commit with `properties`;
+    `force`: in place of its rows. The same properties are committed once. Raises as `lake_parts`."""
+    import pyarrow.parquet as pq
+
+    with _translated(out), pq.ParquetFile(file) as parquet:
+        (_commit_delta if out.kind == DELTA else _commit_iceberg)(out, parquet, dict(properties), force)
+
+
+def _rows(parquet: pq.ParquetFile) -> pa.RecordBatchReader:
+    """Read the rows piece by piece, with values in place of dictionaries, which lake tables do not have."""
+    import pyarrow as pa
+
+    kinds = [(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in parquet.schema_arrow]
+    schema = pa.schema(kinds)
+    batches = (batch.cast(schema) for batch in parquet.iter_batches(batch_size=COMMIT_ROWS))
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _refuse_repeated(out: TableAddress, earlier: Iterable[Mapping[str, Any]], properties: Mapping[str, str]) -> None:
+    """Raise Conflict if a commit of the same properties is there, as after a repeated run."""
+    if any(properties.items() <= commit.items() for commit in earlier):
+        raise Conflict(f"'{out}' has these rows already; give --force to write its rows anew.")
+
+
+def _commit_delta(out: TableAddress, parquet: pq.ParquetFile, properties: dict[str, str], force: bool) -> None:
+    from deltalake import CommitProperties, write_deltalake
+    from deltalake.exceptions import TableNotFoundError
+
+    if not force:
+        with suppress(TableNotFoundError):
+            _refuse_repeated(out, _delta_table(out, None).history(), properties)
+    write_deltalake(
+        shown(out.place),
+        _rows(parquet),
+        mode="overwrite" if force else "append",
+        schema_mode="overwrite" if force else None,
+        storage_options=storage_options(out.place) or None,
+        commit_properties=CommitProperties(custom_metadata=properties),
+    )
+
+
+def _commit_iceberg(out: TableAddress, parquet: pq.ParquetFile, properties: dict[str, str], force: bool) -> None:
+    import pyarrow as pa
+
+    catalog, name = iceberg_table(out)
+    rows = _rows(parquet)
+    if not catalog.table_exists(name):
+        with catalog.create_table_transaction(name, rows.schema) as first:
+            first.append(rows, snapshot_properties=properties)
+        return
+    table = catalog.load_table(name)
+    if not force:
+        earlier = [s.summary.additional_properties for s in table.snapshots() if s.summary is not None]
+        _refuse_repeated(out, earlier, properties)
+    if table.spec().is_unpartitioned():
+        (table.overwrite if force else table.append)(rows, snapshot_properties=properties)
+        return
+    with table.transaction() as transaction:  # a stream is taken by tables without partitions alone
+        for at, batch in enumerate(rows):
+            write = transaction.overwrite if force and not at else transaction.append
+            write(pa.Table.from_batches([batch]), snapshot_properties=properties)
