@@ -8,10 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from label_dp.actors import with_names
+from label_dp.audit.events import BATCH_SEALED
 from label_dp.cli.output import warn
 from label_dp.errors import AlreadyReleased, BudgetExceeded, Conflict, InvalidInput
 from label_dp.named_modules import installed
@@ -19,6 +21,7 @@ from label_dp.privacy import ZERO, EpsilonSplit
 from label_dp.progress import Progress
 from label_dp.schemas.json_types import JsonObject
 from label_dp.store.idempotency import Reply
+from label_dp.store.table_addresses import Last
 from label_dp.store.table_files import table_at
 from labels_party.bootstrap import Services
 from labels_party.labels.batch_uses import ACCEPTED, PUBLISHED, WORKING
@@ -33,6 +36,9 @@ from labels_party.work.kind import RELEASES, Family, Work
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from sqlalchemy.engine import Connection
+
+SEALS = 100  # of a population, looked through at once
 
 ACTOR = "command line"
 
@@ -102,7 +108,7 @@ def _sealed(
 ) -> tuple[Batch, Population, str]:
     """Seal the file; return the batch, or the earlier one with the same examples, its population, and a note."""
     files = FileBatches(services.populations, services.batches, services.sealer)
-    seal = _here(files, file, errand) if services.cluster is None else _on_spark(services, files, file)
+    seal = _here(services, files, file, errand) if services.cluster is None else _on_spark(services, files, file)
     population = services.database.read("population.look", lambda c: services.populations.declared(c, file.population))
     others = (
         ""
@@ -127,27 +133,46 @@ def _sealed(
     return (*look(services, sealed_id), "")
 
 
-def _here(files: FileBatches, file: LabelsFile, errand: Errand) -> Seal:
+def _here(services: Services, files: FileBatches, file: LabelsFile, errand: Errand) -> Seal:
     """Return a seal by this process, of Parquet, CSV or events."""
     columns = file_columns(file.population, file.id_column, file.population.label, listed=file.examples is not None)
     labels: LabelFile | EventFile
+    last = partial(_last, services, file.population)
     if file.population.events is None:
-        labels = LabelFile.of(_table(file.path), columns["labels"])
+        labels = LabelFile.of(_table(file.path, last), columns["labels"])
     elif not isinstance(file.path, str | Path):
         raise InvalidInput("Events are a file; name its path.")
     else:
-        labels = EventFile.open(table_at(file.path))
+        labels = EventFile.open(table_at(file.path, last))
     examples = None
     if file.examples is not None:
-        examples = LabelFile.of(_table(file.examples), columns["examples"], names_are_public=True)
+        examples = LabelFile.of(_table(file.examples, last), columns["examples"], names_are_public=True)
     errand.check(file.population, (labels if examples is None else examples).rows or 1)
     prefix = file.id_prefix
     return lambda of, actor, check, progress: files.seal(of, labels, examples, actor, check, progress, prefix)
 
 
-def _table(source: Path | str | pa.Table) -> Any:
+def _table(source: Path | str | pa.Table, last: Last) -> Any:
     """Find the table at an address; one in memory stays."""
-    return table_at(source) if isinstance(source, str | Path) else source
+    return table_at(source, last) if isinstance(source, str | Path) else source
+
+
+def _last(services: Services, population: Population, table: str) -> str | None:
+    """Return the version of a lake table that the newest batch of a population was sealed of; None if none was."""
+
+    def look(connection: Connection) -> str | None:
+        owner, before = services.populations.declared(connection, population), None
+        while page := services.audit.newest(
+            connection, before=before, limit=SEALS, kind=BATCH_SEALED, population=owner.id
+        ):
+            for event in page:
+                for source in event.details.get("tables", {}).values():
+                    if source["table"] == table:
+                        return str(source["snapshot"])
+            before = page[-1].sequence
+        return None
+
+    return services.database.read("seals.look", look)
 
 
 def _on_spark(services: Services, files: FileBatches, file: LabelsFile) -> Seal:

@@ -6,13 +6,15 @@ Its labels come as they are, or by the population's rule from a file of events.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import numpy as np
 from sqlalchemy.engine import Connection
 
+from label_dp.columnar.parts import TableParts
 from label_dp.errors import Conflict, InvalidInput, InvalidRows
 from labels_party.labels.arrival import Arrival
 from labels_party.labels.batch_index import BatchIndex
@@ -29,6 +31,8 @@ from labels_party.labels.seal import RETRIES, Prepared, Sealer
 from labels_party.labels.sorting import StoredExamples
 from labels_party.labels.submission import Submission, has_times, has_units
 from labels_party.ledger.populations import Population, Populations
+
+Tables: TypeAlias = Mapping[str, Mapping[str, str]]
 
 
 class FileBatches:
@@ -73,12 +77,13 @@ class FileBatches:
         kernels.expect(labels.rows or 0)
         batch_index = BatchIndex(batch, population)
         with ExitStack() as stack:
+            tables = _versions(labels=labels, examples=examples)
             if isinstance(labels, EventFile):
                 assert examples is not None  # a draft without a list is refused
                 listing = self._taken(stack, batch_index, None, examples, None)
                 check(listing.digests.rows)
                 progress("sealing", 0.2)
-                return self._of_events(batch, population, listing, labels, actor)
+                return self._of_events(batch, population, listing, labels, actor, tables)
             # units are counted before labels are looked at, so these rows are stored first
             passing = None if has_units(population) else stack.enter_context(self.sealer.sort.begin())
             arrival: Arrival | None = None
@@ -90,7 +95,7 @@ class FileBatches:
             check(whole.rows)
             progress("sealing", 0.2)
             stored = StoredExamples([] if arrival is None else arrival.objects.stored, arrival_labels.objects.stored)
-            return self._sealed(batch, population, stored, whole.run, actor, passing)
+            return self._sealed(batch, population, stored, whole.run, actor, passing, tables)
 
     def _taken(
         self, stack: ExitStack, batch_index: BatchIndex, mode: str | None, file: LabelFile, passing: IdSort | None
@@ -118,12 +123,14 @@ class FileBatches:
             arrival.finish()
         return arrival
 
-    def _of_events(self, batch: Batch, population: Population, listing: Arrival, events: EventFile, actor: str) -> str:
+    def _of_events(
+        self, batch: Batch, population: Population, listing: Arrival, events: EventFile, actor: str, tables: Tables
+    ) -> str:
         """Fold the events into labels of the listed examples, and seal these."""
         assert population.events is not None
         stored = StoredExamples(listing.objects.stored, [])
         stored = self.sealer.events.of_file(events, population.events, population.domain, stored)
-        return self._sealed(batch, population, stored, listing.digests.run, actor, None)
+        return self._sealed(batch, population, stored, listing.digests.run, actor, None, tables)
 
     def _sealed(
         self,
@@ -133,8 +140,10 @@ class FileBatches:
         run: Run,
         actor: str,
         passing: IdSort | None,
+        tables: Tables,
     ) -> str:
-        self.record(self.sealer.prepare(batch, population, examples, [run], passing), actor)
+        prepared = self.sealer.prepare(batch, population, examples, [run], passing)
+        self.record(replace(prepared, tables=tables), actor)
         return batch.id
 
     def record(self, sealed: Prepared, actor: str) -> None:
@@ -150,6 +159,12 @@ class FileBatches:
             self.batches.insert(connection, batch)
 
         self.sealer.record("privatize.seal", sealed, actor, first=declare)
+
+
+def _versions(**files: LabelFile | EventFile | None) -> Tables:
+    """Return the versions of lake tables among the files."""
+    tables = {name: file.path for name, file in files.items() if file is not None}
+    return {name: table.source for name, table in tables.items() if isinstance(table, TableParts) and table.source}
 
 
 @contextlib.contextmanager

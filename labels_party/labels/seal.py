@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +86,7 @@ class Prepared:
     erased: int  # erasures of the population that the rows took into account
     members_key: str = ""
     events_key: str = ""
+    tables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # versions of lake tables that it was read of
     people_ids: str = ""  # a MAC of the ids that batches of other label columns of its people would have too
 
     @property
@@ -239,7 +240,7 @@ class Sealer:
             len(erased[0]) + persons,
             keys[3] if tally is not None else "",
             keys[4] if examples.event_counts is not None else "",
-            "" if size.mac is None else size.mac.hexdigest(),
+            people_ids="" if size.mac is None else size.mac.hexdigest(),
         )
 
     def _people_mac(self, population: Population) -> ListMac | None:
@@ -344,6 +345,8 @@ class Sealer:
         details: dict[str, Any] = {"n": sealed.rows, "presence": batch.presence}
         if batch.id_prefix is not None:
             details |= {"id_prefix": batch.id_prefix}
+        if sealed.tables:
+            details |= {"tables": sealed.tables}
         if population.people is not None and lost_batches(connection, batch):
             details |= {"people_ids": MAY_REPEAT}
         elif sealed.people_ids:

@@ -11,11 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.utils.config import Config
 
+from deploy.verify_standalone.audit import verify_audit
 from label_dp.columnar.parts import TableParts
+from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import InvalidFile
 from label_dp.store.table_files import table_at
 from tests.support.features_cli import Shell
@@ -343,3 +346,45 @@ def test_a_partitioned_iceberg_table_gets_one_commit(shell: Shell, catalog: Cata
         spec.add_identity("group")
     shell.run(*JOIN, "features.parquet", "--out", "iceberg:lake/shop.joined", "--force")
     assert len(_rows("iceberg:lake/shop.joined")) == 40
+
+
+# --- rows that came since the last batch ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_seal_notes_its_version_and_the_next_batch_is_what_came_since(
+    run: Run, home: Path, tmp_path: Path, catalog: Catalog, kind: str
+) -> None:
+    table = label_table(30)
+    stored = catalog.create_table("shop.rows", schema=table.schema)
+    where = {"delta": "delta:d@last..", "iceberg": "iceberg:lake/shop.rows@last.."}[kind]
+    for at, day in enumerate((table.slice(0, 10), table.slice(10, 8), table.slice(18, 12))):
+        write_deltalake(tmp_path / "d", day, mode="append")
+        stored.append(day)
+        result = run(*arguments(Path(), f"{at}.parquet", labels=where, budget="5"), "--json")
+        assert result.json["examples"] == day.num_rows
+        # nothing came: nothing is charged
+        refused(run(*arguments(Path(), "x.parquet", labels=where, budget="5")), 1, "Nothing was appended to")
+    versions = (
+        ["0", "1", "2"]
+        if kind == "delta"
+        else [str(s.snapshot_id) for s in catalog.load_table("shop.rows").snapshots()]
+    )
+    shown = run("audit", "show", "--kind", "batch-sealed", "--json").json
+    noted = [event["details"]["tables"]["labels"] for event in shown]
+    assert [one["snapshot"] for one in noted] == versions
+    assert [one.get("since") for one in noted] == [None, *versions[:2]]
+    # an export goes to others: it says which version, and no place
+    assert str(tmp_path) not in json.dumps(shown)
+    assert f" at {versions[2]}" in run("audit", "show", "--kind", "batch-sealed").out
+    assert run("audit", "verify").code == 0
+    assert run("audit", "export", "--out", tmp_path / "audit.json").code == 0
+    key = VerifyingKey.load(home / "keys" / "signing.pub")
+    assert verify_audit(tmp_path / "audit.json", Ed25519PublicKey.from_public_bytes(key.raw), key.id)
+
+
+def test_last_is_for_privatize_alone(run: Run, tmp_path: Path) -> None:
+    write_deltalake(tmp_path / "d", label_table(5))
+    columns = ("--id-column", "example_id", "--label-column", "label")
+    said = run("check", "--labels", f"delta:{tmp_path / 'd'}@last..", *columns)
+    refused(said, 2, "'last' is the version of the last batch")

@@ -117,7 +117,9 @@ def _told(event: Event, names: Mapping[str, str]) -> str:
             f"policy {_policy(details)} holds for every later charge"
             + (f"; proposed by {called(str(details['proposed_by']), names)}" if details.get("proposed_by") else "")
         ),
-        kinds.BATCH_SEALED: lambda: f"{batch} was sealed with {counted(details.get('n', '?'), 'example')}",
+        kinds.BATCH_SEALED: lambda: (
+            f"{batch} was sealed with {counted(details.get('n', '?'), 'example')}{_versions(details)}"
+        ),
         kinds.REQUESTED: lambda: (
             f"{work} of {batch} was asked for (ε {_total(details)}); nothing is charged until somebody else approves"
         ),
@@ -193,6 +195,16 @@ def _erased(details: Any) -> str:
     if "units" in details:
         return f"all examples of {counted(details['units'], 'unit')}"
     return counted(details.get("examples"), "example")
+
+
+VERSIONED = {"table", "snapshot"}
+
+
+def _versions(details: Mapping[str, Any]) -> str:
+    """Say which versions of lake tables a batch was read of."""
+    tables = details.get("tables")
+    sources = tables.items() if isinstance(tables, dict) else ()
+    return "".join(f"; {name} of {of['table']} at {of['snapshot']}" for name, of in sources if {*of} >= VERSIONED)
 
 
 def _called(event: Event) -> str:

@@ -98,6 +98,13 @@ class TableParts:
         return cls(address, tuple(parts), pa.schema([*own, *beside]), magic != PARQUET_MAGIC)
 
     @property
+    def source(self) -> dict[str, str]:
+        """Table and version as the event of a seal notes them; empty where there is no version. No place is named: the
+        audit store is shown to others."""
+        members = {"table": self.table, "snapshot": self.snapshot, "since": self.since}
+        return {name: value for name, value in members.items() if value is not None}
+
+    @property
     def rows(self) -> int | None:
         """Rows, where they are known of each part."""
         counts = [part.rows for part in self.parts]

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 from urllib.parse import unquote
 
 from label_dp.columnar.parts import TablePart, TableParts
@@ -78,7 +78,15 @@ def _appended(address: TableAddress, last: Last | None, table: str) -> int | Non
     return None if version is None else int(version)
 
 
-def refuse_changed(address: TableAddress, since: int) -> None:
+def refuse_nothing(address: TableAddress, since: int) -> NoReturn:
+    """Raise Conflict if no row came."""
+    raise Conflict(
+        f"Nothing was appended to '{address}' after version {since}. To go on with an earlier batch, name the versions "
+        "that its rows came between: @FROM..TO."
+    )
+
+
+def refuse_changed(address: TableAddress, since: int) -> NoReturn:
     """Raise InvalidFile for rows that did not only come."""
     raise InvalidFile(
         f"Between version {since} and the one asked for, '{address}' was not only appended to: rows were changed, "
@@ -135,6 +143,8 @@ def _delta(address: TableAddress, last: Last | None) -> TableParts:
         if earlier - {row["uri"] for row in rows}:
             refuse_changed(address, since)
         rows = [row for row in rows if row["uri"] not in earlier]
+        if not rows:
+            refuse_nothing(address, since)
     masks = _masks(table) if "deletionVectors" in (table.protocol().reader_features or []) else {}
     parts = [_delta_part(address, row, schema, names) for row in rows]
     live = [replace(p, mask=mask) if (mask := masks.pop(_end(p.name), None)) is not None else p for p in parts]
@@ -234,6 +244,8 @@ def _iceberg(address: TableAddress, last: Last | None) -> TableParts:
         _refuse_rewritten(address, table, snapshot, since)
         earlier = {task.file.file_path for task in table.scan(snapshot_id=since).plan_files()}
         tasks = [task for task in tasks if task.file.file_path not in earlier]
+        if not tasks:
+            refuse_nothing(address, since)
     parts = tuple(_iceberg_part(table, projection, task, arrow, ids) for task in tasks)
     return TableParts(str(address), parts, arrow, False, named, str(snapshot.snapshot_id), _text(since))
 
