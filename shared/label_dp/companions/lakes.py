@@ -33,6 +33,8 @@ from label_dp.store.table_addresses import (
 )
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -184,7 +186,7 @@ def _delta_part(
     return replace(part, rows=row["num_records"], values=values, names=lambda _: names)
 
 
-def _masks(table: Any) -> dict[str, Any]:
+def _masks(table: Any) -> dict[str, npt.NDArray[np.bool_]]:
     """Return a mask of the rows that count, by the last two names of a file's path."""
     import numpy as np
     import pyarrow as pa
