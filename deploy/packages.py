@@ -17,7 +17,15 @@ DIST = ROOT / "dist"
 VERIFIER, PACKAGE = "verify_label_dp.pyz", "verify_label_dp"
 FOLDER = ROOT / "deploy" / "verify_standalone"
 LINE = b"#!/usr/bin/env python3\n"
-MAIN = f"import sys\n\nfrom {PACKAGE}.command import main\n\nsys.exit(main())\n"
+MAIN = f"""import sys
+from importlib.util import find_spec
+
+if find_spec("cryptography") is None:
+    sys.exit("error: this verifier needs the package cryptography: python3 -m pip install cryptography")
+from {PACKAGE}.command import main
+
+sys.exit(main())
+"""
 
 
 def write_verifier(path: Path) -> None:

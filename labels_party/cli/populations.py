@@ -117,7 +117,10 @@ def show(name: str, as_json: Json = False) -> None:
 
 @app.command("apply", rich_help_panel=OFFICER)
 def apply_policy(
-    policy: Annotated[Path, typer.Argument(metavar="FILE", help="The policy: TOML, reviewed like code.")],
+    policy: Annotated[
+        Path | None,
+        typer.Argument(metavar="FILE", help="The policy: TOML, reviewed like code; without one, what is in force."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would change.")] = False,
     name: Annotated[str | None, typer.Option("--as", help="Who applies it; needed to loosen a ceiling.")] = None,
     as_json: Json = False,
@@ -127,8 +130,12 @@ def apply_policy(
     No owner's key lifts a ceiling. A looser one takes two people who apply the same file, and stands in the audit store
     for ever. Nothing that was released changes.
     """
-    from labels_party.files.policy import apply, read_policy
+    from labels_party.files.policy import apply, in_force, read_policy
 
+    if policy is None:
+        facts = in_force(services(existing=True))
+        emit(facts, as_json, lambda: say(str(facts["sentence"])))
+        return
     steps = apply(services(), read_policy(policy), COMMAND_LINE if name is None else person(name), dry_run)
     marks = {"same": "as it is: ", "change": "would be: " if dry_run else "done: ", "waits": "waits: "}
     rows = [{"state": step.state, "what": step.what} for step in steps]

@@ -13,6 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import pyarrow as pa
+
 from label_dp.columnar.frames import Frame, as_table
 from label_dp.documents.bundle import verify
 from label_dp.documents.manifest import Manifest
@@ -30,6 +32,8 @@ from labels_party.bootstrap import Services, bootstrap
 from labels_party.files.inputs import population_of, request_of, undeclared_population
 from labels_party.files.jobs import LabelsFile, run
 from labels_party.files.message import Message
+from labels_party.labels.file_sentences import FileOfLabels, check
+from labels_party.ledger.populations import Population as Owner
 from labels_party.planning import question, undeclared
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -105,7 +109,9 @@ def privatize(
         owner_rules = population_of(as_model(rules, Population))
         release = as_model({"epsilon": str(epsilon)} | _members(options, OF_RELEASE), Release)
         work = Message(request_of(party, owner_rules, release), target, warned=_warned)
-        file = LabelsFile(_source(labels), id, owner_rules, None if examples is None else _source(examples))
+        source = _source(labels)
+        _say_outside(source, id, owner_rules)
+        file = LabelsFile(source, id, owner_rules, None if examples is None else _source(examples))
         result = run(party, file, work, progress, _warned)
         if "message" not in result:
             raise Conflict(f"Release '{result['release']}' waits for a second person: {result['next']}.")
@@ -158,6 +164,19 @@ def _members(options: Mapping[str, Any], names: frozenset[str]) -> JsonObject:
 
 def _source(labels: Frame | PathLike) -> Any:
     return os.fspath(labels) if isinstance(labels, str | os.PathLike) else as_table(labels)
+
+
+def _say_outside(source: Path | pa.Table, id_column: str, rules: Owner) -> None:
+    """Warn the owner, and nobody else, of labels in a table that will count as an end of the domain."""
+    if isinstance(source, Path) or rules.domain.names or rules.out_of_domain != "clip":
+        return
+    labels = check(FileOfLabels(source, id_column, rules.label, rules.domain)).found.labels
+    if labels.above or labels.below:
+        low, high = rules.domain.ends
+        _warned(
+            f"{labels.above} labels lie above {high:g} and {labels.below} below {low:g}: outside the domain, so each "
+            "counts as its nearer end. This is told to you alone."
+        )
 
 
 def _warned(text: str) -> None:

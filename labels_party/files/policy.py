@@ -19,6 +19,7 @@ from label_dp.documents.canonical import canonical_bytes, digest
 from label_dp.documents.registry import KINDS
 from label_dp.errors import Conflict, InvalidInput
 from label_dp.privacy import Epsilon, parse_delta
+from label_dp.schemas.json_types import JsonObject
 from label_dp.schemas.policy import Policy, PolicyAllowance, PolicyCeilings
 from label_dp.schemas.population import People, Population
 from labels_party.bootstrap import Services
@@ -61,8 +62,20 @@ def apply(services: Services, policy: Policy, actor: str, dry_run: bool = False)
     """Make what a policy says, or raise and make nothing. Loosened ceilings are proposed by the first person and
     applied by a second one, who applies the same file. Raises Conflict (declared otherwise before), InvalidInput and
     its kinds."""
-    run = _Run(services, policy, actor)
+    run = _Run(services, policy, actor, dry_run)
     return services.database.write("policy.apply", run.undone if dry_run else run.steps)
+
+
+def in_force(services: Services) -> JsonObject:
+    """Return the ceilings in force, looser policies that wait for a second person, and a sentence of both."""
+    part = services.database.read("policy.look", services.ledger.audit.ceilings)
+    waits = [{"policy": name, "proposed_by": event.actor} for name, event in part.proposals.items()]
+    sentence = f"Every charge is held to: {part.ceilings}." + "".join(
+        f" Policy {one['policy'][:12]}… is looser, proposed by {one['proposed_by']}, and waits for somebody else to "
+        "apply it."
+        for one in waits
+    )
+    return {"policy": part.policy, "ceilings": part.ceilings.as_json(), "waiting": waits, "sentence": sentence}
 
 
 @dataclass(frozen=True)
@@ -72,6 +85,7 @@ class _Run:
     services: Services
     policy: Policy
     actor: str
+    rehearsal: bool
 
     def undone(self, connection: Connection) -> list[PolicyStep]:
         """Return the steps, made and undone."""
@@ -121,8 +135,10 @@ class _Run:
             return PolicyStep("same", f"the ceilings ({new})")
         details: dict[str, object] = {"policy": name, "ceilings": new.as_json()}
         proposal, loosened = part.proposals.get(name), new.looser(before)
-        if loosened and actor == COMMAND_LINE:
-            raise InvalidInput("This policy loosens a ceiling, which two people do. Say who applies it: --as NAME.")
+        if loosened and actor == COMMAND_LINE and not self.rehearsal:
+            raise InvalidInput(
+                "This policy loosens a ceiling, which two people do; nothing was applied. Say who you are: --as NAME."
+            )
         if loosened and (proposal is None or proposal.actor.casefold() == actor.casefold()):
             if proposal is None:
                 audit.append(connection, Event(POLICY_PROPOSED, actor=actor, details=details))

@@ -27,7 +27,9 @@ def approvals(visit: Approver, cursor: Annotated[str | None, Query(max_length=20
 
     def look(connection: Connection) -> dict[str, object]:
         listing = list_holdings(connection, ctx.work, GivenFilter(state="accepted"), Page(ROWS, cursor))
-        return {"rows": [_beside(connection, row, visit) for row in listing.rows], "cursor": listing.cursor}
+        policy = ctx.ledger.audit.ceilings(connection)
+        rows = [_beside(connection, row, visit) for row in listing.rows]
+        return {"policy": policy, "rows": rows, "cursor": listing.cursor}
 
     def _beside(connection: Connection, row: GivenOut, visit: Visit) -> dict[str, object]:
         """Return the row with its full request, the ε that the batch has spent, and its earlier publications."""

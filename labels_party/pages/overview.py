@@ -35,6 +35,7 @@ def overview(visit: Anybody) -> Response:
         waits = list_holdings(connection, ctx.work, GivenFilter(state="accepted"), Page(SHOWN + 1))
         alerts = ctx.audit.newest(connection, limit=SHOWN, kind=events.BUDGET_ALERT)
         return {
+            "policy": ctx.ledger.audit.ceilings(connection),
             "populations": summaries(connection, ctx.populations.list(connection)),
             "waiting": days(waits.rows, visit),
             "stuck": [for_role(row, visit.role) for row in stuck(connection, SHOWN)] if visit.role == "owner" else [],

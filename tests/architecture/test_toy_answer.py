@@ -25,8 +25,8 @@ from label_dp.companions.costs.charge import check_charge
 from label_dp.companions.costs.slices import Cost
 from label_dp.companions.maps.places import number_text
 from label_dp.documents import registry
-from label_dp.documents.answer import REPLACE_ONE, Answer
-from label_dp.documents.kind import Facts, Kind
+from label_dp.documents.answer import Answer
+from label_dp.documents.kind import REPLACE_ONE, Facts, Kind
 from label_dp.documents.members import Strict
 from label_dp.documents.registry import trusted_answer
 from label_dp.documents.signing import ANSWER_TYPE

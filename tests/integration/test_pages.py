@@ -260,7 +260,7 @@ def test_an_officer_declines_with_a_word_why(timed: LabelsParty, work: dict[str,
     path = f"/approvals/{work['release']}/decline"
     officer.post(path, officer.token("/approvals"), reason="the other model needs it")
     assert "the other model needs it" in officer.get(f"/audit?work={work['release']}").text
-    assert "Nothing waits" in officer.get("/approvals").text
+    assert "No release or answer waits" in officer.get("/approvals").text
     # what somebody ended did not fail, and nobody has it
     page = officer.get(f"/releases/{work['release']}").text
     assert 'class="tag declined"' in page

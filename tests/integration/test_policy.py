@@ -21,11 +21,12 @@ from label_dp.errors import BudgetExceeded, Conflict, InvalidInput, LabelDPError
 from label_dp.privacy import Epsilon
 from label_dp.schemas.policy import Policy
 from label_dp.schemas.validation import as_model
-from labels_party.files.policy import PolicyStep, apply
+from labels_party.files.policy import PolicyStep, apply, in_force
 from tests.support.asked import release_wish
 from tests.support.commands import command
 from tests.support.honest_chains import DECLARATION, TOLD, ceilings, chained, charge, event, policy, sealed
 from tests.support.labels import FakeClock, LabelsParty, label_table
+from tests.support.pages import signed_in
 from tests.support.people import columns
 from tests.support.people import sealed as sealed_column
 
@@ -184,6 +185,21 @@ def test_a_policy_declares_once_and_changes_nothing_that_was_declared(tmp_path: 
     assert "epsilon_per_release" in run(code=2)
     (tmp_path / "policy.toml").write_text(text.replace("[ceilings]", '[ceilings]\nmechanisms = ["laplaze"]'))
     assert "There is no mechanism or answer 'laplaze'" in run(code=2)
+
+
+def test_pages_and_command_show_what_is_in_force_and_what_waits(party_on: LabelsParty) -> None:
+    owner = signed_in(party_on.client())
+    assert "Policy of the organisation" not in owner.get("/overview").text
+    applied(party_on, ceilings={"epsilon_per_release": "1"})
+    applied(party_on, ADA, ceilings={"epsilon_per_release": "2"})
+    for path in ("/overview", "/approvals"):
+        assert f"was proposed by {ADA}" in owner.get(path).text
+    assert "which no owner lifts: ε of one charge 1." in owner.get("/overview").text
+    shown = in_force(party_on.services)
+    assert shown["ceilings"]["epsilon_per_release"] == "1"
+    assert [one["proposed_by"] for one in shown["waiting"]] == [ADA]
+    assert [s.state for s in apply(party_on.services, as_model({}, Policy), "command line", dry_run=True)] == ["waits"]
+    assert in_force(party_on.services) == shown
 
 
 def test_what_fails_in_the_middle_leaves_nothing(party_on: LabelsParty) -> None:

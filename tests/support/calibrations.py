@@ -14,7 +14,8 @@ from label_dp.companions.kinds.calibration import CalibrationAnswer, open_calibr
 from label_dp.companions.maps.monotone import MonotoneMap
 from label_dp.companions.maps.monotone_grid import MonotoneGrid
 from label_dp.companions.maps.scores import ScoreGrid
-from label_dp.documents.answer import REPLACE_ONE, Answer, AnswerMechanism
+from label_dp.documents.answer import Answer, AnswerMechanism
+from label_dp.documents.kind import REPLACE_ONE
 from label_dp.documents.members import PopulationRef
 from label_dp.documents.signing import ANSWER_TYPE, SigningKey
 from label_dp.domain import Domain

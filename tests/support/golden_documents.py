@@ -18,7 +18,8 @@ from label_dp.companions.maps.monotone import MonotoneMap
 from label_dp.companions.maps.monotone_grid import MonotoneGrid
 from label_dp.companions.maps.places import number_text, place_text
 from label_dp.companions.maps.scores import ScoreGrid
-from label_dp.documents.answer import REPLACE_ONE, WHOLE_EXAMPLE, Answer, AnswerMechanism
+from label_dp.documents.answer import Answer, AnswerMechanism
+from label_dp.documents.kind import REPLACE_ONE, WHOLE_EXAMPLE
 from label_dp.documents.manifest import FileEntry, Manifest, MechanismChoice, PriorRef
 from label_dp.documents.members import PopulationRef, Unit
 from label_dp.documents.receipt import Receipt

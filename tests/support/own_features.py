@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 from fastapi.testclient import TestClient
 
-from label_dp.documents.answer import IN_PARTS, REPLACE_ONE, WHOLE_EXAMPLE, Answer, AnswerMechanism
+from label_dp.documents.answer import Answer, AnswerMechanism
+from label_dp.documents.kind import IN_PARTS, REPLACE_ONE, WHOLE_EXAMPLE
 from label_dp.documents.members import PopulationRef
 from label_dp.documents.signing import ANSWER_TYPE, SigningKey
 from tests.support.labels import LabelsParty

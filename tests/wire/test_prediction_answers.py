@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from label_dp.companions.kinds.prediction import open_prediction
-from label_dp.documents.answer import IN_PARTS, Answer, AnswerMechanism
+from label_dp.documents.answer import Answer, AnswerMechanism
 from label_dp.documents.canonical import canonical_bytes
+from label_dp.documents.kind import IN_PARTS
 from label_dp.documents.members import PopulationRef
 from label_dp.documents.signing import ANSWER_TYPE, SigningKey
 from label_dp.errors import AudienceMismatch, MalformedAnswer, SignatureInvalid

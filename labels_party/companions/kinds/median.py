@@ -14,8 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from label_dp.companions.kinds.median import MEDIAN, METHODS, Median, RanksFacts, SlicesFacts, median_cost
-from label_dp.documents.answer import REPLACE_ONE
-from label_dp.documents.kind import Facts
+from label_dp.documents.kind import REPLACE_ONE, Facts
 from label_dp.errors import InvalidEpsilon, InvalidInput
 from label_dp.privacy import ATTO, ZERO, Delta, Epsilon, EpsilonSplit, parse_delta
 from labels_party.companions.kinds.answer import AnswerKind, Computed, require_order

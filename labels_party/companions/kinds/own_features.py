@@ -19,8 +19,7 @@ from sqlalchemy.engine import Connection
 
 from label_dp.companions.costs.sessions import rho_texts
 from label_dp.companions.costs.slices import Cost, SliceNoise
-from label_dp.documents.answer import WHOLE_EXAMPLE
-from label_dp.documents.kind import Facts
+from label_dp.documents.kind import WHOLE_EXAMPLE, Facts
 from label_dp.documents.signing import SigningKey
 from label_dp.domain import Domain
 from label_dp.errors import Conflict, EpsilonNotProved, InvalidEpsilon, InvalidInput

@@ -20,8 +20,7 @@ from label_dp.companions.kinds.sum import (
     LabelLattice,
     SumsParameters,
 )
-from label_dp.documents.answer import REPLACE_ONE
-from label_dp.documents.kind import Facts
+from label_dp.documents.kind import REPLACE_ONE, Facts
 from label_dp.documents.signed import MAX_BYTES
 from label_dp.documents.signing import SigningKey
 from label_dp.domain import Domain

@@ -22,7 +22,7 @@ from typing import Any, Self
 from label_dp.companions.kinds.calibration import CALIBRATION
 from label_dp.companions.maps.scores import FLOAT32, ScoreGrid
 from label_dp.companions.maps.shapes import BINS, FORMS, GRID, LOSSES
-from label_dp.documents.answer import REPLACE_ONE
+from label_dp.documents.kind import REPLACE_ONE
 from label_dp.documents.signing import SigningKey
 from label_dp.domain import Domain
 from label_dp.errors import InvalidInput, InvalidLoss

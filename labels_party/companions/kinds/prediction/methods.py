@@ -14,8 +14,7 @@ from label_dp.companions.kinds.prediction_methods import GRID as STEPS
 from label_dp.companions.kinds.prediction_methods import NOISE, AverageFacts, StableFacts, VoteFacts, WalkFacts
 from label_dp.companions.maps.places import MISSING
 from label_dp.companions.maps.places import number_text as decimal
-from label_dp.documents.answer import IN_PARTS, LABEL_ALONE, WALKED
-from label_dp.documents.kind import Facts
+from label_dp.documents.kind import IN_PARTS, LABEL_ALONE, WALKED, Facts
 from label_dp.domain import Domain
 from label_dp.errors import InvalidInput, InvalidMechanism
 from label_dp.numbers import real_of

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from label_dp.companions.costs.charge import check_charge
 from label_dp.companions.costs.slices import Cost
 from label_dp.companions.maps.shapes import FORMS, GRID, LOSSES, most_pieces
-from label_dp.documents.answer import REPLACE_ONE, read_answer
-from label_dp.documents.kind import Facts, Kind
+from label_dp.documents.kind import REPLACE_ONE, Facts, Kind
 from label_dp.documents.members import Strict
 from label_dp.errors import InvalidInput, MalformedAnswer, UnsupportedVersion
 from label_dp.schemas.calibration import Calibration as Asked
@@ -211,4 +210,6 @@ def open_calibration(envelope: bytes, key: VerifyingKey, audience: str | None) -
 
 def load_calibration(path: Path, key: VerifyingKey, audience: str | None) -> CalibrationAnswer:
     """Load a calibration from a file, as `open_calibration`. Raises InvalidFile too."""
+    from label_dp.documents.answer import read_answer
+
     return open_calibration(read_answer(path), key, audience)

@@ -21,8 +21,7 @@ from label_dp.companions.costs.sessions import training_step
 from label_dp.companions.costs.slices import Cost
 from label_dp.companions.kinds.own_features import MANY, Charging, Features, FloatText, Name, check_features, plain
 from label_dp.companions.maps.places import MISSING, feature_places, number_text
-from label_dp.documents.answer import WHOLE_EXAMPLE
-from label_dp.documents.kind import Facts, Kind
+from label_dp.documents.kind import WHOLE_EXAMPLE, Facts, Kind
 from label_dp.documents.members import ExactEpsilon, Strict
 from label_dp.errors import InvalidEpsilon, InvalidInput, MalformedAnswer
 from label_dp.schemas.base import Ask, whole

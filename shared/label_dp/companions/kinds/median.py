@@ -15,8 +15,7 @@ from pydantic import Field
 from label_dp.companions.costs.charge import check_charge
 from label_dp.companions.costs.sessions import RANKS, SLICES, interval_cost
 from label_dp.companions.costs.slices import Cost
-from label_dp.documents.answer import REPLACE_ONE
-from label_dp.documents.kind import Facts, Kind
+from label_dp.documents.kind import REPLACE_ONE, Facts, Kind
 from label_dp.documents.members import ExactDelta, Strict
 from label_dp.errors import MalformedAnswer
 from label_dp.privacy import ATTO, Epsilon

@@ -16,8 +16,7 @@ from pydantic import Field
 
 from label_dp.companions.kinds.own_features import FloatText
 from label_dp.companions.maps.places import number_text
-from label_dp.documents.answer import IN_PARTS, LABEL_ALONE, WALKED
-from label_dp.documents.kind import Facts
+from label_dp.documents.kind import IN_PARTS, LABEL_ALONE, WALKED, Facts
 from label_dp.errors import MalformedAnswer
 from label_dp.privacy import Epsilon
 

@@ -28,8 +28,7 @@ from label_dp.companions.kinds.own_features import (
     check_features,
 )
 from label_dp.companions.maps.places import feature_places, place_text
-from label_dp.documents.answer import WHOLE_EXAMPLE
-from label_dp.documents.kind import Facts, Kind
+from label_dp.documents.kind import WHOLE_EXAMPLE, Facts, Kind
 from label_dp.documents.members import ExactDelta, ExactEpsilon, Strict
 from label_dp.errors import InvalidInput, MalformedAnswer
 from label_dp.schemas.base import SINGULAR, Ask, Word, whole

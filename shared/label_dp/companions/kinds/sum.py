@@ -21,8 +21,7 @@ from pydantic import Field
 from label_dp.companions.costs.charge import check_charge
 from label_dp.companions.costs.slices import Cost
 from label_dp.companions.kinds.own_features import Name
-from label_dp.documents.answer import REPLACE_ONE
-from label_dp.documents.kind import Kind
+from label_dp.documents.kind import REPLACE_ONE, Kind
 from label_dp.documents.members import ExactEpsilon, Strict
 from label_dp.errors import MalformedAnswer
 from label_dp.schemas.sums import MOST_GROUPINGS, GroupSums

@@ -19,6 +19,7 @@ from label_dp.schemas.calibration import Allowance, Calibration
 from label_dp.schemas.events import EventRule
 from label_dp.schemas.filters import BatchFilter, GivenFilter, PopulationFilter
 from label_dp.schemas.plan import Plan
+from label_dp.schemas.policy import Policy, PolicyAllowance, PolicyCeilings
 from label_dp.schemas.population import Batch, People, Population, Schedule
 from label_dp.schemas.predictor import Predictor, PredictorQuery
 from label_dp.schemas.reference import table
@@ -52,7 +53,8 @@ DOORS: dict[type[Ask], tuple[str, str]] = {
     BatchFilter: ("batches", "GET /v1/batches"),
     PopulationFilter: ("population list", "GET /v1/populations"),
 }
-ELSEWHERE = (Learning, Training, GivenFilter, EventRule)  # of the features party; shared filter; part of Population
+# of the features party; shared filter; part of Population; a file that `apply` reads
+ELSEWHERE = (Learning, Training, GivenFilter, EventRule, Policy, PolicyCeilings, PolicyAllowance)
 # members that a document names otherwise, and why
 IN_DOCUMENTS: dict[type[Ask], dict[str, str]] = {
     Rectangle: {"bits": "`levels`, which a reader computes with, are 2^bits - 1"},
