@@ -119,7 +119,7 @@ def test_columns_are_found_by_name_or_chosen_from_the_header(lite: LabelsParty, 
         assert page.count(f'<option value="{name}">{name}</option>') == 2
     assert "ids from who, labels from what" in sent(person, path, data, id_column="who", label_column="what")
     one_twice = sent(person, path, data, id_column="who", label_column="who")
-    assert "Which columns are it?" in one_twice
+    assert "Choose its columns below" in one_twice
 
 
 def test_a_list_of_all_examples_may_come_beside_it(lite: LabelsParty, person: Looker) -> None:
