@@ -70,7 +70,7 @@ def test_a_first_model_takes_a_dozen_lines(homes: Path) -> None:
     assert abs(labeled["corrected_label"].to_numpy().mean() - SALES["spent"].to_numpy().mean()) < 0.5
 
 
-def test_labels_outside_the_domain_are_told_to_their_owner_before_the_charge(homes: Path) -> None:
+def test_the_owner_is_told_of_labels_outside_the_domain(homes: Path) -> None:
     inside = {"id": "click", "label": "spent", "budget": 5, "home": "labels", "epsilon": 1}
     with pytest.warns(UserWarning, match="labels lie above 12 and 0 below 0: outside the domain"):
         labels_party.privatize(SALES, **inside, domain="0:12", population="narrow")
