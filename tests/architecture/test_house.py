@@ -10,8 +10,8 @@ pytestmark = pytest.mark.extended
 
 LIMITS = {
     "product files": 785,
-    "product lines": 97_000,
-    "product lines of the core": 75_500,
+    "product lines": 98_500,
+    "product lines of the core": 76_500,
     "pairs of rooms that import each other": 0,
     "classes": 1_010,
     "class names used more than once": 8,
