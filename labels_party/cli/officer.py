@@ -1,4 +1,5 @@
-"""`statement`: one printable page about a release. `report`: one signed page about an audience."""
+"""`statement`: one printable page about a release. `report`: one signed page about an audience. `disclose`: the signed
+pack of a population for outsiders."""
 
 from __future__ import annotations
 
@@ -44,3 +45,22 @@ def report(
 
     told = made(services(existing=True), audience, out, force=force)
     emit(told, as_json, lambda: echo(out))
+
+
+@app.command(rich_help_panel=OFFICER)
+def disclose(
+    population: Annotated[str, typer.Option(help="Whose ledger and documents are disclosed.")],
+    out: Annotated[Path, typer.Option(help="Folder for the pack; it is made.")],
+    curator: Annotated[str, typer.Option(help="Organisation that publishes, as the registry shall name it.")] = (
+        "Labels party, name not stated"
+    ),
+    region: Annotated[str, typer.Option(help="Region that the data describe, or whose laws apply.")] = "Not stated",
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write a population's pack: an entry for the public registry of DP deployments, NIST SP 800-226 as a filled table,
+    an annex for a data protection impact assessment. Each has its signature beside it; `audit verify` checks it."""
+    from labels_party.pages.disclosure import disclose as written_pack
+
+    pack = written_pack(services(existing=True), population, out, curator=curator, region=region, force=force)
+    emit(pack, as_json, lambda: echo(out))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from label_dp.errors import NotFound
 from label_dp.pages.report import render, write, write_signed
 from label_dp.privacy import ZERO, Epsilon
 from label_dp.schemas.filters import GivenFilter
-from label_dp.schemas.replies import PlanOut
+from label_dp.schemas.replies import GivenOut, PlanOut
 from label_dp.store.output_files import writable
 from label_dp.store.paging import Page
 from labels_party.bootstrap import Services
@@ -23,6 +24,7 @@ from labels_party.pages.plan import described
 from labels_party.planning import Question
 from labels_party.work.holdings import list_holdings
 from labels_party.work.overview import summaries
+from labels_party.work.store import Works
 
 AT_ONCE = 1000
 COUNTED = (PUBLISHED, *WORKING)
@@ -35,7 +37,7 @@ def report(party: Services, audience: str, out: Path, *, force: bool = False) ->
     def look(connection: Connection) -> dict[str, Any]:
         events, head = party.audit.verify(connection)
         populations = party.populations.list(connection)
-        rows = list(_rows(connection, party, audience))
+        rows = list(all_holdings(connection, party.work, GivenFilter(audience=audience)))
         if not rows and not any(audience in p.audiences for p in populations):
             raise NotFound(f"No population and no release names the audience '{audience}'.")
         reached = [p for p in populations if any(r["population"] == p.id for r in rows)]
@@ -81,18 +83,18 @@ def plan_report(of: Question, population: str, made: str, out: Path, *, force: b
     return answer
 
 
-def _rows(connection: Connection, party: Services, audience: str) -> Any:
-    """Yield all rows of an audience, oldest first."""
+def all_holdings(connection: Connection, works: Works, given_filter: GivenFilter) -> Iterator[GivenOut]:
+    """Yield all rows that fit, oldest first."""
     cursor: str | None = None
     while True:
-        listing = list_holdings(connection, party.work, GivenFilter(audience=audience), Page(AT_ONCE, cursor))
+        listing = list_holdings(connection, works, given_filter, Page(AT_ONCE, cursor))
         yield from listing.rows
         cursor = listing.cursor
         if cursor is None:
             return
 
 
-def _total(population: Population, summary: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _total(population: Population, summary: dict[str, Any], rows: list[GivenOut]) -> dict[str, Any]:
     """Add the audience's totals of a population to `summary`: its largest ε by batch."""
     own = sorted(
         (row for row in rows if row["population"] == population.id and row["state"] in COUNTED),

@@ -98,7 +98,9 @@ def add_audit_commands(
     def audit_verify(
         export: Annotated[
             Path | None,
-            typer.Argument(help="An export, or a report (.html); without it this party's own store is verified."),
+            typer.Argument(
+                help="An export, or a report (.html, .yaml); without it this party's own store is verified."
+            ),
         ] = None,
         key: Annotated[Path | None, typer.Option(help=key)] = None,
         against: Annotated[Path | None, typer.Option(metavar="EXPORT", help=AgainstHelp)] = None,
@@ -119,7 +121,7 @@ def add_audit_commands(
             return
         # with a key nothing of this party is needed
         choose = _chooser(audited()) if verifying_key is None else lambda _: verifying_key
-        if export.suffix == ".html":
+        if export.suffix in (".html", ".yaml"):
             _show_verified(export, choose, as_json)
         elif against is None:
             show_report(verify_file(export, choose), as_json)

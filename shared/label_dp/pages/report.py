@@ -44,12 +44,16 @@ def write(out: Path, page: str, force: bool) -> None:
         path.write_bytes(page.encode("utf-8"))
 
 
+def envelope_of(data: bytes, key: SigningKey, signed: dict[str, Any]) -> bytes:
+    """Sign the bytes of a page; `signed` are the members of a `SignedReport` but those of the bytes."""
+    return SignedReport(**signed, bytes=len(data), sha256=hashlib.sha256(data).hexdigest()).sign(key)
+
+
 def write_signed(out: Path, page: str, key: SigningKey, signed: dict[str, Any], force: bool) -> None:
-    """The page, and beside it its signature; `signed` are the members of a `SignedReport` but those of the bytes.
-    Raises InvalidFile."""
+    """Write the page, and beside it its signature (`envelope_of`). Raises InvalidFile."""
     data, beside = page.encode("utf-8"), signature_of(out)
     writable(beside, force)
-    envelope = SignedReport(**signed, bytes=len(data), sha256=hashlib.sha256(data).hexdigest()).sign(key)
+    envelope = envelope_of(data, key, signed)
     write(out, page, force)
     with replacing(beside, force) as path:
         path.write_bytes(envelope)
