@@ -12,7 +12,7 @@ install = { ! $(1) -m pip config list 2>/dev/null | grep -qE '\.(index-url|no-in
   || $(1) -m pip install $(QUIETLY) $(2)
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo develop test check test-extended test-processes test-torch test-mlflow lint coverage mutants bench tables around notebooks pictures site soak images dist lock sbom licences audit-dependencies sign verify-signature clean
+.PHONY: demo develop test check test-extended test-processes test-torch test-mlflow lint coverage mutants bench tables around notebooks pictures site soak images dist recipes lock sbom licences audit-dependencies sign verify-signature clean
 
 # ARGS="--clicks 20000 --stay" is quick and keeps both services for their pages; ARGS=--help lists the options.
 demo: $(VENV)/.runtime
@@ -97,6 +97,10 @@ images: $(VENV)/.runtime
 # labels, features, all, a plain install, and the verifier beside `cryptography`. A minute, with warm caches of packages.
 dist: $(VENV)/.runtime
 	@$(BIN)/python -m tests.distribution
+
+# Each recipe of deploy/guides/recipes in its tool (Airflow, Dagster, dbt), installed in an environment of its own: two minutes.
+recipes: $(VENV)/.dev
+	@$(BIN)/python -m tests.distribution.recipes
 
 # Versions and hashes of all packages, for the images and for tests with LOCKED=1; UPGRADE=1 takes newer versions.
 lock: $(VENV)/.tools

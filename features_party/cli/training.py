@@ -208,7 +208,9 @@ def predict(
     model: ModelName,
     features: Features,
     id_column: IdColumn,
-    out: Annotated[Path, typer.Option(help="Table of id and prediction to write (.parquet or .csv).")],
+    out: Annotated[
+        str, typer.Option(metavar="PATH", help="Table of id and prediction to write (.parquet or .csv); or as of join.")
+    ],
     quantile: Annotated[
         list[float] | None,
         typer.Option(parser=real("--quantile", 0, 1), help="A quantile of the label too, such as 0.05; repeatable."),
@@ -227,10 +229,11 @@ def predict(
     from features_party.bootstrap import reader
     from features_party.models.evaluation import predict_file, unknown_text
     from features_party.training.model import ends_of
+    from label_dp.store.table_files import target_at
 
     asked = [*(quantile or []), *(() if interval is None else ends_of(interval))]
     saved, threads = _model(model), reader()[0].threads
-    predicted = predict_file(saved, features, id_column, out, quantiles=asked, threads=threads, force=force)
+    predicted = predict_file(saved, features, id_column, target_at(out), quantiles=asked, threads=threads, force=force)
     for column, cells in predicted.unknown_categories.items():
         warn(unknown_text(column, cells, predicted.rows))
     told = {"predictions": str(out), "rows": predicted.rows, "unknown_categories": predicted.unknown_categories}

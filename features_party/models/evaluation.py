@@ -17,7 +17,7 @@ from features_party.receive.accepted import AcceptedMessage
 from features_party.tables.feature_files import FeatureFile, rows_from
 from features_party.tables.feature_tables import FeatureTable
 from features_party.tables.join import join
-from features_party.tables.output import writing
+from features_party.tables.output import writable_table, writing
 from features_party.training.class_metrics import class_members, judge_classes, told_indicators
 from features_party.training.classes import class_names, named_or_numbers
 from features_party.training.column_cells import categories, numbers
@@ -30,7 +30,7 @@ from label_dp.domain import Domain
 from label_dp.errors import InvalidInput, InvalidRows, InvalidTable, RowProblem
 from label_dp.label_values import value_positions
 from label_dp.losses import get_loss
-from label_dp.store.output_files import writable
+from label_dp.store.table_addresses import TableAddress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -206,7 +206,7 @@ def predict_file(
     saved: SavedModel,
     features: TablePath,
     id_column: str,
-    out: Path,
+    out: Path | TableAddress,
     *,
     quantiles: Sequence[float] = (),
     threads: int = 1,
@@ -218,7 +218,7 @@ def predict_file(
     `quantile_…` for each. Raises InvalidTable if the id column has the name of an output column, InvalidInput for a
     model without quantiles.
     """
-    writable(out, force)
+    writable_table(out, force)
     file = FeatureFile.open(features, id_column)
     with placed(features):
         rows, unknown, start = _distinct_ids(file), Counter[str](), 0

@@ -22,6 +22,7 @@ SECTIONS = {
     "join": "Join",
     "pull": "Pull",
     "privatize": "Privatize",
+    "tables": "Tables",
     "spark": "Spark",
     "history": "History",
     "growth": "Growth",
