@@ -18,12 +18,12 @@ def labelled() -> dg.MaterializeResult:
     """Verify, account for and join the messages; the counts and releases are its metadata."""
     words = ["--message", MESSAGES, "--features", FEATURES, "--id-column", "click_id", "--out", LABELLED]
     command = [COMMAND, "join", *words, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - of our own environment
-    if done.returncode:
-        raise dg.Failure(done.stderr.strip(), allow_retries=False)
-    joined = json.loads(done.stdout)
-    releases = [message["release"] for message in joined["messages"]]
-    return dg.MaterializeResult(metadata={"releases": releases, **joined["counts"]})
+    result = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - of our own environment
+    if result.returncode:
+        raise dg.Failure(result.stderr.strip(), allow_retries=False)
+    report = json.loads(result.stdout)
+    releases = [message["release"] for message in report["messages"]]
+    return dg.MaterializeResult(metadata={"releases": releases, **report["counts"]})
 
 
 defs = dg.Definitions(assets=[dg.asset(labelled)])

@@ -1,4 +1,4 @@
-"""dbt, of a publisher: a Python model, `models/labelled.py`, that gives the model `features` its privatized labels."""
+"""dbt, of a publisher: a Python model, models/labelled.py, that gives the model `features` its privatized labels."""
 
 from __future__ import annotations
 
