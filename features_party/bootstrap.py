@@ -136,6 +136,7 @@ def bootstrap(
     from label_dp.store.sessions import Sessions
 
     settings, clock = (settings or Settings.load()).model_copy(update=chosen), clock or utc_now
+    issuer = settings.issuer(ROLES, clock)
     home = Home(settings.home)
     if existing and not home.path.exists():
         raise NotFound(
@@ -162,7 +163,7 @@ def bootstrap(
     if settings.objects and once_a_day(home.path / ".swept"):
         feature_tables.sweep()
         models.sweep()
-    apikeys = ApiKeys(database, tables.api_keys, ROLES, KEY_PREFIX, clock)
+    apikeys = ApiKeys(database, tables.api_keys, ROLES, KEY_PREFIX, clock, issuer.verify if issuer else None)
     return Services(
         settings,
         home,

@@ -202,6 +202,9 @@ def bootstrap(
     """
     require_extra("labels-party")
     settings = (settings or Settings.load()).model_copy(update=chosen)
+    issuer = settings.issuer(ROLES, clock)
+    if settings.four_eyes == "people" and issuer is None:
+        raise InvalidSettings("LABELS_PARTY_FOUR_EYES=people needs LABELS_PARTY_OIDC_ISSUER, which says who they are.")
     home = Home(settings.home)
     if existing and not home.secret_path.parent.exists():
         raise NotFound(
@@ -251,8 +254,8 @@ def bootstrap(
     daily = (home.sweep, pipeline.sweep, pipeline.sweep_attempts, windows.retire)
     sweep = Sweep(database, vault, home.path / ".swept", daily)
     sweep.run_daily()
-    apikeys = ApiKeys(database, api_keys, ROLES, LABELS_PREFIX, clock)
-    decisions = Decisions(work, apikeys.stands)
+    apikeys = ApiKeys(database, api_keys, ROLES, LABELS_PREFIX, clock, issuer.verify if issuer else None)
+    decisions = Decisions(work, apikeys.stands, people=settings.four_eyes == "people")
     schedule = Scheduler(database, batches, sealer, work, message, leases, apikeys.stands)
     retention = Retention(database, batches, decisions, vault, audit, leases)
     erasures = Erasures(database, populations, batches, vault, secrets, audit, clock, leases.hold)

@@ -64,6 +64,11 @@ class Settings(ServiceSettings):
         description="Whether files of messages are fetched from the object store itself, by URLs that hold for ten "
         "minutes, and not through `serve`.",
     )
+    four_eyes: Literal["keys", "people"] = Field(
+        default="keys",
+        description="Where a population needs a second person: `keys`, any other API key or name decides; `people`, "
+        "who asks and who approves are two subjects of the OIDC issuer.",
+    )
     webhook_hosts: str = Field(
         default="",
         description="Hosts that webhooks may lead to, separated by commas; http://HOST also permits plain http there. "

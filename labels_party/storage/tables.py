@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from label_dp.audit.store import SAME_EVENT, audit_table, heads_table
-from label_dp.store.apikeys import apikey_table
+from label_dp.store.apikeys import MOST_ACTOR, apikey_table
 from label_dp.store.idempotency import idempotency_table
 from label_dp.store.sessions import session_table
 
@@ -80,7 +80,7 @@ batches = sa.Table(
     # the conversion window: at `seal_at` the batch seals, and releases as `release_template` says, by itself
     sa.Column("seal_at", sa.String(20), index=True),
     sa.Column("release_template", sa.JSON(none_as_null=True)),
-    sa.Column("scheduled_by", sa.String(60)),
+    sa.Column("scheduled_by", sa.String(MOST_ACTOR)),
     sa.Column("schedule_problem", sa.JSON(none_as_null=True)),
     # set in the transaction that charges the template: it is charged once
     sa.Column("scheduled_release", sa.String(40)),
@@ -142,7 +142,7 @@ set_aside = sa.Table(
     metadata,
     sa.Column("id", sa.String(40), primary_key=True),
     sa.Column("batch", sa.ForeignKey("batches.id"), nullable=False),
-    sa.Column("sent_by", sa.String(60), nullable=False),
+    sa.Column("sent_by", sa.String(MOST_ACTOR), nullable=False),
     sa.Column("received", sa.String(20), nullable=False),
     sa.Column("rows", sa.BigInteger, nullable=False),
     sa.Column("key", sa.String(300), nullable=False),  # of its object, and its first row there
@@ -152,7 +152,7 @@ set_aside = sa.Table(
     sa.Column("body_mac", sa.String(64)),
     sa.Column("decision", sa.String(10)),
     sa.Column("decided", sa.String(20)),
-    sa.Column("decided_by", sa.String(60)),
+    sa.Column("decided_by", sa.String(MOST_ACTOR)),
     sa.Index("ix_set_aside_same", "batch", "body_mac"),
 )
 
@@ -171,14 +171,14 @@ work = sa.Table(
     sa.Column("epsilon", sa.JSON, nullable=False),
     sa.Column("epsilon_nano", sa.BigInteger, nullable=False),
     sa.Column("audiences", sa.JSON, nullable=False),
-    sa.Column("requested_by", sa.String(60), nullable=False),
+    sa.Column("requested_by", sa.String(MOST_ACTOR), nullable=False),
     # of what an allowance permits, what audiences asked for themselves counts
     sa.Column("by_audience", sa.String(200)),
     # the folder of what was sent for it, a MAC of that, and the key of the owner's table of features
     sa.Column("inputs", sa.String(60), nullable=False),
     sa.Column("inputs_mac", sa.String(64), nullable=False),
     sa.Column("features", sa.String(300), nullable=False),
-    sa.Column("approved_by", sa.String(60)),
+    sa.Column("approved_by", sa.String(MOST_ACTOR)),
     sa.Column("approved", sa.String(20)),
     sa.Column("attempt", sa.Integer, nullable=False),
     sa.Column("lease_owner", sa.String(120)),
@@ -249,7 +249,7 @@ webhooks = sa.Table(
     sa.Column("url", sa.String(2000), nullable=False),
     sa.Column("events", sa.JSON, nullable=False),
     sa.Column("created", sa.String(20), nullable=False),
-    sa.Column("created_by", sa.String(60), nullable=False),
+    sa.Column("created_by", sa.String(MOST_ACTOR), nullable=False),
 )
 
 deliveries = sa.Table(
@@ -278,7 +278,7 @@ erasures = sa.Table(
     sa.Column("state", sa.String(12), nullable=False, index=True),
     sa.Column("effect", sa.String(40)),
     sa.Column("requested", sa.String(20), nullable=False),
-    sa.Column("requested_by", sa.String(60), nullable=False),
+    sa.Column("requested_by", sa.String(MOST_ACTOR), nullable=False),
     sa.Column("applied", sa.String(20)),
     sa.UniqueConstraint("population", "id_digest"),
 )
@@ -290,7 +290,7 @@ erased_units = sa.Table(
     sa.Column("population", sa.ForeignKey("populations.id"), primary_key=True),
     sa.Column("unit_digest", sa.String(32), primary_key=True),
     sa.Column("requested", sa.String(20), nullable=False),
-    sa.Column("requested_by", sa.String(60), nullable=False),
+    sa.Column("requested_by", sa.String(MOST_ACTOR), nullable=False),
 )
 
 # models of raw labels that answer single queries; what they learned lies beside the sealed labels
@@ -303,7 +303,7 @@ predictors = sa.Table(
     # public: nothing in it is made of labels
     sa.Column("plan", sa.JSON, nullable=False),
     sa.Column("created", sa.String(20), nullable=False),
-    sa.Column("created_by", sa.String(60), nullable=False),
+    sa.Column("created_by", sa.String(MOST_ACTOR), nullable=False),
     sa.Column("trained", sa.String(20)),
     sa.Column("state_key", sa.String(300)),
     sa.Column("features_key", sa.String(300), nullable=False),

@@ -13,6 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.actors import ISSUED
 from label_dp.audit import events
 from label_dp.errors import (
     Conflict,
@@ -51,10 +52,11 @@ class Cancelled(Refusal):
 
 
 class Decisions:
-    """Decisions on work. `stands(connection, actor)`: may this actor still act?"""
+    """Decisions on work. `stands(connection, actor)`: may this actor still act? `people`: approvals need two subjects
+    of the OIDC issuer."""
 
-    def __init__(self, works: Works, stands: Callable[[Connection, str], bool]) -> None:
-        self.stands = stands
+    def __init__(self, works: Works, stands: Callable[[Connection, str], bool], *, people: bool = False) -> None:
+        self.stands, self.people = stands, people
         self.works, self.ledger, self.database = works, works.ledger, works.database
         self.clock = works.batches.clock
 
@@ -68,6 +70,7 @@ class Decisions:
 
         def effect(connection: Connection, work: Work, population: Population) -> None:
             batch, _ = self.works.about(connection, work)
+            self._require_people(work, actor)
             require_sealed(batch)
             if not self.stands(connection, work.requested_by):
                 raise Conflict("The API key that asked for it does not stand any more: decline it, and ask again.")
@@ -187,6 +190,15 @@ class Decisions:
         for inputs in ended:
             self.works.forget_inputs(inputs)
         return reply
+
+    def _require_people(self, work: Work, actor: str) -> None:
+        """Refuse an approval by or for anybody whom the issuer did not name, where people are asked for. Raises
+        SecondPersonNeeded."""
+        if self.people and not (actor.startswith(ISSUED) and work.requested_by.startswith(ISSUED)):
+            raise SecondPersonNeeded(
+                f"This party approves between two people: who asks for {self._noun(work)} '{work.id}' and who approves "
+                "it are two subjects of the OIDC issuer. An API key or a command can decline it; somebody asks again."
+            )
 
     def _standing(self, connection: Connection, actor: str) -> None:
         """Refuse an API key that was revoked since the call came in. Raises Unauthenticated."""

@@ -24,6 +24,7 @@ IGNORABLE = re.compile(
 MAX_NAME = 40
 COMMAND_LINE = "command line"
 PERSON = f"{COMMAND_LINE}: "  # and the name that was given with --as
+ISSUED = "oidc:"  # and ISSUER#SUBJECT of a caller with a token
 SCHEDULE = "schedule of "  # and who made it
 # members of what is told that hold an actor
 HELD_IN = ("actor", "requested_by", "approved_by", "sent_by", "decided_by", "created_by", "set_by", "scheduled_by")

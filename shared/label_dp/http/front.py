@@ -21,7 +21,7 @@ from label_dp.http.refusals import refusal, respond
 from label_dp.http.threads import LOOKS
 from label_dp.logs import Sparse, access, coarse_milliseconds, event, log_internal, request_id
 from label_dp.problems import http_problem
-from label_dp.store.apikeys import ApiKeys, Principal
+from label_dp.store.apikeys import ApiKeys, Principal, is_signed
 
 if TYPE_CHECKING:
     from prometheus_client import Counter
@@ -142,7 +142,9 @@ class Front:
         scope.setdefault("state", {})["call"] = call
         if scope["path"].startswith("/v1/"):
             try:
-                caller = await self.callers.do("", bearer_of(scope), LOOKS.limiter())
+                token = bearer_of(scope)
+                # apart: no API key waits while an issuer's keys are fetched
+                caller = await self.callers.do(is_signed(token or ""), token, LOOKS.limiter())
                 scope["state"]["caller"] = caller
                 self.rates.take(caller.key_id)
                 if call is not None and call.roles is not None:

@@ -21,6 +21,8 @@ from label_dp.schemas.validation import broken_rule
 
 if TYPE_CHECKING:
     from label_dp.http.bodies import Bounds
+    from label_dp.http.oidc import Issuer
+    from label_dp.moments import Clock
 
 USUAL_MEMORY_MB, LEAST_MEMORY_MB, LEAST_DECODING_MB = 1024, 64, 320
 # variables that Kubernetes sets for every service of a name space, unless `enableServiceLinks` is off
@@ -95,6 +97,19 @@ class ServiceSettings(BaseSettings):
     )
     calls_per_minute: int = Field(
         default=0, ge=0, le=1_000_000, description="Calls that an API key may make in a minute; further ones get 429."
+    )
+    oidc_issuer: str = Field(
+        default="", description="Address of the OIDC issuer whose tokens are accepted beside API keys. Empty: none."
+    )
+    oidc_audience: str = Field(
+        default="", description="With an issuer: the audience (`aud`) of bearer tokens for this service."
+    )
+    oidc_role_claim: str = Field(
+        default="label_dp_role", description="With an issuer: the claim that states the role, such as `groups`."
+    )
+    oidc_roles: str = Field(
+        default="",
+        description="With an issuer: JSON object from values of the role claim to roles. Empty: the values are roles.",
     )
     shutdown_seconds: int = Field(
         default=20, ge=1, description="How long requests may go on after SIGTERM before they are cut off."
@@ -187,6 +202,16 @@ class ServiceSettings(BaseSettings):
         from label_dp.http.bodies import Bounds  # with FastAPI, which a command that serves nothing can do without
 
         return Bounds(self.max_body_bytes, self.upload_idle_seconds, self.uploads_at_once)
+
+    def issuer(self, roles: tuple[str, ...], clock: Clock) -> Issuer | None:
+        """Return the issuer of tokens, if one is set. Raises InvalidSettings."""
+        setting = f"{self.model_config['env_prefix']}OIDC"
+        if not self.oidc_issuer:
+            return None
+        from label_dp.http.oidc import ClaimRules, Issuer  # with joserfc
+
+        rules = ClaimRules.of(self.oidc_audience, self.oidc_role_claim, self.oidc_roles, roles, setting)
+        return Issuer(self.oidc_issuer, rules, clock)
 
     @property
     def url(self) -> str:

@@ -1,10 +1,12 @@
-"""API keys by role. A key is 256 random bits, so its SHA-256 is stored without a salt; the key itself never is."""
+"""Callers by role: API keys, and subjects of an OIDC issuer. A key is 256 random bits, so its SHA-256 is stored without
+a salt; the key itself never is. A subject is a row beside the keys, so that it has an id, can be listed and revoked."""
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from label_dp.actors import require_name
+from label_dp.actors import ISSUED, require_name
 from label_dp.errors import InvalidInput, NotFound, Unauthenticated, Unavailable
 from label_dp.moments import TIME, Clock, expiry, utc_now
 from label_dp.store.database import Database
@@ -20,20 +22,44 @@ from label_dp.store.macs import key_digest, random_key
 
 COLUMNS = ("id", "name", "role", "audience", "created", "expires", "last_used", "revoked")
 PREFIX = "apikey:"  # of an actor that is an API key
+MOST_ACTOR = 480  # characters of an actor: an issuer of 200 and a subject of 255
 
 
 @dataclass(frozen=True)
 class Principal:
-    """Caller: a key's public id, its role and, for a features party's key, the audience it may read for."""
+    """Caller: a key's public id, its role and, for a features party's key, the audience it may read for. `identity`:
+    issuer and subject of a caller with a token."""
 
     key_id: str
     role: str
     audience: str | None = None
+    identity: str | None = None
 
     @property
     def actor(self) -> str:
         """Actor in audit events."""
-        return f"{PREFIX}{self.key_id}"
+        return self.identity or f"{PREFIX}{self.key_id}"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Subject of an issuer, as a verified token states it. `expires`: the token's end, in seconds since 1970."""
+
+    issuer: str
+    subject: str
+    role: str
+    audience: str | None
+    name: str | None
+    expires: int
+
+    @property
+    def actor(self) -> str:
+        return f"{ISSUED}{self.issuer}#{self.subject}"
+
+    @property
+    def id(self) -> str:
+        """Id beside those of API keys."""
+        return f"oidc-{hashlib.sha256(self.actor.encode()).hexdigest()[:24]}"
 
 
 def apikey_table(metadata: sa.MetaData) -> sa.Table:
@@ -51,22 +77,32 @@ def apikey_table(metadata: sa.MetaData) -> sa.Table:
         sa.Column("revoked", sa.String(20)),
         sa.Column("expires", sa.String(20)),
         sa.Column("last_used", sa.String(10)),  # the day: a second would cost a write per call
+        sa.Column("identity", sa.String(MOST_ACTOR)),  # actor of an issuer's subject; its secret_sha256 is no digest
     )
 
 
 def names_of(connection: Connection, keys: sa.Table) -> dict[str, str]:
-    """Map actors to the names of their keys, revoked ones included."""
-    rows = connection.execute(sa.select(keys.c.id, keys.c.name).where(keys.c.name.is_not(None)))
-    return {f"{PREFIX}{row.id}": row.name for row in rows}
+    """Map actors to the names of their keys, revoked ones included, and to those that an issuer states."""
+    rows = connection.execute(sa.select(keys.c.id, keys.c.name, keys.c.identity).where(keys.c.name.is_not(None))).all()
+    names = {f"{PREFIX}{row.id}": row.name for row in rows}
+    return names | {row.identity: row.name for row in rows if row.identity is not None}
 
 
 class ApiKeys:
-    """API keys of one party: they are created, authenticated, revoked and listed."""
+    """API keys of one party: they are created, authenticated, revoked and listed. `verify` reads a token of the party's
+    issuer, if it has one."""
 
     def __init__(
-        self, database: Database, table: sa.Table, roles: tuple[str, ...], prefix: str, clock: Clock = utc_now
+        self,
+        database: Database,
+        table: sa.Table,
+        roles: tuple[str, ...],
+        prefix: str,
+        clock: Clock = utc_now,
+        verify: Callable[[str], Identity] | None = None,
     ) -> None:
         self.database, self.table, self.roles, self.prefix, self.clock = database, table, roles, prefix, clock
+        self.verify = verify
         self._noting: threading.Thread | None = None
         self._noted: dict[str, str] = {}  # the day, by key
 
@@ -120,11 +156,13 @@ class ApiKeys:
         return names_of(connection, self.table)
 
     def stands(self, connection: Connection, actor: str) -> bool:
-        """Return whether scheduled work of this actor may still run; False for an API key that is revoked, expired or
-        unknown."""
-        if not actor.startswith(PREFIX):
+        """Return whether scheduled work of this actor may still run; False for an API key or a subject of an issuer
+        that is revoked, expired or unknown."""
+        if not actor.startswith((PREFIX, ISSUED)):
             return True
-        row = connection.execute(sa.select(self.table).where(self.table.c.id == actor.removeprefix(PREFIX))).first()
+        t = self.table.c
+        same = t.identity == actor if actor.startswith(ISSUED) else t.id == actor.removeprefix(PREFIX)
+        row = connection.execute(sa.select(self.table).where(same)).first()
         return row is not None and self._ended(row) is None
 
     def revoke(self, key_id: str) -> None:
@@ -146,15 +184,59 @@ class ApiKeys:
 
     def authenticate_all(self, tokens: Sequence[str | None]) -> Sequence[Principal | Unauthenticated]:
         """Authenticate several tokens with one query."""
-        digests = [key_digest(s) if s else "" for s in tokens]
+        identities = [self._identity(token) for token in tokens]
+        digests = [
+            i.id if isinstance(i, Identity) else key_digest(s) if s and i is None else ""
+            for s, i in zip(tokens, identities, strict=True)
+        ]
         sought = sorted(set(digests) - {""})
         query = sa.select(self.table).where(self.table.c.secret_sha256.in_(sought))
         rows = self.database.read("apikey.authenticate", lambda c: c.execute(query).all()) if sought else []
         rows_by_digest = {row.secret_sha256: row for row in rows}
-        outcomes = [self._judged(digest, rows_by_digest.get(digest)) for digest in digests]
+        outcomes: list[Principal | Unauthenticated] = []
+        for digest, identity in zip(digests, identities, strict=True):
+            if isinstance(identity, Unauthenticated):
+                outcomes.append(identity)
+            elif identity is None:
+                outcomes.append(self._judged(digest, rows_by_digest.get(digest)))
+            else:
+                outcomes.append(self._admitted(identity, rows_by_digest.get(digest)))
         valid = {one.key_id for one in outcomes if isinstance(one, Principal)}
         self._note_use(row.id for row in rows if row.id in valid and row.last_used != self._now()[:10])
         return outcomes
+
+    def admit(self, identity: Identity) -> Principal:
+        """Return the caller that a verified identity is. Raises Unauthenticated if it was revoked here."""
+        query = sa.select(self.table).where(self.table.c.secret_sha256 == identity.id)
+        outcome = self._admitted(identity, self.database.read("apikey.admit", lambda c: c.execute(query).first()))
+        if isinstance(outcome, Unauthenticated):
+            raise outcome
+        return outcome
+
+    def _identity(self, token: str | None) -> Identity | Unauthenticated | None:
+        """Verify a token of the issuer; None if it is none, or there is no issuer."""
+        if self.verify is None or not token or not is_signed(token):
+            return None
+        try:
+            return self.verify(token)
+        except Unauthenticated as error:
+            return error
+
+    def _admitted(self, identity: Identity, row: Any) -> Principal | Unauthenticated:
+        """Record a subject, or its new role, audience or name; nothing is written for one that is as it was."""
+        states = {"role": identity.role, "audience": identity.audience, "name": identity.name}
+        if row is not None and row.revoked is not None:
+            return Unauthenticated("This subject of the issuer was revoked here.", "revoked subject", row.id)
+        if row is None or any(row._mapping[name] != value for name, value in states.items()):
+            same = self.table.c.id == identity.id
+            new = {"id": identity.id, "secret_sha256": identity.id, "identity": identity.actor, "created": self._now()}
+
+            def store(connection: Connection) -> None:
+                if connection.execute(sa.update(self.table).where(same).values(**states)).rowcount == 0:
+                    connection.execute(sa.insert(self.table).values(**new, **states))
+
+            self.database.write("apikey.subject", store)
+        return Principal(identity.id, identity.role, identity.audience, identity.actor)
 
     def _judged(self, digest: str, row: Any) -> Principal | Unauthenticated:
         reason, key_id = "no key", None
@@ -197,3 +279,8 @@ class ApiKeys:
 
     def _now(self) -> str:
         return self.clock().strftime(TIME)
+
+
+def is_signed(token: str) -> bool:
+    """Return whether a bearer token has the three parts of a signed one; no API key has."""
+    return token.count(".") == 2

@@ -13,7 +13,7 @@ CREATE INDEX ix_seen_heads_key_id ON seen_heads (key_id);
 CREATE INDEX ix_sessions_expires ON sessions (expires);
 CREATE INDEX ix_sessions_key_id ON sessions (key_id);
 CREATE INDEX ix_trainings_state ON trainings (state);
-CREATE TABLE api_keys ( id VARCHAR(32) NOT NULL, name VARCHAR(40), secret_sha256 VARCHAR(64) NOT NULL, role VARCHAR(16) NOT NULL, audience VARCHAR(200), created VARCHAR(20) NOT NULL, revoked VARCHAR(20), expires VARCHAR(20), last_used VARCHAR(10), PRIMARY KEY (id), UNIQUE (secret_sha256) );
+CREATE TABLE api_keys ( id VARCHAR(32) NOT NULL, name VARCHAR(40), secret_sha256 VARCHAR(64) NOT NULL, role VARCHAR(16) NOT NULL, audience VARCHAR(200), created VARCHAR(20) NOT NULL, revoked VARCHAR(20), expires VARCHAR(20), last_used VARCHAR(10), identity VARCHAR(480), PRIMARY KEY (id), UNIQUE (secret_sha256) );
 CREATE TABLE audit_events ( sequence BIGINT NOT NULL, digest VARCHAR(64) NOT NULL, body BLOB NOT NULL, kind VARCHAR(40) NOT NULL, population VARCHAR(64), batch VARCHAR(64), work VARCHAR(64), epsilon_nano BIGINT NOT NULL, delta_atto BIGINT NOT NULL, limit_of VARCHAR(64), at VARCHAR(20), PRIMARY KEY (sequence), UNIQUE (digest) );
 CREATE TABLE feature_tables ( id VARCHAR(40) NOT NULL, name VARCHAR(200) NOT NULL, id_column VARCHAR(200) NOT NULL, uploaded BOOLEAN NOT NULL, path VARCHAR(1000) NOT NULL, rows BIGINT NOT NULL, columns JSON NOT NULL, created VARCHAR(20) NOT NULL, PRIMARY KEY (id) );
 CREATE TABLE idempotency ( caller VARCHAR(40) NOT NULL, "key" VARCHAR(200) NOT NULL, body_mac VARCHAR(64) NOT NULL, status INTEGER NOT NULL, answer JSON NOT NULL, batch VARCHAR(40), claimed_until FLOAT, created FLOAT DEFAULT '0' NOT NULL, PRIMARY KEY (caller, "key") );
