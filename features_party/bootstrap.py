@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from label_dp.audit.store import AuditStore, Clock
     from label_dp.client.budgets import Outgoing
     from label_dp.documents.signing import VerifyingKey
+    from label_dp.http.code_flow import CodeFlow
     from label_dp.store.apikeys import ApiKeys
     from label_dp.store.database import Database
     from label_dp.store.faults import FaultHook
@@ -64,6 +65,7 @@ class Services:
     models: Models
     trainings: Trainings
     sessions: Sessions
+    sign_in: CodeFlow | None
     idempotency: IdempotencyKeys
     steps: Steps
     outgoing: Outgoing
@@ -181,6 +183,7 @@ def bootstrap(
         models,
         trainings,
         Sessions(apikeys, tables.sessions),
+        settings.code_flow(issuer),
         IdempotencyKeys(database, tables.idempotency, partial(home.keyed, "idempotency"), CLAIM_SECONDS),
         steps,
         Outgoing(),

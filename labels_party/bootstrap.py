@@ -87,6 +87,7 @@ from labels_party.work.store import Works
 from labels_party.work.worker import ReleaseWorker
 
 if TYPE_CHECKING:
+    from label_dp.http.code_flow import CodeFlow
     from labels_party.message.engine import Engine
     from labels_party.message.statement import Statements
     from labels_party.work.figures import Figures
@@ -138,6 +139,7 @@ class Services:
     sender: Sender
     apikeys: ApiKeys
     sessions: Sessions
+    sign_in: CodeFlow | None
     idempotency: IdempotencyKeys
 
     @cached_property
@@ -300,6 +302,7 @@ def bootstrap(
         sender=Sender(database, webhooks, rules, clock, settings.poll_seconds),
         apikeys=apikeys,
         sessions=Sessions(apikeys, sessions),
+        sign_in=settings.code_flow(issuer),
         idempotency=IdempotencyKeys(database, idempotency, partial(secrets.keyed, "idempotency")),
     )
     work.kinds.register_later(ANSWER_KINDS, lambda kind: kind.made(services.companions.parts))

@@ -35,7 +35,7 @@ OBJECTS = {"rel_": "/messages/", "ans_": "/answers/", "ft_": "/tables/", "tr_": 
 
 def site(services: Services) -> Site:
     """Build the site of the features party."""
-    return Site("Features party", "features_party.pages", MENU, services.sessions, DONE, OBJECTS)
+    return Site("Features party", "features_party.pages", MENU, services.sessions, DONE, OBJECTS, flow=services.sign_in)
 
 
 def _audited(services: Services) -> Audited:

@@ -38,7 +38,7 @@ OBJECTS = {"pop_": "/populations/", "bat_": "/batches/"} | {f.prefix: f"/{f.noun
 
 def site(services: Services) -> Site:
     """Build the pages of the party."""
-    return Site("Labels party", "labels_party.pages", MENU, services.sessions, DONE, OBJECTS)
+    return Site("Labels party", "labels_party.pages", MENU, services.sessions, DONE, OBJECTS, flow=services.sign_in)
 
 
 def _audited(services: Services) -> Audited:

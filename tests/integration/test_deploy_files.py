@@ -412,6 +412,7 @@ def test_sample_settings_are_complete_explained_and_load(party: str, monkeypatch
         "file_urls",
         "labels_api_key",
         "pkcs11_pin",
+        "oidc_client_secret",
         "labels_authority",
         "labels_certificate",
         "threads",

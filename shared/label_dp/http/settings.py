@@ -21,6 +21,7 @@ from label_dp.schemas.validation import broken_rule
 
 if TYPE_CHECKING:
     from label_dp.http.bodies import Bounds
+    from label_dp.http.code_flow import CodeFlow
     from label_dp.http.oidc import Issuer
     from label_dp.moments import Clock
 
@@ -110,6 +111,15 @@ class ServiceSettings(BaseSettings):
     oidc_roles: str = Field(
         default="",
         description="With an issuer: JSON object from values of the role claim to roles. Empty: the values are roles.",
+    )
+    oidc_client_id: str = Field(
+        default="", description="With an issuer: our client id there, for people who sign in to the pages. Empty: keys."
+    )
+    oidc_client_secret: SecretStr | None = Field(
+        default=None, description="With a client id: the client's secret, if the issuer gave one."
+    )
+    oidc_redirect: str = Field(
+        default="", description="With a client id: our address `https://…/sign-in/return`, as the issuer lists it."
     )
     shutdown_seconds: int = Field(
         default=20, ge=1, description="How long requests may go on after SIGTERM before they are cut off."
@@ -212,6 +222,18 @@ class ServiceSettings(BaseSettings):
 
         rules = ClaimRules.of(self.oidc_audience, self.oidc_role_claim, self.oidc_roles, roles, setting)
         return Issuer(self.oidc_issuer, rules, clock)
+
+    def code_flow(self, issuer: Issuer | None) -> CodeFlow | None:
+        """Return the sign-in of people, if a client id is set. Raises InvalidSettings."""
+        setting = f"{self.model_config['env_prefix']}OIDC"
+        if not self.oidc_client_id:
+            return None
+        if issuer is None:
+            raise InvalidSettings(f"{setting}_CLIENT_ID needs {setting}_ISSUER, whose client it is.")
+        from label_dp.http.code_flow import CodeFlow  # with joserfc
+
+        secret = None if self.oidc_client_secret is None else self.oidc_client_secret.get_secret_value()
+        return CodeFlow(issuer, self.oidc_client_id, self.oidc_redirect, secret)
 
     @property
     def url(self) -> str:

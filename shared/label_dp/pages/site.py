@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from importlib import resources
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -34,6 +34,9 @@ from label_dp.pages.engine import engine
 from label_dp.problems import problem
 from label_dp.store.apikeys import Principal
 from label_dp.store.sessions import Sessions
+
+if TYPE_CHECKING:
+    from label_dp.http.code_flow import CodeFlow
 
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; form-action 'self'; "
@@ -73,8 +76,10 @@ class Site:
         sessions: Sessions,
         done: Mapping[str, str],
         objects: Mapping[str, str] = MappingProxyType({}),
+        flow: CodeFlow | None = None,
     ) -> None:
-        """`objects`: where the pages of ids are, by the prefix of the ids."""
+        """`objects`: where the pages of ids are, by the prefix of the ids; `flow`: the sign-in at an issuer, if any."""
+        self.flow = flow
         self.title, self.menu, self.sessions, self.done, self.objects = title, menu, sessions, done, objects
         self.cookie = f"{sessions.apikeys.prefix}_session"
         self.engine = engine(package)

@@ -1,5 +1,6 @@
-"""Sessions of people: an API key, sent once at sign-in, becomes a cookie of random bits that expires. A session ends
-with its key's revocation or expiry. It does not contain the key, and only the SHA-256 of the cookie is stored."""
+"""Sessions of people: an API key, sent once at sign-in, or an issuer's token becomes a cookie of random bits. A session
+ends with the revocation or expiry of its key, and with the revocation of its subject or the end of its token. It does
+not contain the key, and only the SHA-256 of the cookie is stored."""
 
 from __future__ import annotations
 
@@ -7,13 +8,13 @@ import hashlib
 import hmac
 import secrets
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from label_dp.moments import TIME
-from label_dp.store.apikeys import ApiKeys, Principal
+from label_dp.store.apikeys import ApiKeys, Identity, Principal
 
 HOURS = 12
 MOST = 20  # of a key at once; the oldest goes
@@ -48,13 +49,21 @@ class Sessions:
 
     def open(self, secret: str | None) -> str:
         """Open a session of the API key `secret` and return its cookie. Raises Unauthenticated."""
-        caller, t = self.apikeys.authenticate(secret), self.table
-        token, now = secrets.token_urlsafe(32), self.apikeys.clock()
+        return self._open(self.apikeys.authenticate(secret), self.apikeys.clock() + timedelta(hours=HOURS))
+
+    def open_for(self, identity: Identity) -> str:
+        """Open a session of a subject that ends with its token, and return its cookie. Raises Unauthenticated."""
+        latest = self.apikeys.clock() + timedelta(hours=HOURS)
+        ends = datetime.fromtimestamp(min(identity.expires, int(latest.timestamp())), UTC)
+        return self._open(self.apikeys.admit(identity), ends)
+
+    def _open(self, caller: Principal, expires: datetime) -> str:
+        t, token, now = self.table, secrets.token_urlsafe(32), self.apikeys.clock()
         row = {
             "token_sha256": _digest(token),
             "key_id": caller.key_id,
             "created": now.strftime(TIME),
-            "expires": (now + timedelta(hours=HOURS)).strftime(TIME),
+            "expires": expires.strftime(TIME),
         }
         oldest = sa.select(t.c.token_sha256).where(t.c.key_id == caller.key_id).order_by(t.c.created.desc())
 
@@ -73,7 +82,7 @@ class Sessions:
             return None
         t, k = self.table, self.apikeys.table
         query = (
-            sa.select(k.c.id, k.c.name, k.c.role, k.c.audience, k.c.expires)
+            sa.select(k.c.id, k.c.name, k.c.role, k.c.audience, k.c.expires, k.c.identity)
             .join(t, t.c.key_id == k.c.id)
             .where(t.c.token_sha256 == _digest(token), t.c.expires > self._now(), k.c.revoked.is_(None))
         )
@@ -81,7 +90,7 @@ class Sessions:
         if row is None or (row.expires is not None and row.expires <= self._now()):
             return None
         csrf = hmac.digest(token.encode("utf-8", "replace"), b"csrf", "sha256").hex()
-        return SignedInSession(Principal(row.id, row.role, row.audience), csrf, row.name)
+        return SignedInSession(Principal(row.id, row.role, row.audience, row.identity), csrf, row.name)
 
     def close(self, token: str | None) -> None:
         """Close a session; does nothing if there is none."""
