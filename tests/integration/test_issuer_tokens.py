@@ -194,6 +194,7 @@ def test_a_discovery_document_of_another_issuer_is_refused(party: LabelsParty, i
 def test_roles_follow_the_token_and_a_subject_is_revoked_here(party: LabelsParty, issuer: Issuer) -> None:
     assert status(party, issuer.token(role="owner")) == 200
     assert status(party, issuer.token(role="ingest")) == 404  # as for any caller of that role
+    party.services.apikeys.wait()  # the day of use is noted by a thread
     (row,) = [k for k in party.services.apikeys.list() if str(k["id"]).startswith("oidc-")]
     assert (row["role"], row["last_used"]) == ("ingest", "2030-01-01")
     party.services.apikeys.revoke(str(row["id"]))
