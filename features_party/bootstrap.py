@@ -138,7 +138,7 @@ def bootstrap(
     from label_dp.store.sessions import Sessions
 
     settings, clock = (settings or Settings.load()).model_copy(update=chosen), clock or utc_now
-    issuer = settings.issuer(ROLES, clock)
+    issuer, flow = settings.issuer(ROLES, clock)
     home = Home(settings.home)
     if existing and not home.path.exists():
         raise NotFound(
@@ -183,7 +183,7 @@ def bootstrap(
         models,
         trainings,
         Sessions(apikeys, tables.sessions),
-        settings.code_flow(issuer),
+        flow,
         IdempotencyKeys(database, tables.idempotency, partial(home.keyed, "idempotency"), CLAIM_SECONDS),
         steps,
         Outgoing(),

@@ -204,7 +204,7 @@ def bootstrap(
     """
     require_extra("labels-party")
     settings = (settings or Settings.load()).model_copy(update=chosen)
-    issuer = settings.issuer(ROLES, clock)
+    issuer, flow = settings.issuer(ROLES, clock)
     if settings.four_eyes == "people" and issuer is None:
         raise InvalidSettings("LABELS_PARTY_FOUR_EYES=people needs LABELS_PARTY_OIDC_ISSUER, which says who they are.")
     home = Home(settings.home)
@@ -302,7 +302,7 @@ def bootstrap(
         sender=Sender(database, webhooks, rules, clock, settings.poll_seconds),
         apikeys=apikeys,
         sessions=Sessions(apikeys, sessions),
-        sign_in=settings.code_flow(issuer),
+        sign_in=flow,
         idempotency=IdempotencyKeys(database, idempotency, partial(secrets.keyed, "idempotency")),
     )
     work.kinds.register_later(ANSWER_KINDS, lambda kind: kind.made(services.companions.parts))

@@ -49,16 +49,12 @@ class CodeFlow:
         endpoint = self._endpoint("authorization_endpoint")
         if endpoint is None:
             raise Unavailable("The issuer cannot be reached. Try again in a minute, or sign in with an API key.")
+        challenge = _encoded(hashlib.sha256(verifier.encode()).digest())
         parameters = {
-            "response_type": "code",
-            "client_id": self.client_id,
-            "redirect_uri": self.redirect,
-            "scope": "openid profile email",
-            "state": state,
-            "nonce": nonce,
-            "code_challenge": _encoded(hashlib.sha256(verifier.encode()).digest()),
+            "response_type": "code", "client_id": self.client_id, "redirect_uri": self.redirect,
+            "scope": "openid profile email", "state": state, "nonce": nonce, "code_challenge": challenge,
             "code_challenge_method": "S256",
-        }
+        }  # fmt: skip
         address = f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(parameters)}"
         return address, ".".join((state, nonce, verifier, _encoded(back.encode())))
 
@@ -89,12 +85,9 @@ class CodeFlow:
         except TooManyCalls:
             raise Unavailable("Too many sign-ins at once. Start again in a minute.") from None
         form = {
-            "grant_type": "authorization_code",
-            "code": code,
-            "redirect_uri": self.redirect,
-            "client_id": self.client_id,
-            "code_verifier": verifier,
-        } | ({} if self.secret is None else {"client_secret": self.secret})
+            "grant_type": "authorization_code", "code": code, "redirect_uri": self.redirect,
+            "client_id": self.client_id, "code_verifier": verifier,
+        } | ({} if self.secret is None else {"client_secret": self.secret})  # fmt: skip
         endpoint = self._endpoint("token_endpoint")
         if endpoint is None:
             raise refused("issuer not reached")

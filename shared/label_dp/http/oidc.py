@@ -128,15 +128,9 @@ class Issuer:
             if key is None or key.key_type != ALGORITHMS[algorithm] or key.get("alg", algorithm) != algorithm:
                 raise refused("unknown signing key")
             claims = jwt.decode(token, key, algorithms=[algorithm]).claims
-            jwt.JWTClaimsRegistry(
-                now=int(self.clock().timestamp()),
-                leeway=SKEW,
-                iss={"essential": True, "value": self.url},
-                aud={"essential": True, "value": audience},
-                sub={"essential": True},
-                exp={"essential": True},
-                iat={"essential": True},
-            ).validate(claims)
+            exact = {"iss": {"essential": True, "value": self.url}, "aud": {"essential": True, "value": audience}}
+            options: Any = exact | {name: {"essential": True} for name in ("sub", "exp", "iat")}
+            jwt.JWTClaimsRegistry(now=int(self.clock().timestamp()), leeway=SKEW, **options).validate(claims)
         except ExpiredTokenError:
             raise refused("expired token") from None
         except (JoseError, ValueError, TypeError, AttributeError, KeyError, OverflowError, RecursionError):
@@ -153,19 +147,15 @@ class Issuer:
         role, audience = self.rules.role(claims)
         return Identity(self.url, subject, role, audience, _display_name(claims), int(claims["exp"]))
 
-    def published(self) -> Published | None:
-        """Return what the issuer publishes, of the last hour; None if it cannot be reached."""
-        return self._current(None)
-
     def _key(self, kid: str | None) -> RSAKey | ECKey | OKPKey | None:
-        published = self._current(kid)
+        published = self.published(kid)
         keys = {} if published is None else published.keys
         if kid is None:
             return next(iter(keys.values())) if len(keys) == 1 else None
         return keys.get(kid)
 
-    def _current(self, kid: str | None) -> Published | None:
-        """Ask the issuer again if what is known is old or lacks a key, at most once a minute."""
+    def published(self, kid: str | None = None) -> Published | None:
+        """Return what the issuer published in the last hour, if anything; it is asked once a minute at most."""
         with self._turn:
             now, last = monotonic(), self._published
             lacks = last is None or now - last.at > FRESH or (kid is not None and kid not in last.keys)
@@ -210,12 +200,8 @@ def read_json(http: httpx.Client, method: str, url: str, **fields: Any) -> Mappi
 def secure(url: str) -> bool:
     """Return whether an address is https, or http on this machine."""
     parts = urlsplit(url)
-    host = parts.hostname or ""
-    return (
-        bool(host)
-        and parts.username is None
-        and (parts.scheme == "https" or (parts.scheme == "http" and is_local(host)))
-    )
+    local = parts.scheme == "http" and is_local(parts.hostname or "")
+    return bool(parts.hostname) and parts.username is None and (parts.scheme == "https" or local)
 
 
 def refused(reason: str) -> Unauthenticated:
@@ -231,10 +217,9 @@ def _public_key(parameters: Mapping[str, Any]) -> RSAKey | ECKey | OKPKey | None
         key = jwk.import_key({k: v for k, v in parameters.items() if k in ("kty", "n", "e", "crv", "x", "y", "alg")})
     except (JoseError, ValueError, TypeError, KeyError):
         return None
-    if not isinstance(key, RSAKey | ECKey | OKPKey):
-        return None
-    short = isinstance(key, RSAKey) and key.public_key.key_size < LEAST_RSA_BITS
-    return None if short else key
+    if isinstance(key, RSAKey):
+        return key if key.public_key.key_size >= LEAST_RSA_BITS else None
+    return key if isinstance(key, ECKey | OKPKey) else None
 
 
 def _visible(text: str) -> bool:

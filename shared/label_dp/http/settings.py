@@ -213,27 +213,22 @@ class ServiceSettings(BaseSettings):
 
         return Bounds(self.max_body_bytes, self.upload_idle_seconds, self.uploads_at_once)
 
-    def issuer(self, roles: tuple[str, ...], clock: Clock) -> Issuer | None:
-        """Return the issuer of tokens, if one is set. Raises InvalidSettings."""
+    def issuer(self, roles: tuple[str, ...], clock: Clock) -> tuple[Issuer | None, CodeFlow | None]:
+        """Return the issuer of tokens, and the sign-in of people there, if they are set. Raises InvalidSettings."""
         setting = f"{self.model_config['env_prefix']}OIDC"
         if not self.oidc_issuer:
-            return None
-        from label_dp.http.oidc import ClaimRules, Issuer  # with joserfc
+            if self.oidc_client_id:
+                raise InvalidSettings(f"{setting}_CLIENT_ID needs {setting}_ISSUER, whose client it is.")
+            return None, None
+        from label_dp.http.code_flow import CodeFlow  # with joserfc
+        from label_dp.http.oidc import ClaimRules, Issuer
 
         rules = ClaimRules.of(self.oidc_audience, self.oidc_role_claim, self.oidc_roles, roles, setting)
-        return Issuer(self.oidc_issuer, rules, clock)
-
-    def code_flow(self, issuer: Issuer | None) -> CodeFlow | None:
-        """Return the sign-in of people, if a client id is set. Raises InvalidSettings."""
-        setting = f"{self.model_config['env_prefix']}OIDC"
-        if not self.oidc_client_id:
-            return None
-        if issuer is None:
-            raise InvalidSettings(f"{setting}_CLIENT_ID needs {setting}_ISSUER, whose client it is.")
-        from label_dp.http.code_flow import CodeFlow  # with joserfc
-
+        issuer = Issuer(self.oidc_issuer, rules, clock)
         secret = None if self.oidc_client_secret is None else self.oidc_client_secret.get_secret_value()
-        return CodeFlow(issuer, self.oidc_client_id, self.oidc_redirect, secret)
+        if not self.oidc_client_id:
+            return issuer, None
+        return issuer, CodeFlow(issuer, self.oidc_client_id, self.oidc_redirect, secret)
 
     @property
     def url(self) -> str:

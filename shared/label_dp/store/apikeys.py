@@ -193,14 +193,10 @@ class ApiKeys:
         query = sa.select(self.table).where(self.table.c.secret_sha256.in_(sought))
         rows = self.database.read("apikey.authenticate", lambda c: c.execute(query).all()) if sought else []
         rows_by_digest = {row.secret_sha256: row for row in rows}
-        outcomes: list[Principal | Unauthenticated] = []
-        for digest, identity in zip(digests, identities, strict=True):
-            if isinstance(identity, Unauthenticated):
-                outcomes.append(identity)
-            elif identity is None:
-                outcomes.append(self._judged(digest, rows_by_digest.get(digest)))
-            else:
-                outcomes.append(self._admitted(identity, rows_by_digest.get(digest)))
+        outcomes = [
+            i if isinstance(i, Unauthenticated) else self._admitted(i, row) if i else self._judged(digest, row)
+            for digest, i, row in zip(digests, identities, map(rows_by_digest.get, digests), strict=True)
+        ]
         valid = {one.key_id for one in outcomes if isinstance(one, Principal)}
         self._note_use(row.id for row in rows if row.id in valid and row.last_used != self._now()[:10])
         return outcomes
