@@ -92,7 +92,8 @@ async def _on_http(request: Request, error: Exception) -> Response:
 
 async def refused_page(request: Request, status: int, body: dict[str, Any]) -> Response | None:
     """Return a problem as a page; None unless the caller wants one, and the service has pages."""
-    site = getattr(request.app.state, "site", None)
+    app = request.scope.get("app")  # none before the application has seen the request
+    site = None if app is None else getattr(app.state, "site", None)
     if site is None or request.url.path.startswith("/v1/") or "text/html" not in request.headers.get("accept", ""):
         return None
     page: Response = await run_in_threadpool(site.render, request, "refused", status, problem=body)
