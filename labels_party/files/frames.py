@@ -162,13 +162,14 @@ def _members(options: Mapping[str, Any], names: frozenset[str]) -> JsonObject:
     return {name: value for name, value in options.items() if name in names}
 
 
-def _source(labels: Frame | PathLike) -> Any:
+def _source(labels: Frame | PathLike) -> str | pa.Table:
+    """Take a frame as a table; an address stays."""
     return os.fspath(labels) if isinstance(labels, str | os.PathLike) else as_table(labels)
 
 
-def _say_outside(source: Path | pa.Table, id_column: str, rules: Owner) -> None:
+def _say_outside(source: str | pa.Table, id_column: str, rules: Owner) -> None:
     """Warn the owner, and nobody else, of labels in a table that will count as an end of the domain."""
-    if isinstance(source, Path) or rules.domain.names or rules.out_of_domain != "clip":
+    if isinstance(source, str) or rules.domain.names or rules.out_of_domain != "clip":
         return
     labels = check(FileOfLabels(source, id_column, rules.label, rules.domain)).found.labels
     if labels.above or labels.below:
