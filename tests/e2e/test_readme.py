@@ -54,6 +54,7 @@ NOT_RUN = {
     "kubectl create namespace labels-party": "needs a cluster; tests/integration/test_kubernetes.py reads the files",
     "deploy/proxies/authority.sh tls labels.advertiser.example features.publisher.example": "test_proxies.py does it",
     "LABELS_PARTY_DATABASE_URL=postgresql://…": "lines of a file; tests/integration/test_object_store.py starts two",
+    "LABELS_PARTY_OIDC_ISSUER=https://sso.advertiser.example/realms/company": "lines of files; test_issuer_tokens.py",
     "labels-party backup --out labels.backup": "test_backup_drill.py plays it with a service and a kill",
     "labels-party audit verify --against features-audit.dsse.json": "the officer's guide runs it on real files",
 }

@@ -19,6 +19,9 @@ from label_dp.audit.rulebook import Rule
 from label_dp.audit.verification import verify_store
 from label_dp.errors import BudgetExceeded, Conflict, LabelDPError, NotFound
 from label_dp.privacy import Epsilon
+from label_dp.schemas.policy import Policy
+from label_dp.schemas.validation import as_model
+from labels_party.files.policy import apply
 from tests.support.backups import brought_back, exported, keys_of, taken
 from tests.support.calibrations import records, score_table
 from tests.support.labels import LabelsParty, label_table
@@ -202,7 +205,23 @@ class FourEyes(Limit):
         party.services.decisions.approve(name, "person:third")
 
 
-LIMITS = (Lifetime, Cap, RetiredPredictor, Allowance, AllowanceEnded, ChargedOnce, Purged, Declared, People, FourEyes)
+class OfPolicy(Limit):
+    """A policy applied since, and what the year charged since, count."""
+
+    rules = (rulebook.CEILINGS,)
+
+    def after(self, party: LabelsParty, name: str) -> None:
+        party.release(name, "0.5")
+        apply(party.services, as_model({"ceilings": {"epsilon_per_person_and_year": "1.25"}}, Policy), "test")
+
+    def again(self, party: LabelsParty, name: str) -> None:
+        party.charge(name, "0.751", additional_release=True)
+
+
+LIMITS = (
+    *(Lifetime, Cap, RetiredPredictor, Allowance, AllowanceEnded, ChargedOnce, Purged, Declared, People, FourEyes),
+    OfPolicy,
+)
 # of a store as such, of erasures, which need labels, and of a receiver
 NO_LIMIT = (rulebook.BEGUN, rulebook.ERASED, rulebook.ACCEPTED, rulebook.SAME, rulebook.STATED, rulebook.MATCHED)
 

@@ -115,9 +115,9 @@ PEOPLE = Rule(
 CEILINGS = Rule(
     22,
     "ceilings",
-    "A charge is within the ceilings of the policy applied last: ε and δ of one charge, ε of its batch, ε of one "
-    "person in a calendar year over the population or its body, the mechanisms and answers named, and a second "
-    "person's approval above an ε. What a restore charges again counts, and is not refused. A policy with a looser "
+    "A charge is within the ceilings of the policy applied last: ε and δ of one charge, ε of its batch, ε of one of "
+    "its people in a calendar year over the population or its body, the mechanisms and answers named, and an approval "
+    "by somebody else above an ε. What a restore charges again counts, and is not refused. A policy with a looser "
     "ceiling was proposed before by somebody else than who applied it.",
 )
 

@@ -37,11 +37,11 @@ def test_without_a_state_folder_it_is_the_users(monkeypatch: pytest.MonkeyPatch,
 def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEATURES_PARTY_NAME", "publisher")
     monkeypatch.setenv("FEATURES_PARTY_LABELS_URLS", '["http://labels:8001"]')
-    monkeypatch.setenv("FEATURES_PARTY_LABELS_API_KEY", "secret")
+    monkeypatch.setenv("FEATURES_PARTY_LABELS_API_KEY", "lp_hidden")
     settings = Settings.load()
     assert settings.name == "publisher"
     assert settings.labels_urls == ("http://labels:8001",)
-    assert "secret" not in repr(settings)
+    assert "lp_hidden" not in repr(settings)
 
 
 def test_an_unknown_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
