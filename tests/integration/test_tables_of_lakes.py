@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.utils.config import Config
+from pyroaring import BitMap64
 
 from deploy.verify_standalone.audit import verify_audit
 from label_dp.columnar.parts import TableParts
@@ -220,6 +222,36 @@ def test_physical_names_of_delta(tmp_path: Path) -> None:
             }
     log.write_text("\n".join(map(json.dumps, actions)))
     assert _rows(f"delta:{tmp_path / 'd'}") == [{"id": "a", "sum of sales": 1.0}]
+
+
+def test_rows_that_a_deletion_vector_marks(tmp_path: Path) -> None:
+    """As Databricks deletes: the file stays, and a bitmap in the log names the rows that are gone."""
+    write_deltalake(tmp_path / "d", pa.table({"id": ["a", "b", "c", "d", "e"]}))
+    log = tmp_path / "d" / "_delta_log" / f"{0:020}.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    bitmap = struct.pack("<i", 1681511377) + BitMap64([1, 3]).serialize()
+    feature = ["deletionVectors"]
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": feature, "writerFeatures": feature}
+    vector = {"storageType": "i", "pathOrInlineDv": z85(bitmap), "sizeInBytes": len(bitmap), "cardinality": 2}
+    for action in actions:
+        if "protocol" in action:
+            action["protocol"] = protocol
+        if "metaData" in action:
+            action["metaData"]["configuration"] = {"delta.enableDeletionVectors": "true"}
+        if "add" in action:
+            action["add"]["deletionVector"] = vector
+    log.write_text("\n".join(map(json.dumps, actions)))
+    found = table_at(f"delta:{tmp_path / 'd'}")
+    assert isinstance(found, TableParts)
+    assert [row["id"] for row in _rows(f"delta:{tmp_path / 'd'}")] == ["a", "c", "e"]
+    assert found.rows == 3
+
+
+def z85(data: bytes) -> str:
+    """ZeroMQ's base 85."""
+    signs = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+    words = struct.iter_unpack(">I", data + bytes(-len(data) % 4))
+    return "".join(signs[word // 85**power % 85] for (word,) in words for power in (4, 3, 2, 1, 0))
 
 
 def test_what_is_not_there(run: Run, catalog: Catalog, tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def _delta(address: TableAddress, last: Last | None) -> TableParts:
             refuse_nothing(address, since)
     masks = _masks(table) if "deletionVectors" in (table.protocol().reader_features or []) else {}
     parts = [_delta_part(address, row, schema, names) for row in rows]
-    live = [replace(p, mask=mask) if (mask := masks.pop(_end(p.name), None)) is not None else p for p in parts]
+    live = [p if (mask := masks.pop(_end(p.name), None)) is None else _without(p, mask) for p in parts]
     if masks and since is None:
         raise InvalidFile(f"'{address}' marks deleted rows in a way that cannot be read here; compact the table first.")
     return TableParts(str(address), tuple(live), schema, False, named, str(table.version()), _text(since))
@@ -196,6 +196,11 @@ def _masks(table: Any) -> dict[str, npt.NDArray[np.bool_]]:
         _end(uri): np.asarray(mask, bool)
         for uri, mask in zip(masks["filepath"].to_pylist(), masks["selection_vector"].to_pylist(), strict=True)
     }
+
+
+def _without(part: TablePart, mask: npt.NDArray[np.bool_]) -> TablePart:
+    """Return a file without the rows that the mask leaves out."""
+    return replace(part, mask=mask, rows=None if part.rows is None else part.rows - int((~mask).sum()))
 
 
 def _end(uri: str) -> str:
