@@ -36,11 +36,12 @@ def models_list(as_json: Json = False) -> None:
             return
         summaries = [row["summary"] or {} for row in rows]
         more = [[_cell(one.get(member)) for member in members.values()] for one in summaries]
+        filled = [name for name in columns if name != "aliases" or any(row[name] for row in rows)]
         table(
             "Models",
-            [*columns, *members],
+            [*filled, *members],
             [
-                [_cell(", ".join(row[c]) if c == "aliases" else row[c]) for c in columns] + cells
+                [_cell(", ".join(row[c]) if c == "aliases" else row[c]) for c in filled] + cells
                 for row, cells in zip(rows, more, strict=True)
             ],
         )
