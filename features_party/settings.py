@@ -12,7 +12,7 @@ from pydantic import Field, SecretStr, field_validator
 from pydantic_core import PydanticCustomError
 
 from label_dp.client.tls import trusted
-from label_dp.documents.members import service_url
+from label_dp.documents.invitation import service_url
 from label_dp.errors import InvalidInput
 from label_dp.http.settings import ServiceSettings, settings_of, state_folder
 from label_dp.quota import memory_bytes, processors

@@ -2,6 +2,7 @@
 
 import labels_party
 
+labels_party.check(sales, id="click_id", label="revenue", domain="0:400").says  # not private: for you alone
 labels_party.plan(domain="0:400", n=200_000, epsilon=[0.5, 1])["recommendations"]
 message = labels_party.privatize(sales, id="click_id", label="revenue", domain="0:400", epsilon=1, budget=2)
 """
@@ -13,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from labels_party.files.frames import PublishedMessage as PublishedMessage
+    from labels_party.files.frames import check as check
     from labels_party.files.frames import plan as plan
     from labels_party.files.frames import privatize as privatize
 
-__all__ = ["PublishedMessage", "plan", "privatize"]
+__all__ = ["PublishedMessage", "check", "plan", "privatize"]
 
 
 def __getattr__(name: str) -> Any:

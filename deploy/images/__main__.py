@@ -26,8 +26,8 @@ def table(results: list[dict[str, Any]]) -> str:
     lines = ["| step | seconds | held | seen |", "|---|---|---|---|"]
     for row in results:
         seconds = "" if row["seconds"] is None else f"{row['seconds']:.0f}"
-        seen = " ".join(row["seen"].split()).replace("|", "\\|")
-        lines.append(f"| {row['step']} | {seconds} | {HELD[row['held']]} | {seen} |")
+        result = " ".join(row["seen"].split()).replace("|", "\\|")
+        lines.append(f"| {row['step']} | {seconds} | {HELD[row['held']]} | {result} |")
     return "\n".join(lines)
 
 

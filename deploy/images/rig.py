@@ -107,7 +107,7 @@ def features_export(rig: Rig) -> str:
 def one_history(rig: Rig) -> str:
     """audit verify --against the other party's export."""
     words = ("exec", "-T", "labels-party", "sh", "-c", COMPARE)
-    seen = json.loads(rig.engine.compose(*words, given=features_export(rig).encode()))
-    if seen.get("findings"):
-        raise Failed(f"{seen['findings']}")
-    return f"{seen.get('events', '')} events, no finding, receipts on both sides"
+    reply = json.loads(rig.engine.compose(*words, given=features_export(rig).encode()))
+    if reply.get("findings"):
+        raise Failed(f"{reply['findings']}")
+    return f"{reply.get('events', '')} events, no finding, receipts on both sides"

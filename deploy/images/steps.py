@@ -56,9 +56,9 @@ def look_inside(rig: Rig) -> str:
         find = " ".join(f"-o -path '*-packages/{package}'" for package in absent.split())
         tests = "-path '*-packages/*' -a \\( -name tests -o -name test \\)"
         there = f"find / -xdev \\( {tests} {find} -o -name 'pip3*' \\) -print"
-        found = rig.engine.docker("run", "--rm", "--network=none", name, "sh", "-c", f"{there} 2>/dev/null; true")
-        if found.strip():
-            raise Failed(f"{name} has {found.split()[:5]}")
+        run = rig.engine.docker("run", "--rm", "--network=none", name, "sh", "-c", f"{there} 2>/dev/null; true")
+        if run.strip():
+            raise Failed(f"{name} has {run.split()[:5]}")
     return "numeric user, licence; no installer, no tests, nothing of the other party's heaviest libraries"
 
 

@@ -58,9 +58,9 @@ def sources() -> dict[str, str]:
         *sorted((ROOT / "deploy" / "locks").glob("*.txt")),
         ROOT / "shared" / "label_dp" / "documents" / "FORMAT.md",
     ]
-    found = {f"file:{path.name}": path.read_bytes() for path in files}
-    found |= {f"schema:{name}": data for name, data in schemas().items()}
-    return {name: f"sha256:{digest(data)}" for name, data in found.items()}
+    parts = {f"file:{path.name}": path.read_bytes() for path in files}
+    parts |= {f"schema:{name}": data for name, data in schemas().items()}
+    return {name: f"sha256:{digest(data)}" for name, data in parts.items()}
 
 
 def images(engine: ContainerEngine, names: tuple[str, ...] = IMAGES) -> dict[str, str]:
@@ -72,15 +72,15 @@ def images(engine: ContainerEngine, names: tuple[str, ...] = IMAGES) -> dict[str
 
 def differences(signed: dict[str, str], here: dict[str, str]) -> list[str]:
     """A sentence for each part that is not as it was signed, or not on both sides."""
-    told = []
+    lines = []
     for name in sorted(signed.keys() | here.keys()):
         if name not in here:
-            told.append(f"{name} was signed and is not here.")
+            lines.append(f"{name} was signed and is not here.")
         elif name not in signed:
-            told.append(f"{name} is here and was not signed.")
+            lines.append(f"{name} is here and was not signed.")
         elif signed[name] != here[name]:
-            told.append(f"{name} is {here[name]} here; signed was {signed[name]}.")
-    return told
+            lines.append(f"{name} is {here[name]} here; signed was {signed[name]}.")
+    return lines
 
 
 def parser() -> argparse.ArgumentParser:
@@ -134,8 +134,8 @@ def verify(key: VerifyingKey, folder: Path, with_images: bool) -> str:
     most = Version.MOST_ENVELOPE
     listed = Version.from_payload(open_envelope(envelope, key, Version.TYPE, max_bytes=most))
     signed = {name: value for name, value in listed.parts.items() if with_images or not name.startswith("image:")}
-    if told := differences(signed, here(with_images)):
-        raise Failed("\n".join(told))
+    if lines := differences(signed, here(with_images)):
+        raise Failed("\n".join(lines))
     left = len(listed.parts) - len(signed)
     return f"{len(signed)} parts of version {listed.version} are as they were signed" + (
         f"; {left} images were not looked at (--images)" if left else ""

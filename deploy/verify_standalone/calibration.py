@@ -67,8 +67,8 @@ def check_shape(p: Any, *, spaced: bool, pieces: list[int]) -> None:
 
 def _limits(shape: str, options: Any, scores: int) -> list[int] | None:
     if shape == "grid":
-        found = GRID.fullmatch(matching(options.get("cells", "8x8"), GRID, "the option 'cells'"))
-        a, b = (int(part) for part in found.groups()) if found else (0, 0)
+        grid = GRID.fullmatch(matching(options.get("cells", "8x8"), GRID, "the option 'cells'"))
+        a, b = (int(part) for part in grid.groups()) if grid else (0, 0)
         if a * b > MOST_OF_GRID or math.comb(a + b, a) > MOST_DOWN_SETS:
             refuse("the grid is too fine")
         return [a, b]
@@ -89,9 +89,9 @@ def check_calibration(given: Answer) -> str:
     p = members(given.parameters, ("loss", "shape", "options", "scores", "scores_2"), "a calibration")
     two = p["scores_2"] is not None
     sizes = [_size(p[name]) for name in ("scores", "scores_2")[: 1 + two]]
-    found = members(given.result, ("map",), "the result of a calibration")["map"]
-    edges, values = _grid(found) if two else _steps(found)
-    if (found["x_sizes"] if two else [found["x_size"]]) != sizes:
+    grid = members(given.result, ("map",), "the result of a calibration")["map"]
+    edges, values = _grid(grid) if two else _steps(grid)
+    if (grid["x_sizes"] if two else [grid["x_size"]]) != sizes:
         refuse("the map is over another domain than that of the scores' numbers")
     for cuts, size in zip(edges, sizes, strict=True):
         if any(not 0 < count(cut, 1, MAX_SIZE, "a breakpoint") < size for cut in cuts):
@@ -143,16 +143,16 @@ def _size(numbers: object) -> int:
     """How many numbers scores have."""
     if numbers == FLOAT32:
         return FLOATS
-    found = STEPS.fullmatch(numbers) if isinstance(numbers, str) else None
-    if found is None or int(found[3]) > MAX_SIZE:
+    grid = STEPS.fullmatch(numbers) if isinstance(numbers, str) else None
+    if grid is None or int(grid[3]) > MAX_SIZE:
         refuse("how scores are numbered is neither float32 nor LO:HI:STEPS")
-    low, high = Decimal(found[1]), Decimal(found[2])
-    if [str(low), str(high)] != [found[1], found[2]] or not low.is_finite() or not high.is_finite() or low >= high:
+    low, high = Decimal(grid[1]), Decimal(grid[2])
+    if [str(low), str(high)] != [grid[1], grid[2]] or not low.is_finite() or not high.is_finite() or low >= high:
         refuse("the ends of the scores' numbers are not two numbers in their one spelling, the lower one first")
     wide = float(high) - float(low)
-    if not math.isfinite(wide) or not math.isfinite(int(found[3]) / wide):
+    if not math.isfinite(wide) or not math.isfinite(int(grid[3]) / wide):
         refuse("the ends of the scores' numbers are too far apart, or too near")
-    return int(found[3])
+    return int(grid[3])
 
 
 def _value(text: object) -> float:

@@ -39,20 +39,20 @@ class HandOvers:
     def add(self, details: Any) -> str | None:
         """Why the hand-over breaks the rule; None where it keeps it."""
         try:
-            found, digest = open_hand_over(details.get("hand_over"))
-            old, new = (key_id(strict_base64(found[f"{which}_key"])) for which in ("old", "new"))
+            document, digest = open_hand_over(details.get("hand_over"))
+            old, new = (key_id(strict_base64(document[f"{which}_key"])) for which in ("old", "new"))
         except RefusedError:
             return "it holds no signed hand-over"
         if (old, new) != (details.get("old_key_id"), details.get("new_key_id")):
             return "it holds the hand-over of another key than it names"
-        place, before = self.led.get(old, (found["position"] - 1, found["previous"]))
+        place, before = self.led.get(old, (document["position"] - 1, document["previous"]))
         if old in self.retired or new in self.keys:
             return "its key had handed over before, or its next key is not new"
-        if (found["position"], found["previous"]) != (place + 1, before):
+        if (document["position"], document["previous"]) != (place + 1, before):
             return "it does not follow the hand-over to its key"
         self.keys |= {old, new}
         self.retired.add(old)
-        self.led[new] = found["position"], digest
+        self.led[new] = document["position"], digest
         self.first[new] = self.first.get(old, old)
         return None
 
@@ -73,19 +73,22 @@ def open_hand_over(envelope: Any) -> tuple[Any, str]:
     if len(data) > MOST:
         refuse("a hand-over is too large")
     payload = open_envelope(data, key, key_id(strict_base64(raw)), HAND_OVER_TYPE)
-    found = parse(payload, "the hand-over")
-    members(found, MEMBERS, "the hand-over")
-    check_format(found, "label-dp-hand-over")
-    matching(found["day"], DAY, "the day of a hand-over")
-    count(found["position"], 1, (1 << 53) - 1, "the position of a hand-over")
-    new = public(found["new_key"])
-    told = canonical_bytes({name: value for name, value in found.items() if name != "consent"})
+    document = parse(payload, "the hand-over")
+    members(document, MEMBERS, "the hand-over")
+    check_format(document, "label-dp-hand-over")
+    matching(document["day"], DAY, "the day of a hand-over")
+    count(document["position"], 1, (1 << 53) - 1, "the position of a hand-over")
+    new = public(document["new_key"])
+    agreed_bytes = canonical_bytes({name: value for name, value in document.items() if name != "consent"})
     kind = HAND_OVER_TYPE.encode()
     try:
-        new.verify(strict_base64(found["consent"]), b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(told), told))
+        new.verify(
+            strict_base64(document["consent"]),
+            b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(agreed_bytes), agreed_bytes),
+        )
     except InvalidSignature:
         refuse("the new key of a hand-over did not agree to it")
-    return found, hashlib.sha256(payload).hexdigest()
+    return document, hashlib.sha256(payload).hexdigest()
 
 
 def public(text: Any) -> Ed25519PublicKey:

@@ -98,9 +98,9 @@ def compare_models(
 @router.get("/{model}", response_model_exclude_unset=True)
 def get_model(model: str, ctx: Ctx, _: Reader) -> CardOut:
     """The card: messages, ε, corrections, capacity and why, features, training report."""
-    model = ctx.models.id_of(model)
+    model, saved = ctx.models.resolve(model)
     with reading_card():
-        return CardOut(id=model, card=Card(**ctx.models.open(model).card))
+        return CardOut(id=model, card=Card(**saved.card))
 
 
 @router.put("/{model}/aliases/{alias}", status_code=204)
@@ -163,8 +163,7 @@ def get_schema(
     ] = 1000,
 ) -> SchemaOut:
     """What a row for `predict` looks like: columns, kinds, categories, and what becomes of missing values."""
-    model = ctx.models.id_of(model)
-    saved = ctx.models.open(model)
+    model, saved = ctx.models.resolve(model)
     schema = saved.model.schema
     return SchemaOut(
         model=model,
@@ -219,8 +218,7 @@ def export_model(
 def predict(model: str, body: PredictIn, ctx: Ctx, _: Trainer) -> PredictOut:
     """Predict JSON rows. Every column of the model must occur (null, or absent from a row, is a missing value); other
     columns and cells of the wrong kind are refused by name and row; unknown categories are counted in the answer."""
-    model = ctx.models.id_of(model)
-    saved = ctx.models.open(model)
+    model, saved = ctx.models.resolve(model)
     read = read_rows(
         saved.model.schema,
         body.rows,

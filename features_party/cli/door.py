@@ -44,7 +44,7 @@ def labels_party(url: str | None, api_key_file: Path | None) -> Iterator[Any]:
     that may not be called, and InvalidFile for a file of a key that others may read."""
     from features_party.bootstrap import reader
     from features_party.receive.labels_service import LabelsService, permitted
-    from label_dp.documents.members import service_url
+    from label_dp.documents.invitation import service_url
 
     settings, pinned = reader()
     url = service_url(url if url is not None else pinned.invited())

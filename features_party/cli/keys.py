@@ -28,6 +28,7 @@ from label_dp.cli.party_commands import (
     write_invitation,
 )
 from label_dp.moments import DAY
+from label_dp.store.output_files import writable
 
 pinned = typer.Typer(help="The labels parties' keys that we trust.", no_args_is_help=True)
 app.add_typer(pinned, name="pinned", rich_help_panel=ADMINISTRATION)
@@ -58,6 +59,7 @@ def accept_invitation(
 
     invitation = Invitation.read(file, "labels")
     compare_code(invitation, code)
+    writable(out, force)  # before anybody is trusted
     party = services()
     pin = party.pinned.trust(
         invitation.public, invitation.name, origin="invitation, its code compared", url=invitation.url

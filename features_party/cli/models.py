@@ -167,5 +167,5 @@ def model_report(
     from features_party.pages.models import model_report as made
 
     writable(out, force)
-    told = made(open_model(model), out, force=force)
-    emit(told, as_json, lambda: echo(out))
+    facts = made(open_model(model), out, force=force)
+    emit(facts, as_json, lambda: echo(out))

@@ -24,18 +24,18 @@ def budget(
     from features_party.receive.population_accounts import received
 
     party = services(existing=True)
-    found = party.database.read("budget", lambda c: received(party.audit.scan(c)))
+    entries = party.database.read("budget", lambda c: received(party.audit.scan(c)))
     if population is not None:
-        found = [entry for entry in found if population in (entry["population"], entry["name"])]
-        if not found:
+        entries = [entry for entry in entries if population in (entry["population"], entry["name"])]
+        if not entries:
             raise NotFound(f"No message or answer of a population '{population}' was accepted here.")
     columns = ["population", "label", "messages", "answers", "batches", "ε per example", "stated spent", "of lifetime"]
     keys = ("name", "label", "messages", "answers", "batches", "epsilon_per_example", "stated_epsilon_spent")
-    rows = [[*(str(entry[key]) for key in keys), entry["stated_epsilon_lifetime"]] for entry in found]
-    if any(entry["epsilon_per_unit"] is not None for entry in found):
+    rows = [[*(str(entry[key]) for key in keys), entry["stated_epsilon_lifetime"]] for entry in entries]
+    if any(entry["epsilon_per_unit"] is not None for entry in entries):
         columns.insert(0, "ε per unit")
-        rows = [[e["epsilon_per_unit"] or "", *row] for e, row in zip(found, rows, strict=True)]
-    emit(found, as_json, lambda: table("ε received", columns, rows))
+        rows = [[e["epsilon_per_unit"] or "", *row] for e, row in zip(entries, rows, strict=True)]
+    emit(entries, as_json, lambda: table("ε received", columns, rows))
 
 
 @app.command(rich_help_panel=OFFICER)

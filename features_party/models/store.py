@@ -143,15 +143,19 @@ class Models:
         """Take an alias from a model. Raises NotFound."""
 
         def work(connection: Connection) -> bool:
-            mine = (a.alias == alias) & (a.model == self._id_of(connection, name))
-            return connection.execute(sa.delete(tables.model_aliases).where(mine)).rowcount > 0
+            own = (a.alias == alias) & (a.model == self._id_of(connection, name))
+            return connection.execute(sa.delete(tables.model_aliases).where(own)).rowcount > 0
 
         if not self.database.write("model.unalias", work):
             raise NotFound(f"Model '{name}' has no alias '{alias}'.")
 
     def open(self, name: str) -> SavedModel:
-        """Open a model, by its id or an alias, and its card. Raises NotFound, or InvalidFile if its folder is
-        damaged."""
+        """Open a model, by its id or an alias, and its card. Raises as `resolve`."""
+        return self.resolve(name)[1]
+
+    def resolve(self, name: str) -> tuple[str, SavedModel]:
+        """Return the id of a model, given that or an alias, and the model with its card. Raises NotFound, or
+        InvalidFile if its folder is damaged."""
         try:
             model_id = self.id_of(name)  # read each time: another process may have deleted it
         except NotFound:
@@ -161,13 +165,13 @@ class Models:
         with self._lock:
             if model_id in self._loaded:
                 self._loaded.move_to_end(model_id)
-                return self._loaded[model_id]
+                return model_id, self._loaded[model_id]
         saved = load_model(self.place.path(model_id))
         with self._lock:
             self._loaded[model_id] = saved
             while len(self._loaded) > KEPT:
                 self._loaded.popitem(last=False)
-        return saved
+        return model_id, saved
 
     def named(self, name: str) -> SavedModel:
         """Open a model by its folder, which takes precedence, or by its id or alias here. Raises NotFound,

@@ -74,9 +74,9 @@ def remove_alias(name: str, alias: str, visit: Trainer) -> Response:
 
 def _model(visit: Visit, name: str, alias: str = "", wrong: str = "") -> Response:
     registry = services(visit).models
-    model_id = registry.id_of(name)
+    model_id, saved = registry.resolve(name)
     training = services(visit).database.read("page.model", lambda c: registry.training_of(c, model_id))
-    members = described(registry.open(model_id).card) | {"training": training, "aliases": registry.aliases(model_id)}
+    members = described(saved.card) | {"training": training, "aliases": registry.aliases(model_id)}
     return visit.page("model", status=422 if wrong else 200, name=model_id, alias=alias, wrong=wrong, **members)
 
 
@@ -167,8 +167,7 @@ def _prediction(
     wrong: str = "",
 ) -> Response:
     """Show the form with its entries; `wrong`: why nothing was predicted."""
-    name = services(visit).models.id_of(name)
-    saved = services(visit).models.open(name)
+    name, saved = services(visit).models.resolve(name)
     fields = [
         {
             "field": f"{FIELD}{at}",

@@ -28,7 +28,7 @@ from label_dp.client.peer import RETRIES, Peer, problem_of
 from label_dp.client.published import PublishedCalls
 from label_dp.client.transport import Transport
 from label_dp.documents.arriving import Arriving
-from label_dp.documents.members import ORIGIN, service_url
+from label_dp.documents.invitation import ORIGIN, service_url
 from label_dp.errors import Refusal
 
 MOST_MISSING = 1000

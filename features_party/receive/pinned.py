@@ -10,7 +10,7 @@ from typing import Any
 from features_party.receive.pins import Pin
 from label_dp.actors import require_name
 from label_dp.documents.bundle import SignedMessage
-from label_dp.documents.members import service_url
+from label_dp.documents.invitation import service_url
 from label_dp.documents.rehearsal import Rehearsal
 from label_dp.documents.signing import VerifyingKey, is_rehearsal, named_key
 from label_dp.errors import InvalidInput, NotFound, SignatureInvalid

@@ -43,38 +43,22 @@ def check(
 
     Exit code 1: privatize would refuse the file as it is.
     """
-    from label_dp.domain import BINARY
-    from label_dp.schemas.population import Population
-    from label_dp.schemas.validation import as_model
-    from labels_party.files.inputs import population_of
-    from labels_party.labels.file_sentences import NOTICE, FileOfLabels
-    from labels_party.labels.file_sentences import check as look
+    from labels_party.files.frames import check as look
+    from labels_party.labels.file_sentences import NOTICE
 
-    asked = {
-        "name": "checked",
-        "label": label_column,
-        "domain": domain or BINARY,
-        "lifetime_epsilon": "1",
-        "missing_label": None if domain is None else missing_label,
-        "unit_column": unit_column if max_examples_per_unit is not None else None,
-        "max_examples_per_unit": max_examples_per_unit,
-        "out_of_domain": out_of_domain,
-    }
-    declared = population_of(as_model(asked, Population))  # what `privatize` refuses is refused
-    of = FileOfLabels(
-        labels,
-        id_column,
-        label_column,
-        None if domain is None else declared.domain,
-        unit_column,
-        max_examples_per_unit,
-        examples,
-        missing_label,
-        declared.out_of_domain,
-    )
     with progress("check", as_json) as report:
         report("reading", 0.1)
-        checked = look(of)
+        checked = look(
+            labels,
+            id=id_column,
+            label=label_column,
+            domain=domain,
+            unit_column=unit_column,
+            max_examples_per_unit=max_examples_per_unit,
+            examples=examples,
+            missing_label=missing_label,
+            out_of_domain=out_of_domain,
+        )
 
     def human() -> None:
         say(NOTICE)

@@ -43,8 +43,8 @@ def report(
     """Write what an audience has, at which ε, as one signed page for an auditor; `audit verify` checks it."""
     from labels_party.pages.report import report as made
 
-    told = made(services(existing=True), audience, out, force=force)
-    emit(told, as_json, lambda: echo(out))
+    facts = made(services(existing=True), audience, out, force=force)
+    emit(facts, as_json, lambda: echo(out))
 
 
 @app.command(rich_help_panel=OFFICER)

@@ -19,7 +19,7 @@ from labels_party.companions.kinds.calibration.kind import CalibrationRequest, C
 from labels_party.companions.kinds.calibration.scores import Scores
 from labels_party.companions.services import companions_of
 from labels_party.contents import of_answer
-from labels_party.files.jobs import again, charged, finish, refuse_costly, refuse_unnamed, still_unfinished, waits
+from labels_party.files.jobs import again, charged, finish, refuse_early, still_unfinished, waits
 from labels_party.labels.batch_uses import ACCEPTED
 from labels_party.labels.batches import Batch
 from labels_party.labels.label_file import LabelFile
@@ -55,14 +55,13 @@ class AnswerErrand:
             store = companions_of(services).features
             store.check(store.read_file(path, id_column), id_column, wish.schema)
 
-    def check(self, population: Population, _n: int) -> None:
-        refuse_unnamed(population, self.actor, "the answer")
+    def check(self, services: Services, population: Population, _n: int) -> None:
         members = self.asked.model_dump()
         epsilon, delta = Epsilon.parse(members["epsilon"], positive=True), parse_delta(members.get("delta", "0"))
-        refuse_costly(population, EpsilonSplit(ZERO, ZERO, epsilon, delta))
+        split, details = EpsilonSplit(ZERO, ZERO, epsilon, delta), {"answer": self.kind.name}
+        refuse_early(services, population, split, details, self.actor, "the answer")
 
     def start(self, services: Services, batch: Batch, population: Population) -> str:
-        refuse_unnamed(population, self.actor, "the answer")
         wish, unfinished = self.wish(services, population), still_unfinished(services, batch.id, self.kind.name)
         if unfinished:
             # its cost, not the requested total: it may need less δ
@@ -71,6 +70,7 @@ class AnswerErrand:
             for work in unfinished:
                 if (work.plan, work.split, work.inputs_mac, work.by_audience) == expected:
                     return work.id
+        self.check(services, population, batch.n or 1)
         if self.features is not None:
             path, id_column = self.features
             store = companions_of(services).features

@@ -16,9 +16,11 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from label_dp.columnar.frames import Frame, as_table
+from label_dp.columnar.parts import TableParts, TablePath
 from label_dp.documents.bundle import verify
 from label_dp.documents.manifest import Manifest
 from label_dp.documents.signing import VerifyingKey
+from label_dp.domain import BINARY
 from label_dp.errors import Conflict, InvalidInput
 from label_dp.progress import Progress
 from label_dp.schemas.json_types import JsonObject
@@ -28,12 +30,13 @@ from label_dp.schemas.release import Release
 from label_dp.schemas.replies import PlanOut
 from label_dp.schemas.validation import as_model
 from label_dp.store.output_files import replacing
+from label_dp.store.table_files import table_at
 from labels_party.bootstrap import Services, bootstrap
 from labels_party.files.inputs import population_of, request_of, undeclared_population
 from labels_party.files.jobs import LabelsFile, run
 from labels_party.files.message import Message
-from labels_party.labels.file_sentences import FileOfLabels, check
-from labels_party.ledger.populations import Population as Owner
+from labels_party.labels.file_sentences import Checked, FileOfLabels
+from labels_party.labels.file_sentences import check as check_file
 from labels_party.planning import question, undeclared
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -109,13 +112,48 @@ def privatize(
         owner_rules = population_of(as_model(rules, Population))
         release = as_model({"epsilon": str(epsilon)} | _members(options, OF_RELEASE), Release)
         work = Message(request_of(party, owner_rules, release), target, warned=_warned)
-        source = _source(labels)
-        _say_outside(source, id, owner_rules)
-        file = LabelsFile(source, id, owner_rules, None if examples is None else _source(examples))
+        file = LabelsFile(_source(labels), id, owner_rules, None if examples is None else _source(examples))
         result = run(party, file, work, progress, _warned)
         if "message" not in result:
             raise Conflict(f"Release '{result['release']}' waits for a second person: {result['next']}.")
         return PublishedMessage(target, str(result["release"]), Path(str(result["labels_key"])), party.home.path)
+
+
+def check(
+    labels: Frame | TablePath | str,
+    *,
+    id: str,
+    label: str,
+    domain: str | None = None,
+    unit_column: str | None = None,
+    max_examples_per_unit: int | None = None,
+    examples: Frame | TablePath | str | None = None,
+    missing_label: Any = None,
+    out_of_domain: str | None = None,
+) -> Checked:
+    """Return why `privatize` would refuse the labels (`refused`), what else they look like (`says`), and a domain that
+    fits them (`suggested`). Nothing is charged, stored or logged.
+
+    Not private: the answer is made of raw labels, for their owner alone. Parameters are those of `privatize`; without a
+    `domain` one is suggested. Raises InvalidInput and its kinds.
+    """
+    rules: JsonObject = {"name": "checked", "label": label, "domain": domain or BINARY, "lifetime_epsilon": "1"}
+    rules |= {"missing_label": None if domain is None else missing_label, "out_of_domain": out_of_domain}
+    rules |= {"unit_column": None if max_examples_per_unit is None else unit_column}
+    owner = population_of(as_model(rules | {"max_examples_per_unit": max_examples_per_unit}, Population))
+    return check_file(
+        FileOfLabels(
+            _table(labels),
+            id,
+            label,
+            None if domain is None else owner.domain,
+            unit_column,
+            max_examples_per_unit,
+            None if examples is None else _table(examples),
+            missing_label,
+            owner.out_of_domain,
+        )
+    )
 
 
 def plan(
@@ -162,22 +200,16 @@ def _members(options: Mapping[str, Any], names: frozenset[str]) -> JsonObject:
     return {name: value for name, value in options.items() if name in names}
 
 
+def _table(labels: Frame | TablePath | str) -> TablePath | pa.Table:
+    if isinstance(labels, TableParts):
+        return labels
+    source = _source(labels)
+    return table_at(source) if isinstance(source, str) else source
+
+
 def _source(labels: Frame | PathLike) -> str | pa.Table:
     """Take a frame as a table; an address stays."""
     return os.fspath(labels) if isinstance(labels, str | os.PathLike) else as_table(labels)
-
-
-def _say_outside(source: str | pa.Table, id_column: str, rules: Owner) -> None:
-    """Warn the owner, and nobody else, of labels in a table that will count as an end of the domain."""
-    if isinstance(source, str) or rules.domain.names or rules.out_of_domain != "clip":
-        return
-    labels = check(FileOfLabels(source, id_column, rules.label, rules.domain)).found.labels
-    if labels.above or labels.below:
-        low, high = rules.domain.ends
-        _warned(
-            f"{labels.above} labels lie above {high:g} and {labels.below} below {low:g}: outside the domain, so each "
-            "counts as its nearer end. This is told to you alone."
-        )
 
 
 def _warned(text: str) -> None:

@@ -6,7 +6,7 @@ An `Errand` is the part that depends on the kind of work. A refusal charges noth
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from labels_party.labels.events.files import EventFile
 from labels_party.labels.from_files import FileBatches, file_columns
 from labels_party.labels.label_file import LabelFile
 from labels_party.labels.seal import SameExamples
+from labels_party.ledger.ceilings import judge_ceilings, second_person
 from labels_party.ledger.populations import NO_ERASURE, Population
 from labels_party.ledger.rules import Account, judge
 from labels_party.work.kind import RELEASES, Family, Work
@@ -68,7 +69,7 @@ class Errand(Protocol):
     def ready(self, services: Services, population: Population) -> None:
         """Read further inputs and refuse an output that cannot be written, before a batch is sealed."""
 
-    def check(self, population: Population, n: int) -> None:
+    def check(self, services: Services, population: Population, n: int) -> None:
         """Refuse for n examples what can be refused without labels, before the seal."""
 
     def start(self, services: Services, batch: Batch, population: Population) -> str:
@@ -116,7 +117,7 @@ def _sealed(
         else services.database.read("population.others", lambda c: services.populations.other_labels(c, population))
     )
     try:
-        sealed_id = seal(population, ACTOR, lambda n: errand.check(population, n), progress)
+        sealed_id = seal(population, ACTOR, lambda n: errand.check(services, population, n), progress)
     except SameExamples as same:
         sealed, owner = look(services, same.batch)
         if owner.id != population.id:
@@ -147,7 +148,7 @@ def _here(services: Services, files: FileBatches, file: LabelsFile, errand: Erra
     examples = None
     if file.examples is not None:
         examples = LabelFile.of(_table(file.examples, last), columns["examples"], names_are_public=True)
-    errand.check(file.population, (labels if examples is None else examples).rows or 1)
+    errand.check(services, file.population, (labels if examples is None else examples).rows or 1)
     prefix = file.id_prefix
     return lambda of, actor, check, progress: files.seal(of, labels, examples, actor, check, progress, prefix)
 
@@ -189,17 +190,23 @@ def look(services: Services, batch_id: str) -> tuple[Batch, Population]:
     return services.database.read("batch.look", lambda c: services.batches.get(c, batch_id))
 
 
-def refuse_costly(population: Population, split: EpsilonSplit) -> None:
-    """Refuse a charge above the lifetime budget. Raises BudgetExceeded."""
-    verdict = judge(Account(population.lifetime, ZERO, population.lifetime_delta), split)
+def refuse_early(
+    services: Services, population: Population, split: EpsilonSplit, details: Mapping[str, Any], actor: str, what: str
+) -> None:
+    """Refuse, before anything is sealed, what ledger or policy refuse of every batch, and requests without a name where
+    a second person approves. Raises BudgetExceeded, InvalidInput."""
+    account = Account(population.lifetime, ZERO, population.lifetime_delta)
+    verdict = judge(account, split)
     if isinstance(verdict, BudgetExceeded):
         raise verdict
 
+    def look(connection: Connection) -> bool:
+        audit = services.ledger.audit
+        judge_ceilings(audit, connection, population, None, account, split, details, approved=True)
+        return second_person(audit, connection, population, split)
 
-def refuse_unnamed(population: Population, actor: str, what: str) -> None:
-    """Refuse requests without a name in a four-eyes population. Raises InvalidInput."""
-    if population.four_eyes and actor == ACTOR:
-        raise InvalidInput(f"In a four-eyes population say who asks for {what}: --as NAME.")
+    if services.database.read("charge.look", look) and actor == ACTOR:
+        raise InvalidInput(f"Where a second person approves, say who asks for {what}: --as NAME.")
 
 
 def still_unfinished(services: Services, batch_id: str, kind: str) -> list[Work]:

@@ -22,8 +22,7 @@ from labels_party.files.jobs import (
     again,
     charged,
     finish,
-    refuse_costly,
-    refuse_unnamed,
+    refuse_early,
     still_unfinished,
     waits,
 )
@@ -31,6 +30,7 @@ from labels_party.labels.batch_uses import ACCEPTED
 from labels_party.labels.batches import Batch
 from labels_party.ledger.populations import Population
 from labels_party.message.clipping import far_out
+from labels_party.message.kind import charge_details
 from labels_party.message.plan import ReleaseRequest, make_plan
 from labels_party.message.priors import read_prior
 from labels_party.message.request import RELEASE
@@ -50,9 +50,9 @@ class Message:
     def ready(self, _services: Services, _population: Population) -> None:
         check_target(self.out)
 
-    def check(self, population: Population, n: int) -> None:
-        refuse_unnamed(population, self.actor, "the release")
-        refuse_costly(population, make_plan(self.request, population, max(n, 1)).split)
+    def check(self, services: Services, population: Population, n: int) -> None:
+        plan = make_plan(self.request, population, max(n, 1))
+        refuse_early(services, population, plan.split, charge_details(plan, False), self.actor, "the release")
 
     def start(self, services: Services, batch: Batch, population: Population) -> str:
         bought, epsilon = self.request.clipping

@@ -15,10 +15,11 @@ from sqlalchemy.engine import Connection
 from label_dp.actors import COMMAND_LINE
 from label_dp.audit.ceilings import NAMES, Ceilings
 from label_dp.audit.events import BATCH_SEALED, PEOPLE_DECLARED, POLICY_APPLIED, POLICY_PROPOSED, Event
+from label_dp.audit.policies import policy_rules
 from label_dp.documents.canonical import canonical_bytes, digest
 from label_dp.documents.registry import KINDS
 from label_dp.errors import Conflict, InvalidInput
-from label_dp.privacy import Epsilon, parse_delta
+from label_dp.privacy import ZERO, Epsilon, parse_delta
 from label_dp.schemas.json_types import JsonObject
 from label_dp.schemas.policy import Policy, PolicyAllowance, PolicyCeilings
 from label_dp.schemas.population import People, Population
@@ -68,7 +69,7 @@ def apply(services: Services, policy: Policy, actor: str, dry_run: bool = False)
 
 def in_force(services: Services) -> JsonObject:
     """Return the ceilings in force, looser policies that wait for a second person, and a sentence of both."""
-    part = services.database.read("policy.look", services.ledger.audit.ceilings)
+    part = services.database.read("policy.look", lambda c: policy_rules(services.audit, c))
     waits = [{"policy": name, "proposed_by": event.actor} for name, event in part.proposals.items()]
     sentence = f"Every charge is held to: {part.ceilings}." + "".join(
         f" Policy {one['policy'][:12]}… is looser, proposed by {one['proposed_by']}, and waits for somebody else to "
@@ -127,9 +128,9 @@ class _Run:
         )
 
     def _ceilings(self, connection: Connection) -> PolicyStep:
-        audit, actor = self.services.ledger.audit, self.actor
+        audit, actor = self.services.audit, self.actor
         new, name = ceilings_of(self.policy.ceilings), digest(canonical_bytes(self.policy.model_dump(mode="json")))
-        part = audit.ceilings(connection)
+        part = policy_rules(audit, connection)
         before = part.ceilings
         if new == before and name == part.policy:
             return PolicyStep("same", f"the ceilings ({new})")
@@ -163,8 +164,17 @@ class _Run:
             raise InvalidInput(f"There is no answer '{kind}'; there are {', '.join(sorted(KINDS))}.")
         seals = services.audit.events(connection, kind=BATCH_SEALED, population=population.id)
         batches = [str(event.subject.batch) for event in seals]
-        changed = [b for b in batches if services.allowances.grant(connection, b, kind, epsilon, self.actor)]
+        changed = [name for name in batches if self._allowed(connection, name, kind, epsilon)]
         what = f"audiences may charge ε {epsilon} of a batch of '{population.name}' for {kind}"
         later = "batches sealed later get it when the file is applied again"
         count = f"{len(changed)} of {len(batches)} batches change"
         return PolicyStep("change" if changed else "same", f"{what}: {count}; {later}")
+
+    def _allowed(self, connection: Connection, name: str, kind: str, epsilon: Epsilon) -> bool:
+        """Set the allowance of a batch that has its labels, if it is another one now; return whether it was."""
+        allowances = self.services.allowances
+        batch, population = self.services.batches.get(connection, name)
+        if batch.state != "sealed" or (allowances.of(connection, name, kind) or ZERO) == epsilon:
+            return False
+        allowances.put(connection, batch, population, kind, epsilon, self.actor)
+        return True

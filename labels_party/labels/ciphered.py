@@ -11,7 +11,6 @@ import contextlib
 import io
 import os
 import secrets
-from abc import abstractmethod
 from collections.abc import Iterator
 from typing import BinaryIO, Protocol
 
@@ -19,7 +18,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from label_dp.store.macs import derived
-from label_dp.store.objects.port import DamagedObject
+from label_dp.store.objects.port import Anywhere, DamagedObject
 
 CHUNK = 1 << 17
 TAG, NONCE, SALT = 16, 12, 16
@@ -88,47 +87,6 @@ class CipherWriter(io.RawIOBase):
     def _put(self, plain: memoryview | bytearray, *, last: bool) -> None:
         self._file.write(self._cipher.encrypt(_nonce(self._number, last=last), plain, None))
         self._number += 1
-
-
-class Anywhere(io.RawIOBase):
-    """File of `_size` bytes with random access; `_bytes` returns bytes [start, stop)."""
-
-    _size = _at = 0
-
-    @abstractmethod
-    def _bytes(self, start: int, stop: int) -> bytes: ...
-
-    def size(self) -> int:
-        return self._size
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        self._at = max(0, base + offset)
-        return self._at
-
-    def read(self, size: int | None = -1) -> bytes:
-        """Read from the current position; fewer bytes only at the end."""
-        stop = self._size if size is None or size < 0 else min(self._size, self._at + size)
-        if stop <= self._at:
-            return b""
-        data = self._bytes(self._at, stop)
-        self._at = stop
-        return data
-
-    def readinto(self, buffer: object) -> int:
-        view = memoryview(buffer)  # type: ignore[arg-type]  # whatever has a buffer
-        data = self.read(len(view))
-        view[: len(data)] = data
-        return len(data)
 
 
 class Reader(Anywhere):

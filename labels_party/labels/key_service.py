@@ -69,20 +69,20 @@ class FileKeys:
     def get(self, number: int) -> bytes:
         """Read a key. Raises Unavailable (missing or damaged)."""
         try:
-            found = self.path(number).read_bytes()
+            data = self.path(number).read_bytes()
         except FileNotFoundError:
             raise Unavailable(
                 f"'{self.path(number)}' is missing; copy it from where the key was rotated, or restore it from the "
                 "backup of this folder. Nothing was changed."
             ) from None
-        if len(found) != BYTES:
+        if len(data) != BYTES:
             raise Unavailable(f"'{self.path(number)}' is damaged: it must hold {BYTES} bytes. Restore it.")
-        return found
+        return data
 
     def forget_before(self, number: int) -> list[int]:
         """Overwrite and remove the keys of lower numbers, under which nothing lies any more; returns theirs."""
-        found = [int(m[1]) for p in self.folder.iterdir() if (m := NAME.fullmatch(p.name))]
-        old = sorted(other for other in found if other < number)
+        data = [int(m[1]) for p in self.folder.iterdir() if (m := NAME.fullmatch(p.name))]
+        old = sorted(other for other in data if other < number)
         for other in old:
             with contextlib.suppress(FileNotFoundError):  # another process removed it
                 erase(self.path(other))

@@ -10,7 +10,8 @@ from pathlib import Path
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from labels_party.labels.ciphered import NONCE, TAG, Anywhere
+from label_dp.store.objects.port import Anywhere
+from labels_party.labels.ciphered import NONCE, TAG
 
 IN_MEMORY, CHUNK = 1 << 20, 1 << 16
 

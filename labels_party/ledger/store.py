@@ -14,6 +14,7 @@ from label_dp.audit.store import net
 from label_dp.errors import AuditChainBroken, BudgetExceeded, Conflict
 from label_dp.privacy import Epsilon, EpsilonSplit, delta_string
 from label_dp.schemas.replies import BudgetOut, UnitOut
+from labels_party.ledger.ceilings import judge_ceilings
 from labels_party.ledger.people import PeopleLedger
 from labels_party.ledger.populations import Population
 from labels_party.ledger.rules import Account, judge, reaches
@@ -111,25 +112,20 @@ class Ledger:
         except RuleBroken as broken:
             if broken.rule == PEOPLE:  # in words, with what is left; nothing was appended
                 self.people.judge(connection, population, batch, split)
-            raise _beyond(broken, split, before) from None
+            if broken.rule == CEILINGS:
+                judge_ceilings(self.audit, connection, population, batch, before, split, details, approved=False)
+            raise
         self._alert(connection, population, batch, work, before, after)
         return after
 
     def check(
-        self, connection: Connection, population: Population, batch: str, split: EpsilonSplit, details: dict[str, Any]
+        self, connection: Connection, population: Population, batch: str, split: EpsilonSplit, details: Any, eyes: bool
     ) -> tuple[Account, Account]:
-        """Return the accounts before and after a charge without making it. Raises BudgetExceeded."""
+        """Return the accounts before and after a charge, not made. `eyes`: two agree to it. Raises BudgetExceeded."""
         accounts = self._judged(connection, population, batch, split)
         self.people.judge(connection, population, batch, split)
-        try:
-            self.audit.require_ceilings(connection, self._event(CHARGED, population, batch, "", split, "", details))
-        except RuleBroken as broken:
-            raise _beyond(broken, split, accounts[0]) from None
+        judge_ceilings(self.audit, connection, population, batch, accounts[0], split, details, approved=eyes)
         return accounts
-
-    def second_person(self, connection: Connection, population: Population, split: EpsilonSplit) -> bool:
-        """Return whether a second person must approve a charge: by the population's rules or by the policy."""
-        return population.four_eyes or self.audit.ceilings(connection).ceilings.second_person(split)
 
     def _judged(
         self, connection: Connection, population: Population, batch: str, split: EpsilonSplit
@@ -247,16 +243,3 @@ class Ledger:
     def subject(population: Population, batch: str, work: str) -> Subject:
         """Return the subject of events about charged work."""
         return Subject(population.id, population.name, population.label, batch, work)
-
-
-def _beyond(broken: RuleBroken, split: EpsilonSplit, account: Account) -> Exception:
-    """Return the refusal of a charge beyond a ceiling in words, any other broken rule as it is."""
-    if broken.rule != CEILINGS:
-        return broken
-    return BudgetExceeded(
-        f"The organisation's policy refuses this charge: {broken.why}. No owner can lift it; two people can, by "
-        "'labels-party apply' of another policy.",
-        asked=str(split.total),
-        spent=str(account.spent),
-        lifetime=str(account.lifetime),
-    )

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import Query, Response
 from sqlalchemy.engine import Connection
 
+from label_dp.audit.policies import policy_rules
 from label_dp.errors import NotFound
 from label_dp.pages.site import FORM, Visit, page_router
 from label_dp.schemas.filters import GivenFilter
@@ -27,7 +28,7 @@ def approvals(visit: Approver, cursor: Annotated[str | None, Query(max_length=20
 
     def look(connection: Connection) -> dict[str, object]:
         listing = list_holdings(connection, ctx.work, GivenFilter(state="accepted"), Page(ROWS, cursor))
-        policy = ctx.ledger.audit.ceilings(connection)
+        policy = policy_rules(ctx.audit, connection)
         rows = [_beside(connection, row, visit) for row in listing.rows]
         return {"policy": policy, "rows": rows, "cursor": listing.cursor}
 

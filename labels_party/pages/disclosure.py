@@ -8,6 +8,7 @@ from pathlib import Path
 from sqlalchemy.engine import Connection
 
 from label_dp.audit import events
+from label_dp.audit.policies import policy_rules
 from label_dp.documents.answer import Answer
 from label_dp.documents.manifest import Manifest
 from label_dp.documents.report import signature_of
@@ -79,7 +80,7 @@ def gather(party: Services, name: str) -> Disclosure:
             "summary": summaries(connection, [population])[0],
             "published": published,
             "people": None if population.people is None else party.ledger.people.report(connection, population.people),
-            "ceilings": str(party.ledger.audit.ceilings(connection).ceilings),
+            "ceilings": str(policy_rules(party.audit, connection).ceilings),
             "purges": len(party.audit.events(connection, kind=events.BATCH_PURGED, population=population.id)),
             "erasures": len(party.audit.events(connection, kind=events.ERASED, population=population.id)),
             "length": length,

@@ -1,6 +1,6 @@
 """Disclosure of a population to outsiders: its facts in sentences, which the templates arrange.
 
-Disclosure come from the ledger, the audit store and signed documents alone, never from labels.
+The facts come from the ledger, the audit store and signed documents alone, never from labels.
 """
 
 from __future__ import annotations

@@ -42,6 +42,7 @@ from labels_party.labels.file_sentences import Checked, FileOfLabels, check
 from labels_party.labels.formats.formats import CSV
 from labels_party.labels.formats.source import Whole, text_need
 from labels_party.labels.parsing import ID, LABEL
+from labels_party.ledger.ceilings import second_person
 from labels_party.ledger.populations import DEFAULT_AUDIENCE, Population, declare
 from labels_party.ledger.rules import Account
 from labels_party.pages.context import Owner, services
@@ -263,7 +264,7 @@ def release(name: str, visit: Owner) -> Response:
     charge = ctx.message.plan(replace(batch, n=rows), population, wish)
     split, about_charge = charge.split, (population, batch.id, charge.split, charge.details)
     try:
-        ctx.database.read("page.release.check", lambda c: ctx.ledger.check(c, *about_charge))
+        ctx.database.read("page.release.check", lambda c: ctx.ledger.check(c, *about_charge, eyes=True))
     except BudgetExceeded as error:
         wrong: str | None = error.detail
     else:
@@ -278,7 +279,9 @@ def release(name: str, visit: Owner) -> Response:
     about: dict[str, Any] = {"batch": batch, "population": population, "rows": rows, "account": account, "wrong": wrong}
     about |= {"before": [(use.id, ctx.work.family(use).noun) for use in uses if use.state not in ENDED]}
     about |= {"once": secrets.token_hex(12), "epsilon": epsilon, "id_column": form.get("id_column", "")}
-    about |= {"waits": ctx.database.read("page.release.eyes", lambda c: ctx.ledger.second_person(c, population, split))}
+    about |= {
+        "waits": ctx.database.read("page.release.eyes", lambda c: second_person(ctx.ledger.audit, c, population, split))
+    }
     return visit.page("release_confirm", split=split, **about)
 
 

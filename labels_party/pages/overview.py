@@ -8,6 +8,7 @@ from fastapi import Depends, Query, Response
 from sqlalchemy.engine import Connection
 
 from label_dp.audit import events
+from label_dp.audit.policies import policy_rules
 from label_dp.audit.show import sentence
 from label_dp.http.filters import in_form
 from label_dp.pages.site import page_router
@@ -35,7 +36,7 @@ def overview(visit: Anybody) -> Response:
         waits = list_holdings(connection, ctx.work, GivenFilter(state="accepted"), Page(SHOWN + 1))
         alerts = ctx.audit.newest(connection, limit=SHOWN, kind=events.BUDGET_ALERT)
         return {
-            "policy": ctx.ledger.audit.ceilings(connection),
+            "policy": policy_rules(ctx.audit, connection),
             "populations": summaries(connection, ctx.populations.list(connection)),
             "waiting": days(waits.rows, visit),
             "stuck": [for_role(row, visit.role) for row in stuck(connection, SHOWN)] if visit.role == "owner" else [],

@@ -37,24 +37,17 @@ class Allowances:
             def effect() -> Reply:
                 batch, population = self.batches.get(connection, batch_id)
                 require_sealed(batch)
-                self._set(connection, batch, population, kind, epsilon, actor)
+                self.put(connection, batch, population, kind, epsilon, actor)
                 return 200, self.describe(connection, batch_id, kind)
 
             return call.once(connection, effect)
 
         return self.database.write("allowance.set", store)
 
-    def grant(self, connection: Connection, batch_id: str, kind: str, epsilon: Epsilon, actor: str) -> bool:
-        """Set the allowance of a sealed batch if it is another one now; return whether it was. Raises as `set` does."""
-        batch, population = self.batches.get(connection, batch_id)
-        if batch.state != "sealed" or (self.of(connection, batch_id, kind) or ZERO) == epsilon:
-            return False
-        self._set(connection, batch, population, kind, epsilon, actor)
-        return True
-
-    def _set(
+    def put(
         self, connection: Connection, batch: Batch, population: Population, kind: str, epsilon: Epsilon, actor: str
     ) -> None:
+        """Record an allowance, as `set` does."""
         if population.four_eyes:
             raise SecondPersonNeeded(
                 f"In population '{population.name}' a second person approves what is charged, so audiences cannot be "

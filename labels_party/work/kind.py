@@ -1,14 +1,13 @@
 """Kinds of charged work: a name, a plan from public facts, a draw.
 
 A `QueuedKind` is drawn under a lease, some time after its charge; an `AtOnceKind` in the transaction of its charge.
-A draw becomes visible when it is published, or never (invariant charge-first). `Registered` has a party's
-kinds by name.
+A draw becomes visible when it is published, or never (invariant charge-first).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
@@ -288,29 +287,3 @@ class PreviewedKind(SchemaKind[S, W]):
     @abstractmethod
     def preview(self, batch: Batch, population: Population, wish: W) -> dict[str, Any]:
         """Return the members `epsilon`, `parameters` and `facts` of a preview."""
-
-
-class Registered(Mapping[str, WorkKind[Any]]):
-    """Kinds by name. `register_later` (once) adds entries from which kinds are made on first use."""
-
-    def __init__(self) -> None:
-        self._made: dict[str, WorkKind[Any]] = {}
-        self._later: Mapping[str, Any] = {}
-        self._make: Callable[[Any], WorkKind[Any]] = lambda kind: kind
-
-    def register(self, kind: WorkKind[Any]) -> None:
-        self._made[kind.name] = kind
-
-    def register_later(self, later: Mapping[str, Any], make: Callable[[Any], WorkKind[Any]]) -> None:
-        self._later, self._make = later, make
-
-    def __getitem__(self, name: str) -> WorkKind[Any]:
-        if name not in self._made:
-            self._made[name] = self._make(self._later[name])
-        return self._made[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter({**dict.fromkeys(self._made), **dict.fromkeys(self._later)})
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))

@@ -11,16 +11,17 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from label_dp.actors import COMMAND_LINE, with_names
+from label_dp.actors import with_names
 from label_dp.audit.events import REQUESTED
 from label_dp.documents.registry import KINDS
-from label_dp.errors import AlreadyReleased, Conflict, InvalidInput, LabelDPError, NotFound, Unavailable
+from label_dp.errors import AlreadyReleased, Conflict, LabelDPError, NotFound, Unavailable
 from label_dp.schemas.base import Ask
 from label_dp.store.apikeys import names_of
 from label_dp.store.database import Database
 from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.labels.batch_uses import ACCEPTED, CHARGED, DRAWING, PUBLISHED, WORKING, refuse_second
 from labels_party.labels.batches import FEATURES, Batch, Batches, require_sealed, timestamp
+from labels_party.ledger.ceilings import second_person
 from labels_party.ledger.populations import Population
 from labels_party.ledger.store import Ledger
 from labels_party.notify.outbox import APPROVAL_REQUESTED
@@ -35,11 +36,11 @@ from labels_party.work.kind import (
     Family,
     PlannedWork,
     QueuedKind,
-    Registered,
     SignedFiles,
     Work,
     WorkFile,
 )
+from labels_party.work.registry import Registered
 from labels_party.work.shelf import Shelf
 
 COLUMNS = [column for column in t.c if column.name != "epsilon_nano"]
@@ -131,11 +132,9 @@ class Works:
                 self.require_features(connection, batch_id, asked.features)
                 work_id = family.prefix + secrets.token_hex(12)
                 about = (connection, population, batch_id, work_id)
-                waits = self.ledger.second_person(connection, population, asked.split)
+                waits = second_person(self.ledger.audit, connection, population, asked.split)
                 if waits:
-                    if actor == COMMAND_LINE:
-                        raise InvalidInput("A second person must approve this, so say who asks for it: --as NAME.")
-                    self.ledger.check(connection, population, batch_id, asked.split, asked.details)
+                    self.ledger.check(connection, population, batch_id, asked.split, asked.details, eyes=True)
                     details = asked.details | {"epsilon": asked.split.as_json()}
                     self.ledger.note(connection, REQUESTED, population, batch_id, work_id, actor, details)
                 else:

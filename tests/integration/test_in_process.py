@@ -70,15 +70,38 @@ def test_a_first_model_takes_a_dozen_lines(homes: Path) -> None:
     assert abs(labeled["corrected_label"].to_numpy().mean() - SALES["spent"].to_numpy().mean()) < 0.5
 
 
-def test_the_owner_is_told_of_labels_outside_the_domain(homes: Path) -> None:
-    inside = {"id": "click", "label": "spent", "budget": 5, "home": "labels", "epsilon": 1}
-    with pytest.warns(UserWarning, match="labels lie above 12 and 0 below 0: outside the domain"):
-        labels_party.privatize(SALES, **inside, domain="0:12", population="narrow")
+def test_a_check_says_what_lies_outside_and_neither_charges_nor_logs(
+    homes: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    columns = {"id": "click", "label": "spent"}
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", message=".*outside the domain.*")
-        labels_party.privatize(
-            SALES.set_column(0, "click", pa.array([f"d{i}" for i in range(N)])), **inside, domain="0:20"
-        )
+        warnings.simplefilter("error")
+        found = labels_party.check(SALES.to_pandas(), **columns, domain="0:12")
+        fits = labels_party.check(SALES, **columns, domain="0:20")
+        pq.write_table(SALES, homes / "sales.parquet")
+        assert labels_party.check(homes / "sales.parquet", **columns).suggested == "0:20"
+    above = int(np.sum(SALES["spent"].to_numpy() > 12))
+    assert any("lie above 12" in say for say in found.says), found.says
+    assert found.found.labels.above == above > 0
+    assert "All lie inside the domain." in fits.says
+    assert (found.refused, fits.refused) == ([], [])
+    with pytest.raises(InvalidTable, match="has no column 'spend'"):
+        labels_party.check(SALES, id="click", label="spend")
+    assert list(homes.iterdir()) == [homes / "sales.parquet"]
+    assert (*capfd.readouterr(), caplog.text) == ("", "", "")
+
+
+def test_privatize_says_nothing_of_raw_labels(homes: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Labels that lie outside are clipped in silence: a job's stderr is kept by others, and no ε has paid for them."""
+    said = []
+    for seed, domain in enumerate(("0:12", "0:20")):
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            rules = OPTIONS | {"domain": domain, "population": f"p{seed}", "home": f"home{seed}"}
+            labels_party.privatize(SALES, **rules)
+        said.append([str(one.message).replace(f"p{seed}", "p") for one in heard])
+    assert said[0] == said[1]
+    assert capfd.readouterr().err == ""
 
 
 def test_a_statement_goes_into_a_file_and_replaces_none(homes: Path) -> None:

@@ -7,22 +7,22 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from deploy.verify_standalone.refusal import RuleError
 from deploy.verify_standalone.rules import Rules
 from label_dp.audit.ceilings import CeilingRules
 from label_dp.audit.events import POLICY_APPLIED, POLICY_PROPOSED, Event
+from label_dp.audit.policies import policy_rules
 from label_dp.audit.rulebook import RuleBroken
 from label_dp.audit.rules import ChainRules
 from label_dp.audit.verification import verify_store
 from label_dp.documents.canonical import canonical_bytes
 from label_dp.errors import BudgetExceeded, Conflict, InvalidInput, LabelDPError
-from label_dp.privacy import Epsilon
 from label_dp.schemas.policy import Policy
 from label_dp.schemas.validation import as_model
 from labels_party.files.policy import PolicyStep, apply, in_force
-from tests.support.asked import release_wish
 from tests.support.commands import command
 from tests.support.honest_chains import DECLARATION, TOLD, ceilings, chained, charge, event, policy, sealed
 from tests.support.labels import FakeClock, LabelsParty, label_table
@@ -101,10 +101,38 @@ def test_above_an_epsilon_a_second_person_approves_in_any_population(party_on: L
     party_on.services.decisions.approve(waiting, "another")
     assert party_on.spent(batch) == "1.1"
     refusal(party_on, batch, "2.1")  # before anybody is asked
-    s, wish = party_on.services, release_wish(Epsilon.parse("1"), mechanism="rr-on-bins", additional_release=True)
-    with pytest.raises(InvalidInput, match="--as NAME"):
-        s.work.ask(s.message, batch, wish, "command line")
     checked(party_on)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "words", "code", "why"),
+    [("0.6", (), 2, "say who asks for the release: --as NAME"), ("2.1", ("--as", "Ada"), 1, "No owner can lift it")],
+)
+def test_a_file_is_refused_before_its_seal(
+    tmp_path: Path, epsilon: str, words: tuple[str, ...], code: int, why: str
+) -> None:
+    pq.write_table(label_table(20), tmp_path / "labels.parquet")
+    with LabelsParty(tmp_path / "home", worker=False) as party:
+        applied(party, ceilings={"four_eyes_above": "0.5", "epsilon_per_release": "2"})
+        columns = ("--labels", "labels.parquet", "--id-column", "example_id", "--label-column", "label")
+        release = (
+            "--population",
+            "shop",
+            "--domain",
+            "0:10",
+            "--budget",
+            "5",
+            "--epsilon",
+            epsilon,
+            "--out",
+            "m.parquet",
+            *words,
+        )
+        home = {"LABELS_PARTY_HOME": str(tmp_path / "home")}
+        done = command("labels-party", "privatize", *columns, *release, folder=tmp_path, environment=home)
+        assert (done.returncode, why in done.stderr) == (code, True), done.stderr
+        kinds = [e.kind for e in party.services.database.read("e", party.services.audit.events)]
+        assert kinds == ["store-created", "policy-applied"]
 
 
 def test_a_waiting_charge_is_held_to_the_policy_of_the_day_of_its_approval(party_on: LabelsParty) -> None:
@@ -211,8 +239,8 @@ def test_what_fails_in_the_middle_leaves_nothing(party_on: LabelsParty) -> None:
     applied(party_on, populations=[shop])
     with pytest.raises(Conflict):
         applied(party_on, populations=[shop | {"lifetime_epsilon": "4"}], ceilings={"epsilon_per_release": "1"})
-    assert s.database.read("c", s.ledger.audit.ceilings).policy != ""
-    assert str(s.database.read("c", s.ledger.audit.ceilings).ceilings) == "no ceiling"
+    assert s.database.read("c", lambda c: policy_rules(s.audit, c)).policy != ""
+    assert str(s.database.read("c", lambda c: policy_rules(s.audit, c)).ceilings) == "no ceiling"
 
 
 def test_allowances_are_set_for_the_batches_that_are_sealed(party_on: LabelsParty) -> None:

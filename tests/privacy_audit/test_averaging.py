@@ -86,7 +86,9 @@ def forgets_additional_releases(patch: pytest.MonkeyPatch) -> None:
     charge = Ledger.charge
 
     def forgetful(self: Ledger, *args: Any) -> Any:
-        return self.check(*args[:3], args[4], args[-1])[1] if args[-1]["additional_release"] else charge(self, *args)
+        return (
+            self.check(*args[:3], args[4], args[-1], True)[1] if args[-1]["additional_release"] else charge(self, *args)
+        )
 
     patch.setattr(Ledger, "charge", forgetful)
     patch.setattr(JudgedStore, "append", AuditStore.append)  # its rules would refuse the publication

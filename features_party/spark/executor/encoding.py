@@ -62,10 +62,10 @@ class Looks:
         table = table if rows is None else table.slice(0, rows)
         output, example = table[OUTPUT].to_numpy(), table[EXAMPLE].to_numpy()
         labels, noise = self.values[output], self.noise[output]
-        together = ExampleGroups.of(example)
-        if together is not None:
-            labels, noise = together.labels(labels, noise)
-            table = table.take(together.first)
+        groups = ExampleGroups.of(example)
+        if groups is not None:
+            labels, noise = groups.labels(labels, noise)
+            table = table.take(groups.first)
         draws = table[HASH].to_numpy().astype(np.uint64)
         return LookRows(table.drop_columns([OUTPUT, EXAMPLE, FIRST, HASH]), labels, noise, draws)
 
@@ -73,9 +73,9 @@ class Looks:
         """Labels and noise float64[u] of outputs that come together, int64[u, w] with -1 for none."""
         here = sets >= 0
         example, output = np.nonzero(here)[0], sets[here]
-        together = ExampleGroups.of(example)
+        groups = ExampleGroups.of(example)
         labels, noise = self.values[output], self.noise[output]
-        return (labels, noise) if together is None else together.labels(labels, noise)
+        return (labels, noise) if groups is None else groups.labels(labels, noise)
 
 
 def told(number: int, **arrays: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from label_dp.audit import rulebook as rules
-from label_dp.audit.events import Event
+from label_dp.audit.events import POLICY_PROPOSED, Event
 from label_dp.audit.people_rules import Amount, PeopleRules
 from label_dp.audit.rulebook import RuleBroken
 from label_dp.errors import InvalidEpsilon
@@ -115,6 +115,10 @@ class CeilingRules:
         self.ceilings, self.policy = NONE, ""
         self.proposals: dict[str, Event] = {}
         self.of_year: dict[str, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(int)))
+
+    def add(self, event: Event) -> None:
+        """Take a policy that was proposed or applied."""
+        (self.propose if event.kind == POLICY_PROPOSED else self.apply)(event)
 
     def propose(self, event: Event) -> None:
         self._stated(event)

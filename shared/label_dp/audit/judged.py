@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from label_dp.audit import events as kinds
-from label_dp.audit.ceilings import CeilingRules, year_of
+from label_dp.audit.ceilings import year_of
 from label_dp.audit.events import (
     BATCH_SEALED,
     CHARGED,
     CREATED,
     KEY_HANDED_OVER,
     PEOPLE_DECLARED,
-    POLICY_APPLIED,
-    POLICY_PROPOSED,
     POPULATION_CREATED,
     RETURNED,
     Event,
     Subject,
 )
 from label_dp.audit.people_rules import MAY_REPEAT, PeopleRules, most
+from label_dp.audit.policies import policy_rules
 from label_dp.audit.rules import ABOUT_POPULATION, ChainRules
 from label_dp.audit.store import AuditStore, net
 
@@ -52,8 +50,8 @@ class JudgedStore(AuditStore):
             queries += [{"kind": POPULATION_CREATED}, {"kind": PEOPLE_DECLARED}]
         elif event.kind in (KEY_HANDED_OVER, PEOPLE_DECLARED):
             queries.append({"kind": event.kind})
-        elif event.kind in (POLICY_PROPOSED, POLICY_APPLIED):
-            queries += [{"kind": POLICY_PROPOSED}, {"kind": POLICY_APPLIED}]
+        elif event.kind in (kinds.POLICY_PROPOSED, kinds.POLICY_APPLIED):
+            queries += [{"kind": kinds.POLICY_PROPOSED}, {"kind": kinds.POLICY_APPLIED}]
         elif event.kind in ABOUT_POPULATION:
             queries.append({"kind": POPULATION_CREATED, "population": subject.population or ""})
         if event.kind in ABOUT_POPULATION and subject.batch:
@@ -77,7 +75,7 @@ class JudgedStore(AuditStore):
             part.people.spent = part.spent
         if event.kind == CHARGED and subject.batch:
             part.spent[subject.batch] = self._spent(connection, subject.batch)
-            part.ceilings = self.ceilings(connection, year_of(event), part.people.relatives(subject.population or ""))
+            part.ceilings = policy_rules(self, connection, year_of(event), part.people, subject.population or "")
             if event.limit is not None:
                 nano = self.charged_against(connection, subject.batch, event.limit)
                 part.used[subject.batch, event.limit] = nano
@@ -105,34 +103,6 @@ class JudgedStore(AuditStore):
             part.spent[batch] = int(nano), int(atto)
             part.people.largest[population] = most(part.people.largest[population], part.spent[batch])
         return part.people
-
-    def require_ceilings(self, connection: Connection, charge: Event) -> None:
-        """Raise RuleBroken if a charge would be beyond a ceiling even when a second person approved it."""
-        event, batch = replace(charge, at=self.now()), str(charge.subject.batch)
-        part = self._part(connection, event)
-        nano, atto = part.spent[batch]
-        after = nano + event.split.total.nano, atto + event.split.delta_atto
-        part.ceilings.charge(event, part.people, after, approved=True)
-
-    def ceilings(self, connection: Connection, year: str = "", populations: Iterable[str] = ()) -> CeilingRules:
-        """Return the policy in force, and what a year charged the batches of some populations."""
-        t, part = self.table, CeilingRules()
-        events = [e for kind in (POLICY_PROPOSED, POLICY_APPLIED) for e in self.events(connection, kind=kind)]
-        for event in sorted(events, key=lambda e: e.sequence):
-            (part.propose if event.kind == POLICY_PROPOSED else part.apply)(event)
-        if part.ceilings.epsilon_per_person_and_year is None or not year:
-            return part
-        charges = (t.c.kind == CHARGED, t.c.population.in_(list(populations)))
-        query = sa.select(t.c.population, t.c.batch, sa.func.sum(t.c.epsilon_nano)).where(*charges)
-        of_year = query.where(t.c.at >= f"{year}-", t.c.at < f"{int(year) + 1}-").group_by(t.c.population, t.c.batch)
-        for population, batch, nano in connection.execute(of_year):
-            part.of_year[year][population][batch] += int(nano)
-        # of a restored export, whose events have a day in their bytes alone
-        for (body,) in connection.execute(sa.select(t.c.body).where(*charges, t.c.at.is_(None))):
-            event = Event.from_body(bytes(body))
-            if year_of(event) == year:
-                part.of_year[year][str(event.subject.population)][str(event.subject.batch)] += event.split.total.nano
-        return part
 
     def _spent(self, connection: Connection, batch: str) -> tuple[int, int]:
         """Return nano-ε and atto-δ of a batch over all charges and returns."""

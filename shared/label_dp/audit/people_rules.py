@@ -133,10 +133,6 @@ class PeopleRules:
         if not self.of[population].holds(self.total(population, batch)):
             _refuse(event, "its body of people is charged beyond its lifetime ε or δ")
 
-    def relatives(self, population: str) -> list[str]:
-        """Return the populations of the body of `population`, or itself alone."""
-        return list(self.of[population].populations) if population in self.of else [population]
-
     def give_back(self, population: str) -> None:
         """Look again at what a population has spent, after a return."""
         if population in self.of:

@@ -133,4 +133,4 @@ class RuleBroken(AuditChainBroken):
     def __init__(self, rule: Rule, sequence: int, why: str) -> None:
         what = f"Audit event {sequence}" if sequence else "This audit event"
         super().__init__(f"{what} breaks rule {rule.number} ({rule.name}): {why}.")
-        self.rule, self.sequence, self.why = rule, sequence, why
+        self.rule, self.sequence = rule, sequence

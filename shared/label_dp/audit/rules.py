@@ -127,10 +127,8 @@ class ChainRules:
             self.received.hand_over(event)
         elif event.kind == kinds.PEOPLE_DECLARED:
             self.people.declare(event)
-        elif event.kind == kinds.POLICY_PROPOSED:
-            self.ceilings.propose(event)
-        elif event.kind == kinds.POLICY_APPLIED:
-            self.ceilings.apply(event)
+        elif event.kind in (kinds.POLICY_PROPOSED, kinds.POLICY_APPLIED):
+            self.ceilings.add(event)
 
     def _about(self, event: Event) -> None:
         subject = event.subject

@@ -46,8 +46,8 @@ def add_backup_commands(app: typer.Typer, side: "Side", party: "Callable[[dict[s
         from label_dp.backup.taking import back_up
 
         passphrase = read_passphrase(passphrase_file) if passphrase_file is not None else None
-        found = back_up(party({}), out, force=force, passphrase=passphrase)
-        emit(found, as_json, lambda: _show_backup(found))
+        state = back_up(party({}), out, force=force, passphrase=passphrase)
+        emit(state, as_json, lambda: _show_backup(state))
 
     @app.command("restore", rich_help_panel=ADMINISTRATION)
     def restore(
@@ -99,9 +99,9 @@ def add_backup_commands(app: typer.Typer, side: "Side", party: "Callable[[dict[s
         of = party({name: value for name, value in given.items() if value is not None})
         passphrase = read_passphrase(passphrase_file) if passphrase_file is not None else None
         exports = tuple(against or ())
-        found = bring_back(of, RestoreRequest(file, keys, passphrase, exports, charge_lost, key, newest))
-        emit(found, as_json, lambda: _show_restored(found))
-        if any(not comparison["agrees"] for comparison in found["against"]):
+        state = bring_back(of, RestoreRequest(file, keys, passphrase, exports, charge_lost, key, newest))
+        emit(state, as_json, lambda: _show_restored(state))
+        if any(not comparison["agrees"] for comparison in state["against"]):
             raise SystemExit(1)
 
 
@@ -167,10 +167,10 @@ def add_schema_commands(app: typer.Typer, party: "Callable[[], Party]") -> None:
         of = party()
         database = of.existing()
         try:
-            found = _status(of, database)
+            state = _status(of, database)
         finally:
             database.dispose()
-        emit(found, as_json, lambda: _show(found))
+        emit(state, as_json, lambda: _show(state))
 
     @group.command("upgrade")
     def db_upgrade(as_json: Json = False) -> None:
@@ -183,10 +183,10 @@ def add_schema_commands(app: typer.Typer, party: "Callable[[], Party]") -> None:
         try:
             before = _status(of, database)
             of.schema.prepare(database)
-            found = _status(of, database) | {"applied": before["pending"]}
+            state = _status(of, database) | {"applied": before["pending"]}
         finally:
             database.dispose()
-        emit(found, as_json, lambda: _show(found))
+        emit(state, as_json, lambda: _show(state))
 
 
 def _status(of: "Party", database: Any) -> dict[str, Any]:

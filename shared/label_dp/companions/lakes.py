@@ -149,6 +149,8 @@ def _delta(address: TableAddress, last: Last | None) -> TableParts:
             refuse_nothing(address, since)
     masks = _masks(table) if "deletionVectors" in (table.protocol().reader_features or []) else {}
     parts = [_delta_part(address, row, schema, names) for row in rows]
+    if masks and len({_end(part.name) for part in parts}) < len(parts):
+        raise InvalidFile(f"'{address}' has deleted rows, and two files of one name; compact the table first.")
     live = [p if (mask := masks.pop(_end(p.name), None)) is None else _without(p, mask) for p in parts]
     if masks and since is None:
         raise InvalidFile(f"'{address}' marks deleted rows in a way that cannot be read here; compact the table first.")
@@ -160,8 +162,8 @@ def _active(table: Any) -> list[dict[str, Any]]:
     import pyarrow as pa
 
     actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-    listed = [row | {"uri": uri} for row, uri in zip(actions, table.file_uris(), strict=True)]
-    return sorted(listed, key=lambda row: (row["modification_time"], row["uri"]))
+    rows = [row | {"uri": uri} for row, uri in zip(actions, table.file_uris(), strict=True)]
+    return sorted(rows, key=lambda row: (row["modification_time"], row["uri"]))
 
 
 def _delta_part(
@@ -187,14 +189,14 @@ def _delta_part(
 
 
 def _masks(table: Any) -> dict[str, npt.NDArray[np.bool_]]:
-    """Return a mask of the rows that count, by the last two names of a file's path."""
+    """Return masks of the rows that count, by the names of their files, which `_delta` requires to differ."""
     import numpy as np
     import pyarrow as pa
 
-    masks = pa.table(pa.RecordBatchReader.from_stream(table.deletion_vectors()))
+    vectors = pa.table(pa.RecordBatchReader.from_stream(table.deletion_vectors()))
     return {
         _end(uri): np.asarray(mask, bool)
-        for uri, mask in zip(masks["filepath"].to_pylist(), masks["selection_vector"].to_pylist(), strict=True)
+        for uri, mask in zip(vectors["filepath"].to_pylist(), vectors["selection_vector"].to_pylist(), strict=True)
     }
 
 

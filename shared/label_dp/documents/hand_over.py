@@ -83,7 +83,7 @@ class HandOver(Document):
         """Read an envelope (an object, or its bytes), signed by its old key, with the new key's consent. The caller
         decides whether the old key is trusted. Raises MalformedHandOver, SignatureInvalid, UnsupportedVersion."""
         data = envelope if isinstance(envelope, bytes) else cls.envelope_bytes(envelope)
-        hand_over, _ = cls.opened(data, _named_inside(data))
+        hand_over, _ = cls.opened(data, key_inside(data, "old_key", cls))
         try:
             consent = base64.b64decode(hand_over.consent, validate=True)
             new = hand_over.new
@@ -103,15 +103,16 @@ def _agreed(members: dict[str, Any]) -> bytes:
     return pae(HAND_OVER_TYPE, canonical_bytes(members))
 
 
-def _named_inside(envelope: bytes) -> VerifyingKey:
-    """Return the old key, whose id the envelope names; the signature is then verified with it."""
+def key_inside(envelope: bytes, member: str, document: type[Document]) -> VerifyingKey:
+    """Return the key that a document states in `member`, if the envelope names its id: the signature is then verified
+    with it. Whose key it is, the caller decides. Raises the malformed kind, SignatureInvalid."""
     try:
         payload = json.loads(base64.b64decode(json.loads(envelope)["payload"], validate=True))
-        key = read_public_key(payload["old_key"])
+        key = read_public_key(payload[member])
     except (ValueError, KeyError, TypeError, RecursionError, InvalidFile):
-        raise MalformedHandOver("The file is not a signed hand-over of a key.") from None
+        raise document.MALFORMED(f"The file is not a signed {document.NOUN}.") from None
     if key.id != named_key(envelope):
-        raise SignatureInvalid("The hand-over is signed with another key than the one that it hands over.")
+        raise SignatureInvalid(f"The {document.NOUN} is signed with another key than the one in it.")
     return key
 
 

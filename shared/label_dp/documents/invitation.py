@@ -9,21 +9,45 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
+import re
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from label_dp.actors import MAX_NAME, require_name
-from label_dp.documents.members import Day, KeyId, Sha256, service_url
+from label_dp.documents.hand_over import key_inside
+from label_dp.documents.members import Day, KeyId, Sha256
 from label_dp.documents.receipt import Name, public_key_text, read_public_key
 from label_dp.documents.signed import Document
-from label_dp.documents.signing import SigningKey, VerifyingKey, named_key
-from label_dp.errors import InvalidFile, InvalidInput, MalformedInvitation, SignatureInvalid, VerificationFailed
+from label_dp.documents.signing import SigningKey, VerifyingKey
+from label_dp.errors import InvalidFile, InvalidInput, MalformedInvitation, VerificationFailed
 
 CODE_LETTERS = 16  # 80 bits: another document with the same code is out of reach
 GROUP = 4
+MAX_URL = 2000
+# plain ASCII only: parsers disagree about %, \, @ and dots as segments
+ORIGIN = (
+    r"(?P<scheme>https?)://(?P<host>[a-z0-9_]([a-z0-9._-]{0,252}[a-z0-9_])?|\[[0-9a-f:.]{2,45}\])"
+    r"(:(?P<port>[1-9][0-9]{0,4}))?"
+)
+_URL = re.compile(ORIGIN + r"(?P<path>(/[a-z0-9._~-]+)*)/?", re.ASCII | re.IGNORECASE)
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def service_url(text: str) -> str:
+    """Normalise a labels party's base URL: lower-case scheme and host, no default port, no slash at the end. Raises
+    InvalidInput for anything but http(s)://host[:port][/plain/path]; the text never quotes the URL."""
+    match = _URL.fullmatch(text) if len(text) <= MAX_URL else None
+    port = int(match["port"] or 0) if match is not None else 0
+    if match is None or port > 65535 or {".", ".."} & set(match["path"].split("/")):
+        raise InvalidInput(
+            "The labels party's URL must begin with http:// or https://, name a host and at most a port and a plain "
+            "path, and have no user name, query or fragment; for example https://labels.example:8001."
+        )
+    scheme, host = match["scheme"].lower(), match["host"].lower()
+    suffix = "" if port in (0, _DEFAULT_PORTS[scheme]) else f":{port}"
+    return f"{scheme}://{host}{suffix}{match['path']}"
 
 
 class Invitation(Document):
@@ -98,18 +122,7 @@ class Invitation(Document):
                 envelope = file.read(cls.MOST_ENVELOPE + 1)
         except OSError as error:
             raise InvalidFile(f"'{path}' cannot be read ({error.strerror}).") from None
-        invitation, _ = cls.opened(envelope, _key_inside(envelope))
+        invitation, _ = cls.opened(envelope, key_inside(envelope, "key", cls))
         if invitation.party != party:
             raise InvalidInput(f"'{path}' is from a {invitation.party} party; give the file of the {party} party.")
         return invitation
-
-
-def _key_inside(envelope: bytes) -> VerifyingKey:
-    """Return the key that the document states, whose id the envelope names; the signature is verified with it."""
-    try:
-        key = read_public_key(json.loads(base64.b64decode(json.loads(envelope)["payload"], validate=True))["key"])
-    except (ValueError, KeyError, TypeError, RecursionError, InvalidFile):
-        raise MalformedInvitation("The file is not a signed invitation.") from None
-    if key.id != named_key(envelope):
-        raise SignatureInvalid("The invitation is signed with another key than the one in it.")
-    return key

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
 
-from label_dp.errors import InvalidInput
 from label_dp.privacy import NANO, Delta, Epsilon, EpsilonSplit
 from label_dp.schemas.events import EventRule
 
@@ -21,35 +20,12 @@ KeyId = Annotated[str, Field(pattern=r"^ed25519:[0-9a-f]{64}$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Day = Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
 Moment = Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)?$")]
-MAX_URL = 2000
-# plain ASCII only: parsers disagree about %, \, @ and dots as segments
-ORIGIN = (
-    r"(?P<scheme>https?)://(?P<host>[a-z0-9_]([a-z0-9._-]{0,252}[a-z0-9_])?|\[[0-9a-f:.]{2,45}\])"
-    r"(:(?P<port>[1-9][0-9]{0,4}))?"
-)
-_URL = re.compile(ORIGIN + r"(?P<path>(/[a-z0-9._~-]+)*)/?", re.ASCII | re.IGNORECASE)
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class Strict(BaseModel):
     """Strict, immutable base of signed members."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-def service_url(text: str) -> str:
-    """Normalise a labels party's base URL: lower-case scheme and host, no default port, no slash at the end. Raises
-    InvalidInput for anything but http(s)://host[:port][/plain/path]; the text never quotes the URL."""
-    match = _URL.fullmatch(text) if len(text) <= MAX_URL else None
-    port = int(match["port"] or 0) if match is not None else 0
-    if match is None or port > 65535 or {".", ".."} & set(match["path"].split("/")):
-        raise InvalidInput(
-            "The labels party's URL must begin with http:// or https://, name a host and at most a port and a plain "
-            "path, and have no user name, query or fragment; for example https://labels.example:8001."
-        )
-    scheme, host = match["scheme"].lower(), match["host"].lower()
-    suffix = "" if port in (0, _DEFAULT_PORTS[scheme]) else f":{port}"
-    return f"{scheme}://{host}{suffix}{match['path']}"
 
 
 def _epsilon(value: Any) -> Epsilon:

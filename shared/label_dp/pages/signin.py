@@ -102,16 +102,16 @@ def site_router(*roles: str, home: str) -> APIRouter:
         if name not in site.files:
             raise NotFound("There is no such file.")
         data, kind = site.files[name]
-        kept = {"Cache-Control": "public, max-age=31536000, immutable"}
-        return Response(data, media_type=kind, headers=HEADERS | kept)
+        attributes = {"Cache-Control": "public, max-age=31536000, immutable"}
+        return Response(data, media_type=kind, headers=HEADERS | attributes)
 
     return router
 
 
 def _keep_session(request: Request, answer: Response, token: str) -> None:
     secure = request.url.scheme == "https"
-    kept: dict[str, Any] = {"httponly": True, "samesite": "strict", "secure": secure, "path": "/"}
-    answer.set_cookie(request.app.state.site.cookie, token, max_age=HOURS * 3600, **kept)
+    attributes: dict[str, Any] = {"httponly": True, "samesite": "strict", "secure": secure, "path": "/"}
+    answer.set_cookie(request.app.state.site.cookie, token, max_age=HOURS * 3600, **attributes)
 
 
 def _flow(site: Site) -> CodeFlow:

@@ -15,8 +15,8 @@ from label_dp import errors
 from label_dp.client.peer import MAX_BODY_BYTES, MAX_PROBLEM_BYTES, RETRIES
 from label_dp.documents.arriving import Arriving
 from label_dp.documents.bundle import ENVELOPE_SUFFIX, verify
+from label_dp.documents.invitation import service_url
 from label_dp.documents.manifest import FileEntry, Manifest
-from label_dp.documents.members import service_url
 from label_dp.documents.signed import MAX_ENVELOPE_BYTES
 from tests.support.messages import Sender
 

@@ -146,7 +146,9 @@ class Predictors:
                 "as they come. Release a message instead, or use a population without four eyes."
             )
         refuse_second(connection, batch_id, additional=request.additional_release, what="predictor")
-        self.ledger.check(connection, population, batch_id, split_of(of_query(request)), {"answer": "prediction"})
+        self.ledger.check(
+            connection, population, batch_id, split_of(of_query(request)), {"answer": PREDICTION}, eyes=False
+        )
 
     # --- training -----------------------------------------------------------------------------------------
 

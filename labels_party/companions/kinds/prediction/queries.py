@@ -169,7 +169,9 @@ class Queries:
                 spent=str(spent),
                 lifetime=str(plan.cap),
             )
-        self.ledger.check(connection, population, predictor.batch, split_of(plan.epsilon), {"answer": "prediction"})
+        self.ledger.check(
+            connection, population, predictor.batch, split_of(plan.epsilon), {"answer": PREDICTION}, eyes=False
+        )
 
     def _stored(
         self, connection: Connection, predictor: PredictorRecord, population: Population, codes: tuple[int, ...]

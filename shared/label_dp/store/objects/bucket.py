@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import logging
 import re
 from collections import OrderedDict
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, BinaryIO, Self
+from typing import TYPE_CHECKING, BinaryIO, Self
 
 import tenacity
 
 from label_dp.errors import Unavailable
 from label_dp.logs import event
 from label_dp.store.faults import FaultHook, no_faults
-from label_dp.store.objects.port import Stored, StoreRefused
+from label_dp.store.objects.port import Anywhere, Stored, StoreRefused
 
 if TYPE_CHECKING:
     from obstore.store import AzureStore, GCSStore, S3Store
@@ -144,36 +143,17 @@ class Bucket:
             raise Unavailable("No URL of the object store can be signed; look at its credentials.") from None
 
 
-class StoredFile(io.RawIOBase):
+class StoredFile(Anywhere):
     """Object of a bucket, read in pieces of PIECE bytes, of which the last few stay in memory."""
 
     def __init__(self, bucket: Bucket, key: str, size: int) -> None:
         super().__init__()
-        self._bucket, self._key, self._size, self._at = bucket, key, size, 0
+        self._bucket, self._key, self._size = bucket, key, size
         self._pieces: OrderedDict[int, bytes] = OrderedDict()
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        self._at = max(base + offset, 0)
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        number, skip = divmod(self._at, PIECE)
-        if self._at >= self._size:
-            return 0
-        part = memoryview(self._piece(number))[skip : skip + len(buffer)]
-        buffer[: len(part)] = part
-        self._at += len(part)
-        return len(part)
+    def _bytes(self, start: int, stop: int) -> bytes:
+        numbers = range(start // PIECE, -(-stop // PIECE))
+        return b"".join(memoryview(self._piece(at))[max(start - at * PIECE, 0) : stop - at * PIECE] for at in numbers)
 
     def _piece(self, number: int) -> bytes:
         if number not in self._pieces:

@@ -3,7 +3,9 @@ database says which names count. So nothing is overwritten, and an object that n
 
 from __future__ import annotations
 
+import io
 import mmap
+import os
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -27,6 +29,47 @@ class Stored:
     key: str
     modified: float
     size: int = 0
+
+
+class Anywhere(io.RawIOBase):
+    """File of `_size` bytes with random access; `_bytes` returns bytes [start, stop)."""
+
+    _size = _at = 0
+
+    @abstractmethod
+    def _bytes(self, start: int, stop: int) -> bytes: ...
+
+    def size(self) -> int:
+        return self._size
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read from the current position; fewer bytes only at the end."""
+        stop = self._size if size is None or size < 0 else min(self._size, self._at + size)
+        if stop <= self._at:
+            return b""
+        data = self._bytes(self._at, stop)
+        self._at = stop
+        return data
+
+    def readinto(self, buffer: object) -> int:
+        view = memoryview(buffer)  # type: ignore[arg-type]  # whatever has a buffer
+        data = self.read(len(view))
+        view[: len(data)] = data
+        return len(data)
 
 
 class Objects(ABC):
