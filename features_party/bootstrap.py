@@ -159,8 +159,8 @@ def bootstrap(
     feature_tables = FeatureTables(
         database, home, place(home.feature_tables), settings.data_dir, clock, settings.table_bytes
     )
-    trainer = Trainer(database, audit, clock, settings.threads, steps)
-    models = Models(database, place(home.models))
+    trainer = Trainer(database, audit, home.own_key, clock, settings.threads, steps)
+    models = Models(database, place(home.models), home.own_key, signers(settings))
     trainings = Trainings(database, home, messages, feature_tables, trainer, models, clock)
     if settings.objects and once_a_day(home.path / ".swept"):
         feature_tables.sweep()
@@ -214,3 +214,11 @@ def reader(settings: Settings | None = None) -> tuple[Settings, PinnedKeys]:
     """Return settings and trusted keys, without making a home or a database, for `verify`, `evaluate` and `predict`."""
     settings = settings or Settings.load()
     return settings, PinnedKeys(Path(settings.home) / "keys" / "pinned")
+
+
+def signers(settings: Settings) -> list[VerifyingKey]:
+    """Return the keys whose models are loaded: our own, if there is one yet, and the one that is set."""
+    from label_dp.documents.signing import VerifyingKey
+
+    own = Path(settings.home) / "keys" / "signing.pub"
+    return [VerifyingKey.load(file) for file in (own, settings.model_key) if file and (file != own or file.exists())]

@@ -58,6 +58,11 @@ class Settings(ServiceSettings):
     labels_certificate: Path | None = Field(
         default=None, description="PEM file of our certificate and its key, for labels parties that ask for one."
     )
+    model_key: Path | None = Field(
+        default=None,
+        description="Public key file (.pub) of another features party whose models are loaded as if they were ours; "
+        "unset: models of our own key alone.",
+    )
     otlp_endpoint: str = Field(
         default="",
         description="Collector of OpenTelemetry (OTLP over HTTP) that traces of `serve` go to; empty: no traces.",

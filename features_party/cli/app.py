@@ -80,10 +80,8 @@ def services(existing: bool = False) -> Any:
 
 def open_model(name: str) -> Any:
     """A model by its folder, which takes precedence, or by its id or alias in the registry. Raises NotFound."""
-    from features_party.models.folder import load_model
-
     if (folder := Path(name)).is_dir():
-        return load_model(folder)
+        return model_of_folder(folder)
     registry = services(existing=True).models
     try:
         return registry.open(name)
@@ -91,6 +89,14 @@ def open_model(name: str) -> Any:
         raise NotFound(
             f"There is no model '{name}': no folder has that name, and no model of the registry that id or alias."
         ) from None
+
+
+def model_of_folder(folder: Path, key: Path | None = None) -> Any:
+    """The model of a folder that `key` signed, by default one whose models we load. Raises VerificationFailed."""
+    from features_party.bootstrap import loaded, signers
+    from features_party.models.folder import load_model
+
+    return load_model(folder, signers(loaded()) if key is None else [public_key(key)])
 
 
 def public_key(path: Path | None) -> Any:

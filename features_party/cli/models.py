@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from features_party.cli.app import app, open_model, services
+from features_party.cli.app import app, model_of_folder, open_model, services
 from label_dp.cli.output import echo, emit, table
 from label_dp.cli.panels import AROUND, OFFICER
 from label_dp.cli.party_commands import Force, Json
 from label_dp.store.output_files import replacing, writable
 
-models = typer.Typer(help="Trained models: list, show, compare, export, delete.", no_args_is_help=True)
+models = typer.Typer(help="Trained models: list, show, compare, export, sign, delete.", no_args_is_help=True)
 app.add_typer(models, name="models", rich_help_panel=AROUND)
 
 Model = Annotated[
@@ -145,6 +145,47 @@ def models_alias(
     if remove:
         registry.remove_alias(model, alias)
     emit({"alias": alias, "model": model_id}, as_json, lambda: echo(f"{alias} is {model_id or 'no model now'}"))
+
+
+@models.command("sign")
+def models_sign(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a model.")], as_json: Json = False
+) -> None:
+    """Vouch with our key for a folder that another key signed, or none; what this party trains is signed already.
+
+    Whoever may write a folder could have put another model there: verify it first, or know where it was.
+    """
+    from features_party.models.folder import sign_model
+
+    _say(str(folder), sign_model(folder, services().home.own_key()), as_json)
+
+
+@models.command("verify")
+def models_verify(
+    model: Model,
+    key: Annotated[
+        Path | None,
+        typer.Option("--key", help="Public key file of who must have signed it; default whose models we load."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check who signed a model, that its files are those, and say of which messages and at what ε it was made."""
+    saved = open_model(model) if key is None else model_of_folder(Path(model), key)
+    _say(model, saved.statement, as_json)
+
+
+def _say(model: str, statement: Any, as_json: bool) -> None:
+    """Print a signed statement."""
+
+    def human() -> None:
+        echo(f"{model}: signed with {statement.key_id}")
+        for of in statement.sources:
+            what = "rehearsal, no ε" if of.rehearsal else f"ε {of.epsilon.total}"
+            echo(f"  {of.id}, {what}, digest {of.digest}")
+        for one in statement.epsilon:
+            echo(f"  ε {one.epsilon_per_example} per example of {one.population}, {one.key_id}")
+
+    emit(statement.document(), as_json, human)
 
 
 @models.command("delete")

@@ -23,6 +23,7 @@ from features_party.cli.app import (
     Unmatched,
     WarnUnmatched,
     app,
+    model_of_folder,
     open_model,
     public_key,
     require_engine,
@@ -242,11 +243,9 @@ def predict(
 
 def _model(name: str) -> Any:
     """A model by folder, id or alias. Raises InvalidFile."""
-    from features_party.models.folder import load_model
-
     with suppress(NotFound):
         return open_model(name)
-    return load_model(Path(name))  # says what cannot be read
+    return model_of_folder(Path(name))  # says what cannot be read
 
 
 def _spark() -> Any:

@@ -28,6 +28,7 @@ from features_party.training.holdout import identify
 from label_dp.columnar.parts import TablePath
 from label_dp.columnar.tables import require_columns
 from label_dp.companions.kinds.calibration import CalibrationAnswer
+from label_dp.documents.signing import SigningKey
 from label_dp.errors import Conflict, InvalidInput, InvalidTable
 from label_dp.schemas.json_types import JsonObject
 from label_dp.store.database import Database
@@ -81,10 +82,12 @@ def of_calibration(calibration: CalibrationAnswer) -> JsonObject:
     }
 
 
-def save_calibrated(saved: SavedModel, calibration: CalibrationAnswer, created: str, folder: Path) -> JsonObject:
+def save_calibrated(
+    saved: SavedModel, calibration: CalibrationAnswer, created: str, folder: Path, key: SigningKey
+) -> JsonObject:
     """As `calibrated`, saved as a new model folder; returns its card. Raises Conflict, InvalidFile too."""
     saved_model = calibrated(saved, calibration, created)
-    return save_model(folder, saved_model.model, saved_model.card)
+    return save_model(folder, saved_model.model, saved_model.card, key)
 
 
 def registered_id(model_id: str, calibration: CalibrationAnswer) -> str:
@@ -102,7 +105,7 @@ def register_calibrated(
     if models.known(new_id):
         return new_id
     with contextlib.suppress(Conflict):  # a crash, or another call, left the finished folder
-        save_model(models.folder(new_id), saved_model.model, saved_model.card)
+        save_model(models.folder(new_id), saved_model.model, saved_model.card, models.key())
     models.keep(new_id)
 
     def record(connection: Connection) -> None:

@@ -239,7 +239,7 @@ def apply_calibration(services: Services, job: CalibrateJob, progress: Progress)
         created = services.audit.now()
         if job.out is not None:
             with replacing(job.out, job.force) as temporary:
-                save_calibrated(saved, accepted, created, temporary)
+                save_calibrated(saved, accepted, created, temporary, services.models.key())
             result["model"] = str(job.out)
         else:
             assert job.model is not None

@@ -23,7 +23,7 @@ from features_party.bootstrap import Services
 from features_party.daily.comparison import HoldoutComparison, compare, read_all, split
 from features_party.daily.pipeline import CURRENT, DailyPipeline
 from features_party.integrations.tracking import log_run, require_mlflow
-from features_party.models.folder import SavedModel, load_model
+from features_party.models.folder import SavedModel
 from features_party.models.trainer import check_learning
 from features_party.pages.models import model_report
 from features_party.receive.accepted import AcceptedMessage
@@ -66,7 +66,7 @@ class Day:
         with self._alone():
             arrivals = [] if service is None else self._pulled(service, part(progress, 0.0, 0.2))
             messages = self._messages()
-            saved_model = load_model(self.current) if self.current.exists() else None
+            saved_model = self.party.models.named(str(self.current)) if self.current.exists() else None
             now = datetime.now(UTC)
             last_digests, key = self._last()
             record = {
@@ -99,7 +99,7 @@ class Day:
         model = self.folder / "models" / str(record["moment"])
         card = party.trainer.train(messages, table, learning, model, part(progress, 0.0, 0.9), "daily", earlier=earlier)
         progress("comparing with yesterday's model", 0.95)
-        today, comparison = load_model(model), None
+        today, comparison = party.models.named(str(model)), None
         if yesterday is not None:
             comparison = compare(today, yesterday, messages, held_out, party.settings.threads)
         takes = not isinstance(comparison, HoldoutComparison) or comparison.takes_over(pipeline.replace)

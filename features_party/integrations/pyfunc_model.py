@@ -1,4 +1,4 @@
-"""Model folder of ours as MLflow's pyfunc: no pickle, and nothing of this party is opened."""
+"""Model folder of ours as MLflow's pyfunc: no pickle, and of this party its public key alone is read."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from features_party.bootstrap import loaded, signers
 from features_party.models.evaluation import likeliest, unknown_text
 from features_party.models.folder import load_model
 from features_party.training.classes import class_names
@@ -44,5 +45,12 @@ class PyfuncPredictor:
 
 
 def _load_pyfunc(data_path: str) -> PyfuncPredictor:
-    """Load a model for MLflow, which calls this name. Raises InvalidFile."""
-    return PyfuncPredictor(load_model(Path(data_path)).model)
+    """Load a model for MLflow, which calls this name; warns where no key is known that must have signed it. Raises
+    VerificationFailed, InvalidFile."""
+    keys = signers(loaded())
+    if not keys:
+        warnings.warn(
+            "who signed this model was not checked: set FEATURES_PARTY_MODEL_KEY to its party's keys/signing.pub",
+            stacklevel=2,
+        )
+    return PyfuncPredictor(load_model(Path(data_path), keys or None).model)

@@ -21,7 +21,6 @@ import numpy.typing as npt
 from features_party.bootstrap import bootstrap
 from features_party.integrations.frames import Messages, PathLike, at_home, identified, key_of, paths_of
 from features_party.models.evaluation import unknown_text
-from features_party.models.folder import load_model
 from features_party.models.trainer import check_learning
 from features_party.training.classes import named_or_numbers
 from features_party.training.encoding import Encoded
@@ -98,7 +97,7 @@ class _Messages(BaseEstimator):
             self.card_: dict[str, Any] = party.trainer.train(
                 accepted, table, learning, Path(folder) / "model", actor=type(self).__name__
             )
-            self.model_ = load_model(Path(folder) / "model").model
+            self.model_ = party.models.named(f"{folder}/model").model
             self._threads = party.settings.threads
         if (warning := self.card_["report"]["unmatched_warning"]) is not None:
             warnings.warn(warning, stacklevel=2)

@@ -3,13 +3,14 @@ the model itself as a pyfunc. Needs the extra `mlflow`.
 
     from features_party.integrations.tracking import Tracking, log_run
 
-    log_run(load_model(Path("model")), Tracking(tracking_uri="http://127.0.0.1:5000", experiment="revenue"))
+    log_run(party.models.named("model"), Tracking(tracking_uri="http://127.0.0.1:5000", experiment="revenue"))
 """
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 import tempfile
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
@@ -21,7 +22,7 @@ from pydantic import Field
 import features_party
 import label_dp
 from features_party.models.card_reading import reading_card
-from features_party.models.folder import CARD_FILE, CARD_TEXT, SavedModel, save_model
+from features_party.models.folder import CARD_FILE, CARD_TEXT, SavedModel
 from features_party.pages.models import model_page
 from features_party.settings import quiet_mlflow
 from label_dp.errors import InvalidInput, Unavailable
@@ -61,6 +62,7 @@ def log_run(
     InvalidFile for a damaged card, Unavailable if the server does not accept the run.
     """
     require_mlflow()
+    assert saved.folder is not None  # it was loaded, or there would be no card
     quiet_mlflow()
     import mlflow
     from mlflow.exceptions import MlflowException
@@ -79,8 +81,7 @@ def log_run(
             mlflow.log_params(params)
             mlflow.log_metrics(metrics)
             model = Path(folder) / "label-dp-model"
-            card = {k: v for k, v in saved.card.items() if k not in ("format", "version", "model_sha256")}
-            save_model(model, saved.model, card)
+            shutil.copytree(saved.folder, model)
             for file in (CARD_FILE, CARD_TEXT):
                 mlflow.log_artifact(str(model / file), "card")
             mlflow.log_text(page, "card/report.html")

@@ -1,4 +1,4 @@
-"""Refusals of edited cards: a card's digest is of the model's file; nothing authenticates the card itself."""
+"""Refusals of damaged cards: who signed a folder may have signed anything."""
 
 from __future__ import annotations
 

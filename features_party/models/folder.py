@@ -1,5 +1,5 @@
-"""A model on disk: a folder with `model.json` (all that predicts), `card.json` (its origin) and `card.md` (the same for
-people). No pickle."""
+"""A model on disk: a folder with `model.json` (all that predicts), `card.json` (its origin), `card.md` (the same for
+people) and `model.dsse.json`, which signs the others. No pickle."""
 
 from __future__ import annotations
 
@@ -10,30 +10,41 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from features_party.models import signature
 from features_party.models.card_text import card_markdown
+from features_party.models.signature import Signers
 from features_party.training.model import TrainedModel
 from label_dp.documents.bundle import open_file
 from label_dp.documents.canonical import digest
-from label_dp.errors import Conflict, InvalidFile, InvalidRequest
-from label_dp.store.folders import place_folder
+from label_dp.documents.model_statement import ModelStatement
+from label_dp.documents.signing import SigningKey
+from label_dp.errors import Conflict, InvalidFile, InvalidRequest, SignatureInvalid
+from label_dp.store.folders import place_folder, write_durably
 from label_dp.strict_json import decoded_bytes, read_json
 
-MODEL_FILE, CARD_FILE, CARD_TEXT = "model.json", "card.json", "card.md"
+MODEL_FILE, CARD_FILE, CARD_TEXT, SIGNATURE = "model.json", "card.json", "card.md", "model.dsse.json"
 CARD_FORMAT, CARD_VERSION = "label-dp-model-card", 1
-MAX_BYTES = {MODEL_FILE: 1 << 28, CARD_FILE: 1 << 26}
+MAX_BYTES = {
+    MODEL_FILE: 1 << 28,
+    CARD_FILE: 1 << 26,
+    CARD_TEXT: 1 << 26,
+    SIGNATURE: ModelStatement.MOST_ENVELOPE,
+}
 MOST_DECODED = 1 << 30  # bytes of a file as values in memory
 
 
 @dataclass(frozen=True)
 class SavedModel:
-    """Trained model with its card."""
+    """Trained model with its card; once loaded also its folder, and the signer's statement where that was verified."""
 
     model: TrainedModel
     card: dict[str, Any]
+    folder: Path | None = None
+    statement: ModelStatement | None = None
 
 
-def save_model(folder: Path, model: TrainedModel, card: dict[str, Any]) -> dict[str, Any]:
-    """Write the files to a temporary folder beside `folder` and rename; returns the card as written.
+def save_model(folder: Path, model: TrainedModel, card: dict[str, Any], key: SigningKey) -> dict[str, Any]:
+    """Write files signed with `key` to a temporary folder beside `folder` and rename; returns the card as written.
 
     An empty folder is replaced; anything else there is a Conflict. Raises InvalidFile if it cannot be written.
     """
@@ -46,10 +57,10 @@ def save_model(folder: Path, model: TrainedModel, card: dict[str, Any]) -> dict[
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary.mkdir()
-        (temporary / MODEL_FILE).write_bytes(data)
         text = json.dumps(whole, ensure_ascii=False, allow_nan=False, indent=2)
-        (temporary / CARD_FILE).write_text(text + "\n", encoding="utf-8")
-        (temporary / CARD_TEXT).write_text(card_markdown(whole), encoding="utf-8")
+        files = {MODEL_FILE: data, CARD_FILE: f"{text}\n".encode(), CARD_TEXT: card_markdown(whole).encode()}
+        for name, content in (files | {SIGNATURE: signature.sign(whole, files, key)}).items():
+            (temporary / name).write_bytes(content)
         if folder.exists():
             folder.rmdir()
         place_folder(temporary, folder)
@@ -60,17 +71,38 @@ def save_model(folder: Path, model: TrainedModel, card: dict[str, Any]) -> dict[
     return whole
 
 
-def load_model(folder: Path) -> SavedModel:
-    """Read and check a model folder. Raises InvalidFile for a missing, damaged or newer one."""
-    card_bytes, data = _read(folder, CARD_FILE), _read(folder, MODEL_FILE)
-    card = _parse(card_bytes, CARD_FILE)
+def sign_model(folder: Path, key: SigningKey) -> ModelStatement:
+    """Sign a folder in place of whoever signed it; returns the statement. Raises InvalidFile, Unavailable."""
+    files, card = _files(folder), load_model(folder, None).card
+    write_durably(folder / SIGNATURE, signature.sign(card, files, key))
+    return signature.statement(card, files, key.public.id)
+
+
+def load_model(folder: Path, signers: Signers | None) -> SavedModel:
+    """Read and check a model folder, nothing of which is parsed unless one of `signers` signed it; None: whoever did.
+
+    Raises the VerificationFailed kind of a missing, strange or wrong signature, InvalidFile for a missing, damaged or
+    newer folder.
+    """
+    files, stated = _files(folder), None
+    if signers is not None:
+        signed = (folder / SIGNATURE).exists()
+        stated = signature.verify(_read(folder, SIGNATURE) if signed else None, files, signers)
+    data, card = files[MODEL_FILE], _parse(files[CARD_FILE], CARD_FILE)
     if card.get("format") != CARD_FORMAT or type(card.get("version")) is not int:
         raise InvalidFile(f"'{folder / CARD_FILE}' is not the card of a model.")
     if card["version"] > CARD_VERSION:
         raise InvalidFile("The model was written by a newer version of this software; upgrade it to read it.")
     if digest(data) != card.get("model_sha256"):
         raise InvalidFile(f"'{folder / MODEL_FILE}' does not match its card: it was changed or cut short.")
-    return SavedModel(TrainedModel.from_json(_parse(data, MODEL_FILE)), card)
+    if stated is not None and stated != signature.statement(card, files, stated.key_id):
+        raise SignatureInvalid("The model's signed statement says something else than its card about ε or messages.")
+    return SavedModel(TrainedModel.from_json(_parse(data, MODEL_FILE)), card, folder, stated)
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    """Read what a signature is of."""
+    return {name: _read(folder, name) for name in (CARD_FILE, MODEL_FILE, CARD_TEXT)}
 
 
 def _read(folder: Path, name: str) -> bytes:
@@ -79,7 +111,9 @@ def _read(folder: Path, name: str) -> bytes:
         with open_file(path) as file:
             data = file.read(most + 1)
     except OSError as error:
-        raise InvalidFile(f"'{path}' cannot be read ({error.strerror}); a model folder holds both files.") from None
+        raise InvalidFile(
+            f"'{path}' cannot be read ({error.strerror}); a model folder holds model.json, card.json and card.md."
+        ) from None
     _refuse_large(data, path, name)
     return data
 

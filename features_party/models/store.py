@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,8 +16,10 @@ from sqlalchemy.engine import Connection
 
 from features_party.models.card import summary
 from features_party.models.folder import SavedModel, load_model
+from features_party.models.signature import Signers
 from features_party.storage import tables
 from features_party.storage.file_store import FileStore
+from label_dp.documents.signing import SigningKey
 from label_dp.errors import InvalidInput, NotFound
 from label_dp.store.database import Database
 from label_dp.store.paging import Listing, Page, select_page
@@ -33,6 +36,8 @@ class Models:
 
     database: Database
     place: FileStore
+    key: Callable[[], SigningKey]
+    signers: Signers
     _loaded: OrderedDict[str, SavedModel] = field(default_factory=OrderedDict, repr=False, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
@@ -166,7 +171,7 @@ class Models:
             if model_id in self._loaded:
                 self._loaded.move_to_end(model_id)
                 return model_id, self._loaded[model_id]
-        saved = load_model(self.place.path(model_id))
+        saved = load_model(self.place.path(model_id), self.signers)
         with self._lock:
             self._loaded[model_id] = saved
             while len(self._loaded) > KEPT:
@@ -177,7 +182,7 @@ class Models:
         """Open a model by its folder, which takes precedence, or by its id or alias here. Raises NotFound,
         InvalidFile."""
         folder = Path(name)
-        return load_model(folder) if folder.is_dir() else self.open(name)
+        return load_model(folder, self.signers) if folder.is_dir() else self.open(name)
 
     def delete(self, model_id: str) -> None:
         """Delete a model, its aliases and its folder. Its training and the audit store still record that it was made.

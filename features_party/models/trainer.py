@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
     from label_dp.documents.answer import Answer
     from label_dp.documents.manifest import Manifest
+    from label_dp.documents.signing import SigningKey
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -80,6 +81,7 @@ class Trainer:
 
     database: Database
     audit: AuditStore
+    key: Callable[[], SigningKey]
     clock: Clock
     threads: int
     steps: Steps = field(default_factory=Steps, repr=False)
@@ -199,7 +201,7 @@ class Trainer:
         """Save a model with the card of now and of the keys that handed over to each other, and record its event, if it
         has one; returns the card. `finish` and `saved` as in `kept`."""
         keys = self.database.read("model.keys", lambda c: families(c, self.audit))
-        card = save_model(out, model, card_of(self.clock().strftime("%Y-%m-%dT%H:%M:%SZ"), keys))
+        card = save_model(out, model, card_of(self.clock().strftime("%Y-%m-%dT%H:%M:%SZ"), keys), self.key())
         saved()
         event = event_of(card)
 

@@ -8,7 +8,7 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,10 +23,6 @@ from label_dp.progress import Progress
 AT_ONCE = 3  # files; one connection rarely fills a long link, and more would crowd out others
 
 
-class _Stopped(Exception):
-    """Raised in this module if the download of another file failed."""
-
-
 def fetch_files(service: LabelsService, manifest: Manifest, folder: Path, progress: Progress) -> None:
     """Download the files of a verified `manifest` into `folder`, durably, each verified as it arrives.
 
@@ -39,7 +35,7 @@ def fetch_files(service: LabelsService, manifest: Manifest, folder: Path, progre
 
     def received(name: str, have: int) -> None:
         if stopped.is_set():
-            raise _Stopped
+            raise CancelledError  # the download of another file failed
         with lock:
             had[name] = have
             progress(name, sum(had.values()) / total)

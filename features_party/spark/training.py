@@ -16,17 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.models.trainer import common_domain
-from features_party.receive.accepted import AcceptedMessage
 from features_party.spark.executor.blocks import unpacked
 from features_party.spark.executor.encoding import Codes, Looks, Matrix, Some
 from features_party.spark.executor.meeting import FIRST
 from features_party.spark.features import SparkFeatures
 from features_party.spark.joined import Corrected, JoinParts
 from features_party.spark.trees import grown, require_estimator
-from features_party.tables.unmatched import Counts
+from features_party.tables.join_spilled import JoinedFile
 from features_party.training.capacity import Capacity
 from features_party.training.column_cells import holds_of
-from features_party.training.correction import Correction
 from features_party.training.effects import FOLDS, Effects, fit_effects
 from features_party.training.encoding import MAX_VOCABULARY, Counted, FeatureSchema
 from features_party.training.fitting import Recipe, judged, made_columns
@@ -79,15 +77,6 @@ def check_loss(loss: str, domain: Domain) -> None:
         raise InvalidLoss(f"Spark trains with the losses squared and poisson, and here it is {loss}: {way}.")
     if loss == "poisson" and domain.values[0] < 0:
         raise InvalidLoss("The Poisson loss needs a domain without negative labels; use --loss squared.")
-
-
-@dataclass(frozen=True)
-class JoinSummary:
-    """Summary of a join for the card."""
-
-    messages: tuple[AcceptedMessage, ...]
-    corrections: tuple[Correction, ...]
-    counts: Counts
 
 
 @dataclass(frozen=True)
@@ -290,6 +279,6 @@ class ClusterFit:
         return notes + [f"column '{name}' was left out: {why}" for name, why in schema.left_out]
 
 
-def source(corrected: Corrected, parts: JoinParts) -> JoinSummary:
+def source(corrected: Corrected, parts: JoinParts) -> JoinedFile:
     """Summarise a join for training."""
-    return JoinSummary(corrected.messages, corrected.corrections, parts.counts)
+    return JoinedFile(corrected.messages, corrected.corrections, parts.counts)

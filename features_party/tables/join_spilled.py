@@ -103,10 +103,11 @@ class Ranges:
 
 @dataclass(frozen=True)
 class JoinedFile:
-    """Result of a join to a file: its counts and, per message, the correction."""
+    """Result of a join whose rows are in files: its messages, the correction of each, and the counts."""
 
-    counts: Counts
+    messages: tuple[AcceptedMessage, ...]
     corrections: tuple[Correction, ...]
+    counts: Counts
 
 
 @dataclass
@@ -204,7 +205,7 @@ class SpilledJoin:
             if list_ids is not None:
                 self._list_lonely(matches.lonely, list_ids)
             self._write(out, matches.matches, list_ids, force=force)
-        return JoinedFile(counts, tuple(self._corrections))
+        return JoinedFile(tuple(self._messages), tuple(self._corrections), counts)
 
     def _counts(self, result: _Matches) -> Counts:
         return Counts(

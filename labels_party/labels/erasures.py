@@ -35,7 +35,7 @@ from label_dp.store.database import Database
 from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batch_uses import PUBLISHED, standing
-from labels_party.labels.batches import ERASED, RUNS, SEALED, Batch, Batches, Segment, timestamp
+from labels_party.labels.batches import ERASED, RUNS, SEALED, Batch, Batches, Segment, StaleBatch, timestamp
 from labels_party.labels.changes import delete, until_current
 from labels_party.labels.columns import label_rows, label_schema, positions_of
 from labels_party.labels.digests import siphash128
@@ -57,10 +57,6 @@ SHOWN = 100  # unmatched ids in a reply
 RETRIES = 20
 REQUESTED, DONE = "requested", "done"
 BEFORE, AFTER, PURGED = "before any release", "after a release", "labels were purged already"
-
-
-class SegmentsChanged(Exception):
-    """Change of a batch since it was read, or a release of it being drawn: try again later."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +209,7 @@ class Erasures:
                 continue
             try:
                 self._erase(work.population, batch, digests)
-            except (SegmentsChanged, FileNotFoundError):
+            except (StaleBatch, FileNotFoundError):
                 blocked = True
         if not blocked:
             # the rest is in no sealed batch: the seal of an open one leaves their labels out
@@ -242,7 +238,7 @@ class Erasures:
                 self.vault.put(key, self._without(population, old.key, digests), label_schema())
             self.database.fault("erasure.written")
             self.database.write("erasure.replace", lambda c: self._replace(c, population, batch, digests, keys))
-        except (SegmentsChanged, FileNotFoundError):
+        except (StaleBatch, FileNotFoundError):
             delete(self.vault, keys.values())
             raise
 
@@ -264,10 +260,10 @@ class Erasures:
         now = self.batches.segments(connection, batch.id, SEALED)
         # a draw in progress reads the old object; its release is published first, then this comes
         if any(s.drawing for s in batch_uses) or now != list(keys):
-            raise SegmentsChanged
+            raise StaleBatch("A release of this batch is being drawn, or the batch changed meanwhile.")
         # a purge that has begun may have listed what it deletes: nothing new comes in between
         if keys and self.batches.get(connection, batch.id)[0].purged is not None:
-            raise SegmentsChanged
+            raise StaleBatch("This batch is being purged.")
         published = [s.id for s in batch_uses if s.state == PUBLISHED]
         s = segments
         for old, key in keys.items():

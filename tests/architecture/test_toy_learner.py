@@ -112,7 +112,7 @@ def test_it_is_trained_saved_read_and_exported(tmp_path: Path) -> None:
     services.close()
     assert (card["kind"], card["trees"], card["members"]) == ("constant", None, [])
     assert "a constant" in card["notes"]
-    saved = load_model(tmp_path / "model")
+    saved = load_model(tmp_path / "model", None)
     assert saved.model.predict(table.features) == pytest.approx(np.full(table.rows, card["report"]["corrected_mean"]))
     pytest.importorskip("onnx")
     assert export(saved, "onnx")

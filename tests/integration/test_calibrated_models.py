@@ -162,7 +162,7 @@ def test_the_command_saves_a_calibrated_model_and_draws_what_changed(shell: Shel
         "predict", "--model", "after", "--features", "features.parquet", "--id-column", "click_id", "--out", "p.parquet"
     )
     assert set(pq.read_table(shell.folder / "p.parquet")["prediction"].to_pylist()) <= set(VALUES)
-    assert load_model(shell.folder / "after").model.calibration is not None
+    assert load_model(shell.folder / "after", None).model.calibration is not None
 
 
 def test_true_labels_beyond_the_domain_are_clipped_if_asked(shell: Shell) -> None:

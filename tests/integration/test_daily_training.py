@@ -55,7 +55,7 @@ class Job:
         """Of the kept model, on true labels of examples that nobody trained on."""
         new = world(2000, seed=9, prefix="new")
         table = new.features.append_column("nothing", pa.array(np.zeros(2000, np.int64)))
-        predicted = load_model(self.folder / "daily" / "current").model.predict(table, threads=1)
+        predicted = load_model(self.folder / "daily" / "current", None).model.predict(table, threads=1)
         return float(np.mean((predicted - new.labels) ** 2))
 
 

@@ -391,7 +391,7 @@ def test_training_accounts_before_it_trains_and_may_be_repeated(
     assert card["messages"][0]["correction"]["unbiased"] is True
     estimate = card["report"]["error_estimate"]
     assert estimate["low"] < estimate["mse_below_constant"] < estimate["high"]
-    truth = load_model(tmp_path / "model").model.predict(w.features)
+    truth = load_model(tmp_path / "model", None).model.predict(w.features)
     assert np.mean((truth - w.labels) ** 2) < 0.6 * np.var(w.labels)
     services.trainer.train([message], table, Learning(model="linear"), tmp_path / "model-2")
     kinds = [e.kind for e in services.database.read("test", lambda c: services.audit.events(c))]

@@ -49,10 +49,12 @@ def test_models_from_the_command_line(shell: Shell, tmp_path: Path) -> None:
     card = json.loads((tmp_path / "two" / "card.json").read_text())
     edited = {"epsilon_rule": "all\x1b[2J\u202e", "capacity": {"why": "small\x1b]0;title\x07"}}
     (tmp_path / "two" / "card.json").write_text(json.dumps(card | edited))
+    shell.run("models", "sign", "two")
     shown = shell.run("models", "show", "two").stdout
     assert "\\x1b[2J" in shown
     assert not {"\x1b", "\x07", "\u202e"} & set(shown), "an edited card does not control a terminal"
     (tmp_path / "two" / "card.json").write_text(json.dumps(card))
+    shell.run("models", "sign", "two")
 
     compared = shell.json("models", "compare", "one", "two", first)
     assert [m["kind"] for m in compared["models"]] == ["trees", "linear", "linear"]
@@ -137,5 +139,6 @@ def test_a_model_as_one_page(shell: Shell, tmp_path: Path) -> None:
     edited = json.loads(card.read_text())
     del edited["capacity"]["effective_rows"]
     card.write_text(json.dumps(edited))
+    shell.run("models", "sign", "one")
     assert "damaged" in shell.refused("report", "--model", "one", "--out", "again.html", code=2)
     assert not (tmp_path / "again.html").exists()

@@ -18,6 +18,7 @@ from features_party.training.fitting import Examples, Recipe
 from features_party.training.learner import CrossFit
 from features_party.training.learners import additive, crossfit, gaussian, staged
 from features_party.training.model import TrainedModel
+from label_dp.documents.signing import SigningKey
 
 OF_EXAMPLES = {field.name for field in fields(Examples)}
 OF_RECIPE = {field.name for field in fields(Recipe)}
@@ -52,6 +53,9 @@ def quick_validation() -> Iterator[None]:
         patch.setattr(gaussian, "SEARCH_FEATURES", 3)
         patch.setattr(gaussian, "SWEEPS", 1)
         yield
+
+
+KEY = SigningKey.generate()  # signs the models of tests
 
 
 def bare_card(model: TrainedModel) -> dict[str, Any]:

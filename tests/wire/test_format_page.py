@@ -28,6 +28,7 @@ from label_dp.documents.hand_over import HandOver
 from label_dp.documents.invitation import Invitation
 from label_dp.documents.manifest import Clipping, FileEntry, Manifest, MechanismChoice, PriorRef
 from label_dp.documents.members import PopulationRef, Unit
+from label_dp.documents.model_statement import ModelEpsilon, ModelSource, ModelStatement
 from label_dp.documents.receipt import Receipt
 from label_dp.documents.registry import KINDS as ANSWERS
 from label_dp.documents.rehearsal import Rehearsal
@@ -90,6 +91,7 @@ EXPECTED: dict[str, list[set[str]]] = {
     "Hand-over": [members(HandOver)],
     "Invitation": [members(Invitation)],
     "Report": [members(SignedReport)],
+    "Statement of a model": [members(ModelStatement), members(ModelSource), members(ModelEpsilon)],
     "Audit export": [members(AuditExport)],
     "Event": [set(Event("").as_json()), set(Subject().as_json())],
 }
@@ -126,7 +128,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def test_formats_and_payload_types() -> None:
-    for document in (Manifest, Rehearsal, Answer, Receipt, SignedReport, AuditExport):
+    for document in (Manifest, Rehearsal, Answer, Receipt, SignedReport, ModelStatement, AuditExport):
         assert f"| `{document.FORMAT}` | `{document.TYPE}` |" in PAGE
         assert document.model_fields["format"].default == document.FORMAT
 

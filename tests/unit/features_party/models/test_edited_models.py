@@ -31,7 +31,7 @@ from tests.support.model_edits import (
     learner,
     outcome,
 )
-from tests.support.training import bare_card
+from tests.support.training import KEY, bare_card
 
 pytestmark = pytest.mark.extended
 
@@ -163,7 +163,7 @@ def test_effects_and_statistics_beyond_the_floats_of_trees() -> None:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     model = learner("linear squared")
-    save_model(tmp_path / "model", model, bare_card(model))
+    save_model(tmp_path / "model", model, bare_card(model), KEY)
     return tmp_path / "model"
 
 
@@ -172,16 +172,16 @@ def test_a_pipe_or_an_endless_file_in_the_folder(folder: Path, name: str, monkey
     (folder / name).unlink()
     os.mkfifo(folder / name)
     with pytest.raises(InvalidFile, match="cannot be read"):
-        load_model(folder)
+        load_model(folder, None)
     (folder / name).unlink()
     (folder / name).symlink_to("/dev/zero")
     with pytest.raises(InvalidFile, match="cannot be read"):
-        load_model(folder)
+        load_model(folder, None)
     (folder / name).unlink()
     monkeypatch.setitem(MAX_BYTES, name, 1000)
     (folder / name).write_bytes(b"{" + b" " * 1000)
     with pytest.raises(InvalidFile, match="too large"):
-        load_model(folder)
+        load_model(folder, None)
 
 
 @pytest.mark.parametrize("text", ['{"a":1,"a":2}', '{"a":NaN}', '{"a":' + "[" * 500 + "]" * 500 + "}", "[1]", "{"])
@@ -190,7 +190,7 @@ def test_a_document_with_two_meanings(folder: Path, text: str) -> None:
     (folder / MODEL_FILE).write_text(text)
     (folder / CARD_FILE).write_text(json.dumps(card | {"model_sha256": digest(text.encode())}))
     with pytest.raises(InvalidFile, match="damaged"):
-        load_model(folder)
+        load_model(folder, None)
 
 
 @pytest.mark.parametrize("inner", ["[],", "1,", '"ab",'])
@@ -200,7 +200,7 @@ def test_a_file_that_would_swell_is_not_decoded(folder: Path, monkeypatch: pytes
     (folder / CARD_FILE).write_text("{}")
     (folder / MODEL_FILE).write_text('{"a":[' + inner * 200 + "1]}")
     with pytest.raises(InvalidFile, match=r"model.json' is too large to be part of a model, which"):
-        load_model(folder)
+        load_model(folder, None)
 
 
 def never(_: bytes) -> None:
@@ -210,10 +210,10 @@ def never(_: bytes) -> None:
 def test_a_model_that_could_not_be_read_again_is_not_written(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    saved = load_model(folder)
+    saved = load_model(folder, None)
     monkeypatch.setattr("features_party.models.folder.MOST_DECODED", 1000)
     with pytest.raises(InvalidFile, match="too large to be part of a model"):
-        save_model(tmp_path / "again", saved.model, {})
+        save_model(tmp_path / "again", saved.model, {}, KEY)
     assert not (tmp_path / "again").exists()
 
 

@@ -23,7 +23,7 @@ from features_party.training.learners.trees import TreeInput
 from features_party.training.model import TrainedModel
 from label_dp.domain import Domain
 from label_dp.errors import InvalidInput
-from tests.support.training import bare_card, fit, quick_validation
+from tests.support.training import KEY, bare_card, fit, quick_validation
 
 pytestmark = pytest.mark.extended
 
@@ -312,8 +312,8 @@ def test_plain_xgboost_predicts_the_same_by_the_exported_encoding(loss: str) -> 
 
 def test_an_export_of_a_saved_model_is_that_of_the_fresh_one(tmp_path: Path) -> None:
     fresh = trained("ensemble", "squared", FEWER.select(["time", "country"]))
-    save_model(tmp_path / "m", fresh.model, bare_card(fresh.model))
-    again = load_model(tmp_path / "m")
+    save_model(tmp_path / "m", fresh.model, bare_card(fresh.model), KEY)
+    again = load_model(tmp_path / "m", None)
     assert isinstance(again.model, TrainedModel)
     assert export(SavedModel(again.model, CARD), "onnx") == export(fresh, "onnx")
 
