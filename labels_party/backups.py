@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from label_dp.audit.events import RECEIPT_KEY, Event
+from label_dp.audit.events import CHARGED, RECEIPT_KEY, Event
 from label_dp.audit.judged import JudgedStore
 from label_dp.audit.receipts import registered
 from label_dp.backup.port import BackupPart, Evidence, Party
@@ -31,7 +31,6 @@ from labels_party.storage.tables import (
     metadata,
     predictions,
     segments,
-    work,
     work_files,
 )
 from labels_party.work.restored import RestoredLedger
@@ -113,11 +112,11 @@ def _settle(settings: Settings, connection: Connection, home: Path, found: Evide
 
 
 def _refuse_begun(connection: Connection, settings: Settings) -> None:
-    """Raises Conflict where the store knows of work that the ledger does not."""
+    """Raises Conflict where the store knows of a draw whose charge the ledger does not know."""
     keys = sorted(stored.key for stored in _bucket(settings).listed("begun/"))
     begun = {key.rpartition("/")[2].partition(".")[0] for key in keys}
-    known = set(connection.execute(sa.select(work.c.id)).scalars())
-    if unknown := begun - known:
+    charges = sa.select(audit_events.c.work).where(audit_events.c.kind == CHARGED)
+    if unknown := begun - set(connection.execute(charges).scalars()):
         raise Conflict(
             f"The backup is older than the object store, which knows of '{min(unknown)}', drawn since: its charge "
             "would be forgotten. Give this party's newest audit export (--against) with --charge-lost. Nothing was "

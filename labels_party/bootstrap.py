@@ -33,7 +33,7 @@ from label_dp.store.objects.port import Objects
 from label_dp.store.sessions import Sessions
 from labels_party.labels.aside import SetAside
 from labels_party.labels.batch_keys import BatchKeys
-from labels_party.labels.batch_uses import WORKING
+from labels_party.labels.batch_uses import ACCEPTED, WORKING
 from labels_party.labels.batches import RUNS, SEALED, Batches, timestamp
 from labels_party.labels.erasures import Erasures
 from labels_party.labels.events.intake import EventIntake
@@ -446,8 +446,8 @@ def _check_age(database: Database, home: Home, shelf: Shelf) -> None:
     query = sa.select(w.c.id, w.c.state, w.c.attempt)
     rows = database.read("installation.work", lambda c: c.execute(query).all())
     unknown = there - {row.id for row in rows}
-    working = (row for row in rows if row.state in WORKING and row.id in there)
-    unknown |= {row.id for row in working if shelf.last_attempt(row.id) > row.attempt}
+    unfinished = (row for row in rows if row.state in (ACCEPTED, *WORKING) and row.id in there)
+    unknown |= {row.id for row in unfinished if shelf.last_attempt(row.id) > row.attempt}
     given = {path.name: path.stat().st_size for path in home.predictors.glob("prd_*")}
     t, counted = predictions_table, sa.func.count()
     asked = sa.select(t.c.predictor, counted).group_by(t.c.predictor)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from label_dp.errors import Conflict, InvalidInput
+from tests.integration.test_four_eyes import ask, sealed
 from tests.support.backups import brought_back, exported, keys_of, taken
 from tests.support.labels import LabelsParty, label_table
 from tests.support.object_store import Room
@@ -50,3 +51,16 @@ def test_a_store_that_went_on_is_refused_without_the_newest_export(bucket: Room,
         assert [again.spent(batch) for batch in (kept, gone)] == ["1", "0"]
         again.services.worker.drain()
         again.services.database.read("v", again.services.audit.verify)
+
+
+def test_a_store_that_has_a_draw_of_what_the_backup_has_waiting_is_refused(bucket: Room, tmp_path: Path) -> None:
+    """It was approved since: the restored ledger would have declined it, uncharged."""
+    with LabelsParty(tmp_path / "home", objects=bucket.url, worker=False) as party:
+        asked = ask(party.client("owner"), sealed(party.client("owner")))
+        taken(party, tmp_path / "b.zip")
+        party.services.decisions.approve(asked["id"], "command line: Ann")
+        assert party.services.worker.drain() == 1
+        keys = keys_of(party, tmp_path / "keys")
+    with pytest.raises(Conflict, match=asked["id"]):
+        brought_back(tmp_path / "b.zip", tmp_path / "again", keys, objects=bucket.url)
+    assert not (tmp_path / "again").exists()

@@ -10,9 +10,11 @@ import pytest
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
-from label_dp.errors import Conflict
+from label_dp.errors import Conflict, Unavailable
+from labels_party.bootstrap import bootstrap
 from labels_party.cli import app
 from tests.support.labels import LabelsParty, label_table
+from tests.support.ledger_places import SqlitePlace
 
 POPULATION = {"name": "shop", "label": "revenue", "domain": "0:10", "lifetime_epsilon": "2", "four_eyes": True}
 
@@ -178,6 +180,19 @@ def test_purged_labels_cannot_be_approved_away(resting: LabelsParty) -> None:
     with pytest.raises(Conflict, match="purged"):
         resting.services.decisions.approve(asked["id"], "command line: Ann")
     assert resting.spent(batch) == "0"
+
+
+def test_an_old_copy_in_which_it_waits_is_refused_once_it_was_drawn(tmp_path: Path) -> None:
+    """Its charge would be forgotten, and an approval would draw it again."""
+    place = SqlitePlace(tmp_path / "home")
+    with LabelsParty(place.home, worker=False) as party:
+        asked = ask(party.client("owner"), sealed(party.client("owner")))
+        place.copy("waits")
+        party.services.decisions.approve(asked["id"], "command line: Ann")
+        assert party.services.worker.drain() == 1
+    place.put_back("waits")
+    with pytest.raises(Unavailable, match=asked["id"]):
+        bootstrap(party.settings)
 
 
 def test_the_command_line_waits_prints_what_to_do_and_finishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
