@@ -22,7 +22,6 @@ MENU = (
     Entry("/audit", "Audit", AUDITOR),
 )
 DONE = {
-    "signed-out": "You have signed out.",
     "queued": "The training waits for its turn. This page follows it.",
     "alias-set": "The alias names this model, and no other one.",
     "alias-removed": "The alias names no model now.",

@@ -26,7 +26,6 @@ MENU = (
     Entry("/audit", "Audit", AUDITOR),
 )
 DONE = {
-    "signed-out": "You have signed out.",
     "approved": "Approved. It is charged now, and drawn next.",
     "declined": "Declined. Nothing was charged.",
     "cancelled": "Cancelled. What was charged was returned.",

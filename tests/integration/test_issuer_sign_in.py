@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import logging
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
 from fastapi.testclient import TestClient
 
 from label_dp.errors import InvalidSettings
+from label_dp.http.oidc import ClaimRules
+from label_dp.http.oidc import Issuer as OidcIssuer
+from label_dp.pages.signin import MOST_AT_ONCE
 from tests.support.features_api import running
 from tests.support.issuer import AUDIENCE, CLIENT, RETURN, Issuer, another
 from tests.support.labels import FakeClock, LabelsParty
@@ -59,10 +64,22 @@ def back(client: TestClient, address: str) -> httpx.Response:
     return client.get(f"{parts.path}?{parts.query}", follow_redirects=False)
 
 
-def opens_nothing(client: TestClient, address: str) -> None:
+def bound(client: TestClient) -> str:
+    """The cookie of the only sign-in that the browser began."""
+    (value,) = [value for name, value in client.cookies.items() if "_oidc_" in name]
+    return value
+
+
+def bind(client: TestClient, value: str) -> None:
+    """Give the browser the cookie of a sign-in, under the name of its state."""
+    state = value.partition(".")[0]
+    client.cookies.set(f"lp_session_oidc_{hashlib.sha256(state.encode()).hexdigest()[:12] if state else ''}", value)
+
+
+def opens_nothing(client: TestClient, address: str, advice: str = "") -> None:
     answer = back(client, address)
     assert answer.status_code == 401
-    assert "This sign-in opens nothing here." in answer.text
+    assert f"This sign-in opens nothing here. {advice}" in answer.text
     assert "lp_session=" not in answer.headers.get("set-cookie", "")
     assert client.get("/overview", follow_redirects=False).status_code == 303
 
@@ -73,7 +90,7 @@ def test_a_person_signs_in_and_is_named(party: LabelsParty, issuer: Issuer) -> N
     issuer.changes = {"name": "Ada Lovelace"}
     asked = client.get("/sign-in/issuer?next=/given", follow_redirects=False)
     bound = asked.headers["set-cookie"].lower()
-    assert all(word in bound for word in ("lp_session_oidc=", "httponly", "samesite=lax", "max-age=600"))
+    assert all(word in bound for word in ("lp_session_oidc_", "httponly", "samesite=lax", "max-age=600"))
     answer = back(client, issuer.authorize(asked.headers["location"]))
     assert answer.status_code == 200
     assert 'content="0; url=../given"' in answer.text
@@ -81,7 +98,7 @@ def test_a_person_signs_in_and_is_named(party: LabelsParty, issuer: Issuer) -> N
     page = client.get("/overview", follow_redirects=False)
     assert page.status_code == 200
     assert "Ada Lovelace" in page.text
-    assert "lp_session_oidc" not in client.cookies
+    assert not any("oidc" in name for name in client.cookies)
 
 
 def test_a_session_ends_with_its_token_and_with_the_subject(
@@ -92,7 +109,8 @@ def test_a_session_ends_with_its_token_and_with_the_subject(
     clock.move(seconds=299)
     assert client.get("/overview", follow_redirects=False).status_code == 200
     clock.move(seconds=1)
-    assert client.get("/overview", follow_redirects=False).status_code == 303
+    assert client.get("/overview", follow_redirects=False).headers["location"] == "./sign-in?next=/overview&done=ended"
+    assert "Your session has ended." in client.get("/overview").text
     issuer.now += 300
     issuer.changes = {"exp": issuer.now + 10**7}
     back(client, issuer.authorize(begin(client)))
@@ -116,11 +134,11 @@ def test_a_code_is_used_once_and_in_the_browser_that_asked(party: LabelsParty, i
     opens_nothing(other, address)  # it began none
     begin(other)
     opens_nothing(other, address)  # it began another one
-    cookie = client.cookies["lp_session_oidc"]
+    cookie = bound(client)
     assert back(client, address).status_code == 200
     client.cookies.clear()
     opens_nothing(client, address)  # the cookie is used up
-    client.cookies.set("lp_session_oidc", cookie)
+    bind(client, cookie)
     opens_nothing(client, address)  # and the code, where a thief kept the cookie
 
 
@@ -160,14 +178,77 @@ def test_mixed_up_answers_open_nothing(party: LabelsParty, issuer: Issuer) -> No
         "",
     ):
         begin(client)
-        client.cookies.set("lp_session_oidc", f"{state}.n.v.")
+        bind(client, f"{state}.n.v.")
         opens_nothing(client, f"{RETURN}?{query}")
         client.cookies.clear()
-    client.cookies.set("lp_session_oidc", "...")
+    bind(client, "...")
     opens_nothing(client, f"{RETURN}?code=x&state=")
     client.cookies.clear()
     begin(client)
     opens_nothing(client, address)  # of the sign-in before
+
+
+def test_two_tabs_sign_in_one_after_the_other(party: LabelsParty, issuer: Issuer) -> None:
+    client = browser(party)
+    first, second = (issuer.authorize(begin(client, page)) for page in ("/given", "/approvals"))
+    assert "url=../given" in back(client, first).text
+    assert "url=../approvals" in back(client, second).text
+    for _ in range(9):
+        begin(client)
+    assert len([name for name in client.cookies if "_oidc_" in name]) == MOST_AT_ONCE
+
+
+def test_a_refusal_says_what_the_person_can_do(
+    party: LabelsParty, issuer: Issuer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each reason has its sentence, and a line of the log that names what an administrator sets."""
+    client = browser(party)
+
+    def refused(advice: str, logged: str, end: str | None = None) -> None:
+        address = issuer.authorize(begin(client))
+        opens_nothing(client, address if end is None else f"{address.partition('?')[0]}?{end}", advice)
+        assert logged in caplog.text
+
+    issuer.changes = {"label_dp_role": None}
+    refused("Your account has no role", "no role: claim label_dp_role")
+    issuer.changes = {"label_dp_role": ["owner", "auditor"]}
+    refused("Your account has several roles", "several roles: claim label_dp_role")
+    issuer.changes = {"aud": "another"}
+    refused("Start it again", "invalid token: claim aud")
+    issuer.refusal = {"error": "invalid_client", "error_description": "do not log this"}
+    refused("Your organisation&#39;s sign-in refused this service", "it answered 401 invalid_client")
+    issuer.refusal = {"error": "<do not log this>"}
+    refused("Your organisation&#39;s sign-in refused this service", "refused by the issuer: it answered 401)")
+    state = parse_qs(urlsplit(begin(client)).query)["state"][0]
+    opens_nothing(
+        client, f"{RETURN}?error=access_denied&state={state}", "Your organisation&#39;s sign-in was cancelled"
+    )
+    assert "refused by the issuer: access_denied" in caplog.text
+    assert "do not log" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"down": True}, "it answered 503"),
+        ({"named": "https://sso.example/realms/other"}, "names another issuer, 'https://sso.example/realms/other'"),
+        ({"url": "http://127.0.0.1:1/realms/ads"}, "no answer (ConnectError)"),
+    ],
+    ids=str,
+)
+def test_an_issuer_that_cannot_be_used_is_logged_at_the_start(
+    issuer: Issuer, change: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    vars(issuer).update(change)
+    found = OidcIssuer(issuer.url, ClaimRules(AUDIENCE, "label_dp_role", {}), FakeClock())
+    found.check()
+    (record,) = caplog.records
+    assert (record.levelno, record.name) == (logging.WARNING, "label_dp.issuer")
+    assert f"the issuer {issuer.url} cannot be used: " in record.message
+    assert why in record.message
+    vars(issuer).update(down=False, named=issuer.url)
+    if "url" not in change:
+        assert found.published() is not None  # nobody waits a minute for what the start asked
 
 
 def test_a_foreign_key_signs_nobody_in(party: LabelsParty, issuer: Issuer) -> None:
@@ -188,10 +269,10 @@ def test_nobody_is_led_elsewhere(party: LabelsParty, issuer: Issuer, page: str) 
 def test_a_made_up_cookie_leads_nobody_elsewhere(party: LabelsParty, issuer: Issuer) -> None:
     client = browser(party)
     address = issuer.authorize(begin(client))
-    state, nonce, verifier, _ = client.cookies["lp_session_oidc"].split(".")
+    state, nonce, verifier, _ = bound(client).split(".")
     client.cookies.clear()
     page = base64.urlsafe_b64encode(b"//evil.example").decode().rstrip("=")
-    client.cookies.set("lp_session_oidc", f"{state}.{nonce}.{verifier}.{page}")
+    bind(client, f"{state}.{nonce}.{verifier}.{page}")
     answer = back(client, address)
     assert answer.status_code == 200
     assert "evil" not in answer.text
@@ -220,7 +301,7 @@ def test_codes_cost_the_issuer_so_many_calls_a_minute(party: LabelsParty, issuer
     begin(client)
     for _ in range(65):
         client.cookies.clear()
-        client.cookies.set("lp_session_oidc", "s.n.v.")
+        bind(client, "s.n.v.")
         answers.append(back(client, f"{RETURN}?code=x&state=s").status_code)
     assert answers[0] == 401
     assert answers[-1] == 503
@@ -234,11 +315,12 @@ def test_codes_cost_the_issuer_so_many_calls_a_minute(party: LabelsParty, issuer
         {"oidc_redirect": "https://labels.example/sign-in"},
         {"oidc_client_id": AUDIENCE},
         {"oidc_issuer": ""},
+        {"oidc_issuer": "https://sso.example/?x=1"},
     ],
 )
 def test_settings_that_would_be_unsafe_are_refused(tmp_path: Path, settings: dict[str, str]) -> None:
     usual = {"oidc_issuer": "https://sso.example", "oidc_audience": AUDIENCE} | PAGES
-    with pytest.raises(InvalidSettings):
+    with pytest.raises(InvalidSettings, match=next(iter(settings)).upper()):
         LabelsParty(tmp_path / "home", **(usual | settings))
 
 

@@ -27,6 +27,7 @@ class Issuer:
         self.listed: list[Any] = [self.key]
         self.codes: dict[str, dict[str, str]] = {}
         self.changes: dict[str, Any] = {}  # of the claims of tokens for codes
+        self.refusal: dict[str, Any] | None = None  # what a code gets in place of a token, with a 401
         issuer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -40,7 +41,8 @@ class Issuer:
                 self.answer(issuer.redeem({k: v[0] for k, v in parse_qs(body).items()}))
 
             def answer(self, found: dict[str, Any] | None) -> None:
-                self.send_response(200 if found is not None and not issuer.down else 503)
+                refused = found is not None and found is issuer.refusal
+                self.send_response(503 if found is None or issuer.down else 401 if refused else 200)
                 self.send_header("Content-Type", "application/json")
                 self.end_headers()
                 self.wfile.write(json.dumps(found).encode())
@@ -94,6 +96,8 @@ class Issuer:
         return f"{RETURN}?{urlencode({'code': code, 'state': asked['state'], 'iss': self.url})}"
 
     def redeem(self, form: dict[str, str]) -> dict[str, Any] | None:
+        if self.refusal is not None:
+            return self.refusal
         asked = self.codes.pop(form.get("code", ""), None)
         if asked is None or form["redirect_uri"] != asked["redirect_uri"] or form["client_id"] != CLIENT:
             return None

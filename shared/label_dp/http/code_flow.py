@@ -10,10 +10,8 @@ from dataclasses import dataclass, field
 from hmac import compare_digest
 from urllib.parse import urlencode
 
-import httpx
-
-from label_dp.errors import InvalidSettings, LabelDPError, TooManyCalls, Unavailable
-from label_dp.http.oidc import Issuer, client, read_json, refused, secure
+from label_dp.errors import InvalidSettings, TooManyCalls, Unavailable
+from label_dp.http.oidc import ERRORS, FAILURES, Issuer, client, read_json, reason_of, refused, secure
 from label_dp.http.rates import Rates
 from label_dp.store.apikeys import Identity
 
@@ -35,11 +33,10 @@ class CodeFlow:
     def __post_init__(self) -> None:
         """Check the settings. Raises InvalidSettings."""
         if not secure(self.redirect) or not self.redirect.endswith(RETURN) or {"?", "#"} & set(self.redirect):
-            raise InvalidSettings(f"The redirect address must be https (http on this machine) and end with {RETURN}.")
+            raise InvalidSettings(f"..._OIDC_REDIRECT must be https (http on this machine) and end with {RETURN}.")
         if not self.client_id or self.client_id == self.issuer.rules.audience:
             raise InvalidSettings(
-                "The sign-in needs a client id, and not the audience of bearer tokens: a token for one is none for the "
-                "other."
+                "..._OIDC_CLIENT_ID must be another name than ..._OIDC_AUDIENCE: a token for one is none for the other."
             )
 
     def begin(self, back: str) -> tuple[str, str]:
@@ -48,7 +45,10 @@ class CodeFlow:
         state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
         endpoint = self._endpoint("authorization_endpoint")
         if endpoint is None:
-            raise Unavailable("The issuer cannot be reached. Try again in a minute, or sign in with an API key.")
+            raise Unavailable(
+                "The sign-in of your organisation cannot be used. Try again in a minute, or sign in with an API key. "
+                "The log of this service says why."
+            )
         challenge = _encoded(hashlib.sha256(verifier.encode()).digest())
         parameters = {
             "response_type": "code", "client_id": self.client_id, "redirect_uri": self.redirect,
@@ -66,7 +66,8 @@ class CodeFlow:
             raise refused("sign-in of another browser")
         _, nonce, verifier, back = parts
         if query.get("iss", self.issuer.url) != self.issuer.url or not query.get("code"):
-            raise refused("sign-in refused by the issuer")
+            error = query.get("error")
+            raise refused("sign-in refused by the issuer" + (f": {error}" if error in ERRORS else ""))
         claims = self.issuer.claims(self._redeem(query["code"], verifier), self.client_id)
         if not isinstance(claims.get("nonce"), str) or not compare_digest(claims["nonce"].encode(), nonce.encode()):
             raise refused("token of another sign-in")
@@ -94,8 +95,8 @@ class CodeFlow:
         try:
             with client() as http:
                 return str(read_json(http, "POST", endpoint, data=form)["id_token"])
-        except (httpx.HTTPError, httpx.InvalidURL, LabelDPError, ValueError, KeyError):
-            raise refused("code refused by the issuer") from None
+        except FAILURES as error:
+            raise refused(f"code refused by the issuer: {reason_of(error)}") from None
 
     def _endpoint(self, name: str) -> str | None:
         published = self.issuer.published()

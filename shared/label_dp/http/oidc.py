@@ -8,6 +8,7 @@ read. They are asked for at most once a minute whatever callers send, and truste
 from __future__ import annotations
 
 import json
+import logging
 import math
 import threading
 from collections.abc import Mapping
@@ -18,13 +19,14 @@ from urllib.parse import urlsplit
 
 import httpx
 from joserfc import jwk, jws, jwt
-from joserfc.errors import ExpiredTokenError, JoseError
+from joserfc.errors import ClaimError, ExpiredTokenError, JoseError
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
 from label_dp.actors import require_name
 from label_dp.client.addresses import is_local
 from label_dp.client.transport import Transport
-from label_dp.errors import InvalidInput, InvalidSettings, LabelDPError, Unauthenticated
+from label_dp.errors import InvalidInput, InvalidSettings, LabelDPError, Unauthenticated, Unavailable
+from label_dp.logs import event
 from label_dp.moments import Clock
 from label_dp.store.apikeys import Identity
 
@@ -37,6 +39,17 @@ MOST_TOKEN, MOST_SUBJECT, MOST_KEYS, LEAST_RSA_BITS = 1 << 14, 255, 100, 2048
 AUDIENCE_CLAIM = "label_dp_audience"
 NAMES = ("name", "preferred_username", "email")  # claims with a display name, the first one that fits
 NEEDS_AUDIENCE = "features"  # the role whose callers read for an audience
+# errors of an issuer that the log names; any other text of it stays out
+ERRORS = {
+    "access_denied",
+    "invalid_client",
+    "invalid_grant",
+    "invalid_request",
+    "login_required",
+    "unauthorized_client",
+}
+FAILURES = (httpx.HTTPError, httpx.InvalidURL, JoseError, LabelDPError, ValueError, TypeError, KeyError)  # of a call
+log = logging.getLogger("label_dp.issuer")
 
 
 @dataclass(frozen=True)
@@ -86,7 +99,7 @@ class ClaimRules:
         values = value if isinstance(value, list) else [value]
         roles = {self.values[each] for each in values if isinstance(each, str) and each in self.values}
         if len(roles) != 1:
-            raise refused("several roles" if roles else "no role")
+            raise refused(f"{'several roles' if roles else 'no role'}: claim {self.claim}")
         role, _, audience = roles.pop().partition(":")
         whom = audience or claims.get(AUDIENCE_CLAIM)
         if role != NEEDS_AUDIENCE:
@@ -103,7 +116,7 @@ class Issuer:
         parts = urlsplit(url)
         if not secure(url) or parts.query or parts.fragment or len(url) > 200 or not _visible(url):
             raise InvalidSettings(
-                "The issuer must be the https address that its tokens name, without a query, of at most 200 "
+                "..._OIDC_ISSUER must be the https address that its tokens name, without a query, of at most 200 "
                 "characters; http only on this machine."
             )
         self.url, self.rules, self.clock = url, rules, clock
@@ -124,7 +137,10 @@ class Issuer:
             algorithm, kid = header.get("alg"), header.get("kid")
             if algorithm not in ALGORITHMS or not isinstance(kid, str | None):
                 raise refused("refused algorithm")
-            key = self._key(kid)
+            published = self.published(kid)
+            if published is None:
+                raise refused("issuer not reached")
+            key = _key_of(published, kid)
             if key is None or key.key_type != ALGORITHMS[algorithm] or key.get("alg", algorithm) != algorithm:
                 raise refused("unknown signing key")
             claims = jwt.decode(token, key, algorithms=[algorithm]).claims
@@ -133,6 +149,8 @@ class Issuer:
             jwt.JWTClaimsRegistry(now=int(self.clock().timestamp()), leeway=SKEW, **options).validate(claims)
         except ExpiredTokenError:
             raise refused("expired token") from None
+        except ClaimError as error:  # of a claim that is named here, whatever the token says
+            raise refused(f"invalid token: claim {error.claim}") from None
         except (JoseError, ValueError, TypeError, AttributeError, KeyError, OverflowError, RecursionError):
             raise refused("invalid token") from None
         if claims["iss"] != self.url or not math.isfinite(claims["exp"]):  # neither a list of issuers nor NaN
@@ -147,13 +165,6 @@ class Issuer:
         role, audience = self.rules.role(claims)
         return Identity(self.url, subject, role, audience, _display_name(claims), int(claims["exp"]))
 
-    def _key(self, kid: str | None) -> RSAKey | ECKey | OKPKey | None:
-        published = self.published(kid)
-        keys = {} if published is None else published.keys
-        if kid is None:
-            return next(iter(keys.values())) if len(keys) == 1 else None
-        return keys.get(kid)
-
     def published(self, kid: str | None = None) -> Published | None:
         """Return what the issuer published in the last hour, if anything; it is asked once a minute at most."""
         with self._turn:
@@ -163,14 +174,24 @@ class Issuer:
                 self._last_try = now
                 try:
                     last = self._published = self._ask()
-                except (httpx.HTTPError, httpx.InvalidURL, JoseError, LabelDPError, ValueError, TypeError, KeyError):
-                    last = self._published  # the reason may hold anything; the next minute tries again
+                except FAILURES as error:
+                    last, why = self._published, reason_of(error)  # the next minute tries again
+                    log.warning(
+                        "the issuer %s cannot be used: %s", self.url, why, extra=event("issuer-unusable", reason=why)
+                    )
             return last if last is not None and now - last.at <= TRUSTED else None
+
+    def check(self) -> None:
+        """Log why the issuer cannot be used, if so; the first caller asks again, however soon."""
+        self.published()
+        self._last_try = -math.inf
 
     def _ask(self) -> Published:
         with client() as http:
             document = read_json(http, "GET", self.url.rstrip("/") + "/.well-known/openid-configuration")
-            if document["issuer"] != self.url or not secure(document["jwks_uri"]):
+            if document["issuer"] != self.url:
+                raise Unavailable(f"its discovery document names another issuer, {str(document['issuer'])[:200]!a}")
+            if not secure(document["jwks_uri"]):
                 raise ValueError
             listing = read_json(http, "GET", document["jwks_uri"])["keys"]
         keys = {str(each.get("kid", "")): key for each in listing[:MOST_KEYS] if (key := _public_key(each)) is not None}
@@ -184,17 +205,32 @@ def client() -> httpx.Client:
 
 
 def read_json(http: httpx.Client, method: str, url: str, **fields: Any) -> Mapping[str, Any]:
-    """Call an issuer and return its JSON object. Raises ValueError for any other answer, httpx.HTTPError."""
+    """Call an issuer and return its JSON object. Raises Unavailable for an error, which it names, ValueError for any
+    other answer, httpx.HTTPError."""
     with http.stream(method, url, **fields) as answer:
         body = bytearray()
         for part in answer.iter_bytes():
             body += part
             if len(body) > MOST_BYTES:
                 raise ValueError
-    document = json.loads(body)
-    if answer.status_code != httpx.codes.OK or not isinstance(document, dict):
+    status = answer.status_code
+    try:
+        document = json.loads(body)
+    except ValueError:
+        document = None
+    if status != httpx.codes.OK:
+        error = document.get("error") if isinstance(document, dict) else None
+        raise Unavailable(f"it answered {status}" + (f" {error}" if str(error) in ERRORS else ""))
+    if not isinstance(document, dict):
         raise ValueError
     return document
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a call to an issuer failed, without any text of others."""
+    if isinstance(error, Unavailable):
+        return error.detail
+    return f"no answer ({type(error).__name__})" if isinstance(error, httpx.HTTPError) else "its answer cannot be read"
 
 
 def secure(url: str) -> bool:
@@ -207,6 +243,11 @@ def secure(url: str) -> bool:
 def refused(reason: str) -> Unauthenticated:
     """Make the refusal of a token; callers read the same for every reason."""
     return Unauthenticated("The issuer's token is not accepted here. Get a new one; the log says why.", reason)
+
+
+def _key_of(published: Published, kid: str | None) -> RSAKey | ECKey | OKPKey | None:
+    keys = published.keys
+    return keys.get(kid) if kid is not None else next(iter(keys.values())) if len(keys) == 1 else None
 
 
 def _public_key(parameters: Mapping[str, Any]) -> RSAKey | ECKey | OKPKey | None:

@@ -76,6 +76,8 @@ def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettin
     described = threading.Timer(DESCRIBED_SECONDS, app.openapi)
     described.daemon = True
     described.start()
+    if app.state.services.sign_in is not None:
+        threading.Thread(target=app.state.services.sign_in.issuer.check, daemon=True).start()
     with quiet_python():
         server.run(sockets=[listener])
 

@@ -2,6 +2,7 @@
 
 # annotations are read at once here: the roles in them differ by party
 
+import hashlib
 from functools import partial
 from typing import Annotated, Any
 
@@ -12,11 +13,22 @@ from starlette.concurrency import run_in_threadpool
 from label_dp.errors import NotFound, Unauthenticated
 from label_dp.http.code_flow import COOKIE_SECONDS, RETURN, CodeFlow
 from label_dp.http.threads import WRITERS
-from label_dp.pages.site import FORM, HEADERS, Site, Visit, page_router, read_form, refused_sign_in, visitor
+from label_dp.pages.site import FORM, HEADERS, Site, Visit, page_router, read_form, visitor
 from label_dp.store.apikeys import Principal
 from label_dp.store.sessions import HOURS
 
-NOT_FROM_ISSUER = "This sign-in opens nothing here. Start it again from this page, or ask for a role of this service."
+# what a person can do about a sign-in that opens nothing, by its reason; a stranger learns only of an own account
+ADVICE = {
+    "no role": "Your account has no role of this service; ask for one where your organisation manages accounts.",
+    "several roles": "Your account has several roles of this service, and may have one; have the others removed.",
+    "revoked subject": "Your account was shut out here; ask whoever runs this service.",
+    "sign-in refused by the issuer": "Your organisation's sign-in was cancelled or refused; start it again.",
+    "code refused by the issuer": "Your organisation's sign-in refused this service, not you: tell whoever runs it.",
+}
+# the same for every key that opens nothing
+REFUSED_KEY = "This API key opens nothing here. Check it, or ask for a new one (the `apikey create` command makes one)."
+MOST_AT_ONCE = 4  # sign-ins of one browser at the issuer
+OTHERWISE = "Start it again from this page."
 
 
 def site_router(*roles: str, home: str) -> APIRouter:
@@ -45,8 +57,7 @@ def site_router(*roles: str, home: str) -> APIRouter:
             token = await WRITERS.run(partial(site.sessions.open, visit.form.get("key", "").strip() or None))
         except Unauthenticated as error:
             request.app.state.failures.note(error, request.scope)
-            told = refused_sign_in(error)
-            return await run_in_threadpool(site.render, request, "sign_in", 401, next=back, problem=told)
+            return await run_in_threadpool(site.render, request, "sign_in", 401, next=back, problem=REFUSED_KEY)
         answer = site.go(request, back or home)
         _keep_session(request, answer, token)
         return answer
@@ -59,16 +70,17 @@ def site_router(*roles: str, home: str) -> APIRouter:
         answer = RedirectResponse(address, 303, HEADERS)
         # lax: the issuer's answer is a navigation from another site
         secure = request.url.scheme == "https"
-        answer.set_cookie(
-            f"{site.cookie}_oidc", bound, COOKIE_SECONDS, path="/", httponly=True, samesite="lax", secure=secure
-        )
+        cookie = _bound(site, bound.partition(".")[0])
+        answer.set_cookie(cookie, bound, COOKIE_SECONDS, path="/", httponly=True, samesite="lax", secure=secure)
+        for old in [name for name in request.cookies if name.startswith(_bound(site, ""))][: 1 - MOST_AT_ONCE]:
+            answer.delete_cookie(old, path="/", httponly=True, samesite="lax")
         return answer
 
     @router.get(RETURN)
     async def enter_from_issuer(request: Request) -> Response:
         """A session for a code of the issuer, in the browser that asked for it; its cookie for that is used up."""
         site: Site = request.app.state.site
-        flow, cookie = _flow(site), f"{site.cookie}_oidc"
+        flow, cookie = _flow(site), _bound(site, request.query_params.get("state", ""))
 
         def opened() -> tuple[str, str]:
             identity, page = flow.finish(request.cookies.get(cookie, ""), request.query_params)
@@ -78,9 +90,9 @@ def site_router(*roles: str, home: str) -> APIRouter:
             token, back = await WRITERS.run(opened)
         except Unauthenticated as error:
             request.app.state.failures.note(error, request.scope)
-            answer: Response = await run_in_threadpool(
-                site.render, request, "sign_in", 401, next="", problem=NOT_FROM_ISSUER
-            )
+            advice = ADVICE.get(error.reason.partition(":")[0], OTHERWISE)
+            said = f"This sign-in opens nothing here. {advice}"
+            answer: Response = await run_in_threadpool(site.render, request, "sign_in", 401, next="", problem=said)
         else:
             # a page, not a redirect: the strict cookie does not go along on a navigation that another site began
             answer = await run_in_threadpool(site.render, request, "signed_in", next=back or home)
@@ -112,6 +124,12 @@ def _keep_session(request: Request, answer: Response, token: str) -> None:
     secure = request.url.scheme == "https"
     attributes: dict[str, Any] = {"httponly": True, "samesite": "strict", "secure": secure, "path": "/"}
     answer.set_cookie(request.app.state.site.cookie, token, max_age=HOURS * 3600, **attributes)
+
+
+def _bound(site: Site, state: str) -> str:
+    """Return the name of the cookie of a sign-in at the issuer, of which each tab may have one; with no state, what all
+    of them begin with."""
+    return f"{site.cookie}_oidc_{hashlib.sha256(state.encode('utf-8', 'replace')).hexdigest()[:12] if state else ''}"
 
 
 def _flow(site: Site) -> CodeFlow:

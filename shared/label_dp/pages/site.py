@@ -27,7 +27,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from label_dp.documents.statement_text import visible
-from label_dp.errors import InvalidRequest, LabelDPError, Unauthenticated, UnsupportedMediaType
+from label_dp.errors import InvalidRequest, LabelDPError, UnsupportedMediaType
 from label_dp.http.calls import LARGE_BODY, Takes, refuse_other_roles
 from label_dp.http.threads import LOOKS, Handler, taking_turns
 from label_dp.pages.engine import engine
@@ -65,6 +65,9 @@ class Entry:
     roles: tuple[str, ...]
 
 
+DONE = {"signed-out": "You have signed out.", "ended": "Your session has ended. Sign in again."}
+
+
 class Site:
     """`package` holds the party's `templates/`; `done`: what a page says after a change, by a short word."""
 
@@ -80,7 +83,13 @@ class Site:
     ) -> None:
         """`objects`: where the pages of ids are, by the prefix of the ids; `flow`: the sign-in at an issuer, if any."""
         self.flow = flow
-        self.title, self.menu, self.sessions, self.done, self.objects = title, menu, sessions, done, objects
+        self.title, self.menu, self.sessions, self.objects, self.done = (
+            title,
+            menu,
+            sessions,
+            objects,
+            DONE | dict(done),
+        )
         self.cookie = f"{sessions.apikeys.prefix}_session"
         self.engine = engine(package)
 
@@ -160,7 +169,8 @@ class PageRoute(APIRoute):
                 return await handle(request)
             except _SignInFirst:
                 back = request.scope["path"] if request.method == "GET" else "/"
-                return site.go(request, f"/sign-in?next={back}" if back != "/" else "/sign-in")
+                ended = "&done=ended" if site.cookie in request.cookies else ""
+                return site.go(request, f"/sign-in?next={back}{ended}" if back != "/" else "/sign-in")
             except RequestValidationError:
                 error: LabelDPError = InvalidRequest("The address or the form has a field of the wrong kind.")
             except LabelDPError as found:
@@ -262,9 +272,3 @@ async def _in_memory(request: Request) -> FormData:
         return await parser.parse()
     except MultiPartException:
         raise InvalidRequest("The form cannot be read. Open the page again, and send it from there.") from None
-
-
-def refused_sign_in(error: Unauthenticated) -> str:
-    """The same for every key that opens nothing."""
-    del error
-    return "This API key opens nothing here. Check it, or ask for a new one (the `apikey create` command makes one)."
