@@ -310,12 +310,7 @@ def bootstrap(
 
 
 def _kept(
-    settings: Settings,
-    home: Home,
-    secrets: Secrets,
-    keys: BatchKeys,
-    faults: FaultHook,
-    clock: Callable[[], datetime],
+    settings: Settings, home: Home, secrets: Secrets, keys: BatchKeys, faults: FaultHook, clock: Callable[[], datetime]
 ) -> tuple[Objects, Shelf]:
     """Where labels and files of work are. Raises InvalidSettings, Unavailable."""
     if not settings.objects:

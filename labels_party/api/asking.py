@@ -54,13 +54,7 @@ def _router(kind: type[SchemaKind[Any, Any]], word: str) -> JsonRouter:
     out = OUT[family.noun]
 
     def ask(
-        batch: str,
-        body: Any,
-        request: Request,
-        response: Response,
-        ctx: Ctx,
-        caller: Owner,
-        key: IdempotencyKey = None,
+        batch: str, body: Any, request: Request, response: Response, ctx: Ctx, caller: Owner, key: IdempotencyKey = None
     ) -> WorkOut:
         kind = ctx.work.kinds[name]
         assert isinstance(kind, SchemaKind)
@@ -89,10 +83,7 @@ def _router(kind: type[SchemaKind[Any, Any]], word: str) -> JsonRouter:
                 "description": ASKED,
             },
         ),
-        (
-            preview,
-            {"summary": f"What {article} would cost, and how well it would do.", "description": PREVIEWED},
-        ),
+        (preview, {"summary": f"What {article} would cost, and how well it would do.", "description": PREVIEWED}),
     )
     takes = [LARGE] if kind.large else []
     for path, (call, more) in zip(_paths(kind, word), calls, strict=False):

@@ -49,11 +49,7 @@ Existing = Annotated[
 
 
 @router.post(
-    "/populations",
-    status_code=201,
-    tags=["populations"],
-    responses=problem_responses(409, 413),
-    dependencies=[LARGE],
+    "/populations", status_code=201, tags=["populations"], responses=problem_responses(409, 413), dependencies=[LARGE]
 )
 def create_population(
     body: PopulationAsked,

@@ -58,12 +58,7 @@ def upload_docs(fields: tuple[str, ...], *, note: str = "", optional: tuple[str,
         members |= {name: {"type": "number", "description": "A finite number."} for name in (SCORE, *optional)}
     else:
         members[UNIT] = _UNIT
-    record = {
-        "type": "object",
-        "properties": members,
-        "required": list(fields),
-        "additionalProperties": False,
-    }
+    record = {"type": "object", "properties": members, "required": list(fields), "additionalProperties": False}
     columns = {
         "type": "object",
         "title": "Columns",
@@ -103,9 +98,7 @@ def upload_docs(fields: tuple[str, ...], *, note: str = "", optional: tuple[str,
             },
             "example": table,
         },
-        ARROW.types[0]: {
-            "schema": binary | {"description": f"Columns {names}; record batches of at most 64 MiB."},
-        },
+        ARROW.types[0]: {"schema": binary | {"description": f"Columns {names}; record batches of at most 64 MiB."}},
         PARQUET.types[0]: {"schema": binary | {"description": f"Columns {names}."}},
     }
     return {"requestBody": {"required": True, "description": note, "content": content}}
@@ -163,7 +156,7 @@ def event_docs() -> JsonObject:
                 "format": "binary",
                 "description": "A column for each member, and struct columns of the same nesting; `timestamp` holds "
                 "whole Unix seconds or an Arrow timestamp, in UTC where it names no zone.",
-            },
+            }
         },
     }
     return {"requestBody": {"required": True, "content": content}}

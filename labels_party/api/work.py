@@ -239,12 +239,7 @@ def _described(ctx: Services, connection: Connection, found: list[Work], state: 
 
 
 def _listed(
-    ctx: Services,
-    caller: Principal,
-    family: Family,
-    since: date | None,
-    population: str | None,
-    page: Page,
+    ctx: Services, caller: Principal, family: Family, since: date | None, population: str | None, page: Page
 ) -> Listing[dict[str, Any]]:
     audience = caller.audience if caller.role == "features" else None
     if caller.role == "features" and audience is None:
@@ -263,12 +258,7 @@ def _files(ctx: Services, caller: Principal, name: str, family: Family) -> tuple
 
 
 def _serve(
-    ctx: Services,
-    caller: Principal,
-    name: str,
-    family: Family,
-    request: Request,
-    wanted: Callable[[WorkFile], bool],
+    ctx: Services, caller: Principal, name: str, family: Family, request: Request, wanted: Callable[[WorkFile], bool]
 ) -> Response:
     work, files = _files(ctx, caller, name, family)
     work_file = next((f for f in files if wanted(f)), None)

@@ -35,13 +35,7 @@ class LabelsPartyCalls(
     party = "labels party"
 
     def __init__(
-        self,
-        url: str,
-        api_key: str,
-        *,
-        chunk_rows: int = CHUNK_ROWS,
-        retries: int = RETRIES,
-        http: H | None = None,
+        self, url: str, api_key: str, *, chunk_rows: int = CHUNK_ROWS, retries: int = RETRIES, http: H | None = None
     ) -> None:
         super().__init__(url, api_key, retries=retries, http=http)  # type: ignore[call-arg]  # a client comes last
         self.chunk_rows = chunk_rows

@@ -123,8 +123,7 @@ class _Run:
         self.services.populations.create(connection, new, self.actor)
         receivers = ", ".join(new.audiences)
         return PolicyStep(
-            "change",
-            f"population '{new.name}' is declared, lifetime ε {new.lifetime} per example, for {receivers}",
+            "change", f"population '{new.name}' is declared, lifetime ε {new.lifetime} per example, for {receivers}"
         )
 
     def _ceilings(self, connection: Connection) -> PolicyStep:

@@ -135,10 +135,7 @@ def deployment_entry(facts: Disclosure, curator: str, region: str) -> Mapping[st
             "mechanisms": " ".join(facts.mechanism_sentences()),
             "justification": " ".join(facts.rule_sentences()),
         },
-        "administrative": {
-            "notes": f"Made on {facts.day} from {facts.seal}.",
-            "registry_authors": [curator],
-        },
+        "administrative": {"notes": f"Made on {facts.day} from {facts.seal}.", "registry_authors": [curator]},
     }
     deployment = {name: {**FIXED.get(name, {}), **members} for name, members in parts.items()}
     address = slug(population.name, curator, days[0])

@@ -36,9 +36,7 @@ AROUND = ("0.125", "0.25", "0.5", "1", "2", "4", "8")
 ERROR = "expected_model_error"
 TENTHS, TWOS, HALVES = range(1, 10), range(10, 20, 2), range(20, 40, 5)
 EPSILONS = Slider(
-    "e",
-    "ε per example",
-    ("0.05", *(f"{tenth / 10:g}" for tenth in (*TENTHS, *TWOS, *HALVES)), "4", "5", "6", "7", "8"),
+    "e", "ε per example", ("0.05", *(f"{tenth / 10:g}" for tenth in (*TENTHS, *TWOS, *HALVES)), "4", "5", "6", "7", "8")
 )
 SIZES = Slider("s", "Number of examples", tuple(str(m * 10**e) for e in range(3, 9) for m in (1, 2, 5)))
 USUAL = ("1", "100000")  # first ε and n of the sliders; this n if no batch is sealed
@@ -76,12 +74,7 @@ def plan(
         shown["wrong"] = str(error)
     sliders = [EPSILONS.placed(asked["epsilon"]), SIZES.placed(asked["n"])]
     return visit.page(
-        "plan",
-        populations=[(p.name, p.name) for p in populations],
-        asked=asked,
-        sliders=sliders,
-        given=given,
-        **shown,
+        "plan", populations=[(p.name, p.name) for p in populations], asked=asked, sliders=sliders, given=given, **shown
     )
 
 

@@ -189,13 +189,7 @@ class Attempts(ABC):
 
         return self.database.read(f"{noun_of(lease.work.id)}.spent", look)
 
-    def note(
-        self,
-        connection: Connection,
-        kind: str,
-        lease: Lease,
-        details: dict[str, Any],
-    ) -> None:
+    def note(self, connection: Connection, kind: str, lease: Lease, details: dict[str, Any]) -> None:
         """Record an event of the attempt."""
         about = (lease.population, lease.batch.id, lease.work.id)
         self.ledger.note(connection, kind, *about, "worker", details, lease.attempt, tuple(lease.work.audiences))

@@ -86,12 +86,7 @@ class Decisions:
         return self._decide("approve", work_id, actor, call, family, effect)
 
     def decline(
-        self,
-        work_id: str,
-        actor: str,
-        reason: str = "",
-        call: IdempotentCall = NO_KEY,
-        family: Family | None = None,
+        self, work_id: str, actor: str, reason: str = "", call: IdempotentCall = NO_KEY, family: Family | None = None
     ) -> Reply:
         """End waiting work without a charge; `reason` goes to the audit store. Raises as `approve` does."""
         if len(reason) > MAX_REASON or not reason.isprintable():

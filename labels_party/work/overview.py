@@ -40,11 +40,7 @@ def summaries(connection: Connection, found: list[Population]) -> list[dict[str,
 
 
 def _summary(
-    population: Population,
-    nano: int,
-    atto: int,
-    states: dict[str, tuple[int, int]],
-    left: dict[bool, tuple[int, str]],
+    population: Population, nano: int, atto: int, states: dict[str, tuple[int, int]], left: dict[bool, tuple[int, str]]
 ) -> dict[str, Any]:
     spent = Epsilon(max(0, nano))
     reached = [p for p in population.alert_percent if nano * 100 >= p * population.lifetime.nano]

@@ -140,10 +140,7 @@ class Retention:
             .join(work, work.c.batch == batches.c.id)
             .where(batches.c.state == "sealed", populations.c.retention_days.is_not(None))
             .group_by(batches.c.id, populations.c.retention_days)
-            .having(
-                sa.func.min(work.c.published).is_not(None),
-                sa.func.count().filter(work.c.state.in_(WORKING)) == 0,
-            )
+            .having(sa.func.min(work.c.published).is_not(None), sa.func.count().filter(work.c.state.in_(WORKING)) == 0)
         )
         return [row[0] for row in connection.execute(query) if row[2] <= timestamp(now - dt.timedelta(days=row[1]))]
 

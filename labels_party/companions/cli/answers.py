@@ -22,14 +22,7 @@ from label_dp.cli.output import emit, say, table
 from label_dp.cli.panels import AROUND, Panel
 from label_dp.cli.party_commands import Force, Json
 from labels_party.cli.app import app, services
-from labels_party.cli.lists import (
-    GIVEN,
-    Most,
-    acknowledged,
-    everything_given,
-    fetched,
-    given_row,
-)
+from labels_party.cli.lists import GIVEN, Most, acknowledged, everything_given, fetched, given_row
 from labels_party.cli.names import told_apart
 
 if TYPE_CHECKING:

@@ -151,10 +151,7 @@ for name, told in json.loads(HELPS.read_text(encoding="utf-8")).items():
 
 @command(app, "allow-calibrations", AROUND)
 def allow_calibrations(
-    *,
-    batch: Annotated[str, typer.Argument(help="Id of a sealed batch.")],
-    asked: Allowance,
-    as_json: Json = False,
+    *, batch: Annotated[str, typer.Argument(help="Id of a sealed batch.")], asked: Allowance, as_json: Json = False
 ) -> None:
     """Let the audiences of a batch ask for calibrations themselves, up to so much ε."""
     _allow(batch, "calibrate", asked, as_json)
@@ -162,10 +159,7 @@ def allow_calibrations(
 
 @command(app, "allow-sums", AROUND)
 def allow_sums(
-    *,
-    batch: Annotated[str, typer.Argument(help="Id of a sealed batch.")],
-    asked: Allowance,
-    as_json: Json = False,
+    *, batch: Annotated[str, typer.Argument(help="Id of a sealed batch.")], asked: Allowance, as_json: Json = False
 ) -> None:
     """Let the audiences of a batch ask for sums by columns of their own, up to so much ε."""
     _allow(batch, "sums", asked, as_json)

@@ -26,12 +26,7 @@ class Transport(httpx.BaseTransport):
     True means the machine's authorities. `direct`: through no proxy."""
 
     def __init__(
-        self,
-        seconds: float,
-        *,
-        tls: ssl.SSLContext | bool = True,
-        within: Budget | None = None,
-        direct: bool = False,
+        self, seconds: float, *, tls: ssl.SSLContext | bool = True, within: Budget | None = None, direct: bool = False
     ) -> None:
         self.seconds, self.tls, self.within, self.direct = seconds, tls, within, direct
         self._pools: dict[tuple[str | None, bool], httpcore.ConnectionPool] = {}

@@ -186,14 +186,7 @@ def application(
         stop()
         log.info("stopped", extra=event("stopped"))
 
-    app = FastAPI(
-        title=title,
-        version=VERSION,
-        summary=summary,
-        lifespan=lifespan,
-        docs_url=None,
-        redoc_url=None,
-    )
+    app = FastAPI(title=title, version=VERSION, summary=summary, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.services, app.state.apikeys, app.state.failures = services, services.apikeys, Failures()
     install_handlers(app)
     app.router.redirect_slashes = False
