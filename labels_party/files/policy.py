@@ -25,6 +25,7 @@ from label_dp.schemas.policy import Policy, PolicyAllowance, PolicyCeilings
 from label_dp.schemas.population import People, Population
 from labels_party.bootstrap import Services
 from labels_party.files.inputs import toml_as
+from labels_party.ledger.ceilings import loosen
 from labels_party.ledger.people import declaration
 from labels_party.ledger.populations import declare
 from labels_party.mechanisms.auto import AUTO
@@ -143,11 +144,13 @@ class _Run:
             if proposal is None:
                 audit.append(connection, Event(POLICY_PROPOSED, actor=actor, details=details))
             what = ", ".join(NAMES[ceiling] for ceiling in loosened)
-            return PolicyStep(
-                "waits", f"looser than today: {what}; somebody else applies this same file, then it holds"
-            )
-        details["proposed_by"] = None if proposal is None else proposal.actor
-        audit.append(connection, Event(POLICY_APPLIED, actor=actor, details=details))
+            second = "somebody else applies this same file, or the policy on the page Approvals, then it holds"
+            return PolicyStep("waits", f"looser than today: {what}; {second}")
+        if loosened:
+            loosen(audit, connection, name, actor, people=self.services.decisions.people)
+        else:
+            details["proposed_by"] = None if proposal is None else proposal.actor
+            audit.append(connection, Event(POLICY_APPLIED, actor=actor, details=details))
         if new == before:
             return PolicyStep("change", f"the same ceilings, noted under the digest of this file ({name[:12]}…)")
         by_two = "" if proposal is None else f", proposed by {proposal.actor}"

@@ -13,6 +13,7 @@ from label_dp.pages.site import FORM, Visit, page_router
 from label_dp.schemas.filters import GivenFilter
 from label_dp.schemas.replies import GivenOut
 from label_dp.store.paging import Page
+from labels_party.ledger.ceilings import loosen
 from labels_party.pages.context import Approver, days, services
 from labels_party.work.holdings import list_holdings
 from labels_party.work.kind import FAMILIES, Family
@@ -67,6 +68,15 @@ def _family(name: str) -> Family:
     if family is None:
         raise NotFound(f"There is no release or answer '{name}'.")
     return family
+
+
+@router.post("/approvals/policies/{name}", dependencies=[FORM])
+def apply_policy(name: str, visit: Approver) -> Response:
+    """Apply a looser policy that somebody else proposed."""
+    ctx, actor = services(visit), visit.caller.actor
+    people = ctx.decisions.people
+    ctx.database.write("policy.loosen", lambda c: loosen(ctx.audit, c, name, actor, people=people))
+    return visit.go("/approvals", "applied")
 
 
 @router.post("/approvals/{name}/approve", dependencies=[FORM])

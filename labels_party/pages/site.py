@@ -27,6 +27,7 @@ MENU = (
 )
 DONE = {
     "approved": "Approved. It is charged now, and drawn next.",
+    "applied": "Applied. Every charge is held to that policy now.",
     "declined": "Declined. Nothing was charged.",
     "cancelled": "Cancelled. What was charged was returned.",
     "declared": "Declared. Its rules cannot change.",

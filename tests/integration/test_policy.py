@@ -230,6 +230,26 @@ def test_pages_and_command_show_what_is_in_force_and_what_waits(party_on: Labels
     assert in_force(party_on.services) == shown
 
 
+def test_a_second_person_applies_a_policy_on_the_page(party_on: LabelsParty) -> None:
+    """Not who proposed it, and once: the digest names what waits."""
+    party, owner, officer = party_on, signed_in(party_on.client()), signed_in(party_on.client("approver"))
+    own = party.services.apikeys.authenticate(owner.key).actor
+    applied(party, ceilings={"epsilon_per_release": "1"})
+    applied(party, own, ceilings={"epsilon_per_release": "2"})
+    (waiting,) = in_force(party.services)["waiting"]
+    path = f"/approvals/policies/{waiting['policy']}"
+    assert "You proposed it yourself" in owner.get("/approvals").text
+    assert path not in owner.get("/approvals").text
+    assert owner.post(path, owner.token("/overview")).status_code == 403
+    assert officer.post(path, None).status_code == 422  # without the token of the form
+    assert "ε of one charge 2. Today: ε of one charge 1." in officer.get("/approvals").text
+    token = officer.token("/approvals")
+    assert officer.post(path, token).headers["location"].endswith("approvals?done=applied")
+    assert officer.post(path, token).status_code == 404
+    assert in_force(party.services)["ceilings"]["epsilon_per_release"] == "2"
+    checked(party)
+
+
 def test_what_fails_in_the_middle_leaves_nothing(party_on: LabelsParty) -> None:
     shop = {"name": "shop", "label": "revenue", "domain": "0:10", "lifetime_epsilon": "3"}
     with pytest.raises(LabelDPError):

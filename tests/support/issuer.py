@@ -7,6 +7,7 @@ import hashlib
 import json
 import secrets
 import threading
+from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -27,13 +28,30 @@ class Issuer:
         self.listed: list[Any] = [self.key]
         self.codes: dict[str, dict[str, str]] = {}
         self.changes: dict[str, Any] = {}  # of the claims of tokens for codes
+        self.people: dict[str, dict[str, Any]] = {}  # claims by subject, of those whom the sign-in page offers
+        self.redirect = RETURN
         self.refusal: dict[str, Any] | None = None  # what a code gets in place of a token, with a 401
         issuer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 issuer.requests.append(self.path)
-                self.answer(issuer.get(self.path))
+                if self.path.startswith(f"{urlsplit(issuer.url).path}/authorization?"):
+                    self.offer()
+                else:
+                    self.answer(issuer.get(self.path))
+
+            def offer(self) -> None:
+                """A page with a link for each person, as that person's sign-in."""
+                address = issuer.url + self.path.removeprefix(urlsplit(issuer.url).path)
+                links = (
+                    f'<p><a href="{escape(issuer.authorize(address, who))}">{who}</a></p>' for who in issuer.people
+                )
+                self.send_response(200)
+                self.send_header("Content-Type", "text/html")
+                self.end_headers()
+                head = '<!doctype html><html lang="en"><title>Company</title><link rel="icon" href="data:,">'
+                self.wfile.write((head + "".join(links)).encode())
 
             def do_POST(self) -> None:
                 issuer.requests.append(self.path)
@@ -88,12 +106,12 @@ class Issuer:
         """What a browser is sent back to after somebody signed in at the issuer; checks what the service asked for."""
         asked = {k: v[0] for k, v in parse_qs(urlsplit(address).query).items()}
         assert address.startswith(f"{self.url}/authorization?")
-        assert (asked["response_type"], asked["client_id"], asked["redirect_uri"]) == ("code", CLIENT, RETURN)
+        assert (asked["response_type"], asked["client_id"], asked["redirect_uri"]) == ("code", CLIENT, self.redirect)
         assert asked["code_challenge_method"] == "S256"
         assert "openid" in asked["scope"].split()
         code = secrets.token_urlsafe()
         self.codes[code] = asked | {"sub": subject, "role": role}
-        return f"{RETURN}?{urlencode({'code': code, 'state': asked['state'], 'iss': self.url})}"
+        return f"{self.redirect}?{urlencode({'code': code, 'state': asked['state'], 'iss': self.url})}"
 
     def redeem(self, form: dict[str, str]) -> dict[str, Any] | None:
         if self.refusal is not None:
@@ -104,7 +122,7 @@ class Issuer:
         challenge = base64.urlsafe_b64encode(hashlib.sha256(form["code_verifier"].encode()).digest()).rstrip(b"=")
         if challenge.decode() != asked["code_challenge"]:
             return None
-        more = {"aud": CLIENT, "nonce": asked["nonce"]} | self.changes
+        more = {"aud": CLIENT, "nonce": asked["nonce"]} | self.people.get(asked["sub"], {}) | self.changes
         return {"id_token": self.token(asked["sub"], asked["role"], **more), "token_type": "Bearer"}
 
 

@@ -13,10 +13,11 @@ import uvicorn
 
 
 @contextmanager
-def serving(app: Any, **config: Any) -> Iterator[str]:
-    """The base URL of `app`, which must have been started (its lifespan is not run here). `config` is uvicorn's."""
+def serving(app: Any, port: int = 0, **config: Any) -> Iterator[str]:
+    """The base URL of `app`, which must have been started (its lifespan is not run here). `port` 0: a free one;
+    `config` is uvicorn's."""
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+        listener.bind(("127.0.0.1", port))
         port = listener.getsockname()[1]
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, log_level="critical", lifespan="off", **config))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

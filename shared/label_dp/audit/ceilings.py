@@ -121,11 +121,11 @@ class CeilingRules:
         (self.propose if event.kind == POLICY_PROPOSED else self.apply)(event)
 
     def propose(self, event: Event) -> None:
-        self._stated(event)
+        self.ceilings_of(event)
         self.proposals[event.details["policy"]] = event
 
     def apply(self, event: Event) -> None:
-        ceilings, proposal = self._stated(event), self.proposals.pop(event.details["policy"], None)
+        ceilings, proposal = self.ceilings_of(event), self.proposals.pop(event.details["policy"], None)
         proposer = None if proposal is None else proposal.actor
         if ceilings.looser(self.ceilings):
             if proposal is None or proposal.details["ceilings"] != event.details["ceilings"]:
@@ -161,7 +161,8 @@ class CeilingRules:
         return total
 
     @staticmethod
-    def _stated(event: Event) -> Ceilings:
+    def ceilings_of(event: Event) -> Ceilings:
+        """Read the ceilings that a policy was proposed or applied with."""
         policy = event.details.get("policy")
         if not isinstance(policy, str) or not policy or not event.actor:
             _refuse(event, "it does not say which policy, or whose act it is")
