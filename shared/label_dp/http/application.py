@@ -29,7 +29,7 @@ from label_dp.errors import InvalidRequest, Unavailable
 from label_dp.http.asgi import App, Message, Receive, Scope, Send, allowed_methods
 from label_dp.http.bodies import Bodies
 from label_dp.http.calls import Calls
-from label_dp.http.front import Failures, Front, LastResort, RequestLog
+from label_dp.http.front import Failures, Front, RequestLog
 from label_dp.http.json_bodies import JsonRoute
 from label_dp.http.metrics import install_metrics
 from label_dp.http.observing import Look, ServiceMetrics
@@ -198,12 +198,13 @@ def application(
     app.add_middleware(Bodies, bounds=services.settings.bounds, decoding=app.state.decoding)
     app.user_middleware[:0] = admitted
     rates = Rates(services.settings.calls_per_minute)
-    app.add_middleware(Front, apikeys=services.apikeys, calls=Calls(app), failures=app.state.failures, rates=rates)
-    app.add_middleware(LastResort)
-    app.add_middleware(RequestLog, silent=silent)
+    calls = Calls(app)
+    app.router.middleware_stack = calls.run
+    app.add_middleware(Front, apikeys=services.apikeys, calls=calls, failures=app.state.failures, rates=rates)
     install_docs(app)
     collector = ServiceMetrics(services.settings, VERSION, services.database, look, workers)
-    install_metrics(app, here=not services.settings.metrics_port, silent=silent, others=(collector, *others))
+    requests = install_metrics(app, here=not services.settings.metrics_port, others=(collector, *others))
+    app.add_middleware(RequestLog, silent=silent, requests=requests)
     for router in routers:
         app.include_router(router)
 

@@ -11,7 +11,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.routing import Match
 
 from label_dp.errors import NotFound
-from label_dp.http.asgi import METHODS, Scope
+from label_dp.http.asgi import METHODS, Receive, Scope, Send
 from label_dp.store.apikeys import Principal
 
 SMALL_BODY = 1 << 20  # bytes of a body, by default
@@ -76,14 +76,27 @@ class Calls:
         return (call for group in self._all().values() for call in group)
 
     def find(self, scope: Scope) -> Call | None:
-        """Return the call that `scope` requests (HEAD as GET); None for an unknown path or method."""
+        """Return the call that `scope` requests (HEAD as GET); None for an unknown path or method. Notes the parameters
+        of the path in `scope`."""
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         request_scope = {**scope, "method": method, "path_params": {}}
         for slashes in (scope["path"].count("/"), ANY):
             for call in self._all().get((method, slashes), ()):
-                if call.route.matches(request_scope)[0] is Match.FULL:
+                match, found = call.route.matches(request_scope)
+                if match is Match.FULL:
+                    if slashes != ANY:
+                        scope["path_params"] = found["path_params"]
                     return call
         return None
+
+    async def run(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the call that `find` found; only what it did not find is looked for in every router again."""
+        call: Call | None = scope.get("state", {}).get("call")
+        if call is None or "path_params" not in scope:
+            await self.app.router.app(scope, receive, send)
+            return
+        scope["route"] = getattr(call.route, "original_route", call.route)
+        await call.route.app(scope, receive, send)
 
     def _all(self) -> dict[tuple[str, int], list[Call]]:
         """Return calls by method and number of slashes in their path; those of mounted folders under ANY."""

@@ -35,20 +35,18 @@ PROBES = ("/healthz", "/readyz", "/metrics")
 
 
 class RequestLog:
-    """Middleware that gives each request an id (a valid `X-Request-ID` of the caller, else a new one) and one line in
-    `label_dp.access`. Routes in `silent` have no line: their number, outcomes and durations depend on labels."""
+    """Middleware that gives each request an id: a valid `X-Request-ID` of the caller, or a new one. It writes a line in
+    `label_dp.access` and counts in `requests`, but not for routes in `silent`: their number, outcomes and durations
+    depend on labels. Of a bug it logs the kind alone: texts and tracebacks may hold labels."""
 
-    def __init__(self, app: App, silent: frozenset[str]) -> None:
-        self.app, self.silent = app, silent
+    def __init__(self, app: App, silent: frozenset[str], requests: Counter) -> None:
+        self.app, self.silent, self.requests = app, silent, requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        header = headers_of(scope).get(b"x-request-id", b"").decode("latin-1")
+        http, start, status = scope["type"] == "http", time.monotonic(), 0
+        header = headers_of(scope).get(b"x-request-id", b"").decode("latin-1") if http else ""
         identifier = header if GIVEN_ID.fullmatch(header) else secrets.token_hex(8)
         request_id.set(identifier)
-        method, start, status = method_of(scope), time.monotonic(), 0
 
         async def noted(message: Message) -> None:
             nonlocal status
@@ -59,18 +57,29 @@ class RequestLog:
 
         try:
             await self.app(scope, receive, noted)
+        except Exception as error:
+            route = getattr(scope.get("route"), "path", "unknown")
+            log_internal(log, f"a call of {route}", error, route=route)
+            if http and not status:
+                detail = "The service failed; its log names the kind of failure."
+                await respond(500, http_problem(500, "internal", "Internal error", detail))(scope, receive, noted)
         finally:
-            self._line(scope, identifier, method, status, time.monotonic() - start)
+            if http:
+                self._line(scope, identifier, status, time.monotonic() - start)
 
-    def _line(self, scope: Scope, identifier: str, method: str, status: int, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", None)
-        if route in self.silent or (route in PROBES and status < HTTPStatus.BAD_REQUEST):
+    def _line(self, scope: Scope, identifier: str, status: int, seconds: float) -> None:
+        # the template, not the path: neither holds ids, and unknown paths are unbounded and may be anything
+        route, method = getattr(scope.get("route"), "path", "unknown"), method_of(scope)
+        if route in self.silent:
+            return
+        if status:
+            self.requests.labels(route, method, str(status)).inc()
+        if route in PROBES and status < HTTPStatus.BAD_REQUEST:
             return
         caller = scope.get("state", {}).get("caller")
-        # the template names the call; an unknown path is not logged, as it may be anything
         fields: dict[str, Any] = {
             "method": method,
-            "route": route or "unknown",
+            "route": route,
             "status": status or "aborted",
             "milliseconds": coarse_milliseconds(seconds),
             "key": caller.key_id if caller is not None else "-",
@@ -173,27 +182,3 @@ def bearer_of(scope: Scope) -> str | None:
     """Return the bearer token of a request; None without one."""
     scheme, _, secret = headers_of(scope).get(b"authorization", b"").decode("latin-1").partition(" ")
     return secret.strip() if scheme.lower() == "bearer" else None
-
-
-class LastResort:
-    """Middleware that logs only the kind of a bug: texts and tracebacks may hold labels."""
-
-    def __init__(self, app: App) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        started = False
-
-        async def noted(message: Message) -> None:
-            nonlocal started
-            started = True
-            await send(message)
-
-        try:
-            await self.app(scope, receive, noted)
-        except Exception as error:
-            route = getattr(scope.get("route"), "path", "unknown")
-            log_internal(log, f"a call of {route}", error, route=route)
-            if scope["type"] == "http" and not started:
-                detail = "The service failed; its log names the kind of failure."
-                await respond(500, http_problem(500, "internal", "Internal error", detail))(scope, receive, send)
