@@ -21,6 +21,7 @@ from .refusal import refuse
 ANSWER_TYPE = "application/vnd.label-dp.answer+json"
 MAX_ANSWER = 3 << 19  # bytes of the envelope
 SALT = re.compile(r"[0-9a-f]{32}", re.ASCII)
+NAME = re.compile(r"[a-z][a-z0-9-]{0,39}", re.ASCII)
 MEMBERS = {*(*COMMON, "kind", "parameters", "result", "salt")}
 
 
@@ -53,9 +54,9 @@ def open_answer(envelope: bytes, key: Ed25519PublicKey, key_id: str, audience: s
     split, line = check_split(a)
     said = [f"signature of {key_id}", f"{a['kind']} {a['id']} of batch {a['batch']}, {a['n']} examples"]
     said.append(line)
-    kind = known().get(a["kind"]) if isinstance(a["kind"], str) else None
+    kind = known().get(matching(a["kind"], NAME, "the kind of answer"))
     if kind is None:
-        refuse("answers of this kind are unknown: a newer verifier may read them")
+        refuse("answers of this kind are unknown: a newer verifier may read them", "version")
     given = Answer(a, Domain(a["domain"]), split, _check_mechanism(a["mechanism"]))
     return [*said, kind.check(given)]
 

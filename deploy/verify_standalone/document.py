@@ -32,7 +32,7 @@ def check_format(document: Any, name: str) -> None:
     if not isinstance(given, str) or re.fullmatch(re.escape(name) + "/[1-9][0-9]{0,8}", given) is None:
         refuse(f"the document is not a {name}")
     if given != f"{name}/1":
-        refuse(f"the document is no {name} of format 1: a newer verifier may read it")
+        refuse(f"the document is no {name} of format 1: a newer verifier may read it", "version")
 
 
 def check_common(d: Any, key_id: str, audience: str | None, what: str) -> None:
@@ -52,7 +52,7 @@ def check_common(d: Any, key_id: str, audience: str | None, what: str) -> None:
     if d["key_id"] != key_id:
         refuse(f"the {what} names another signing key than the one that signed it")
     if audience is not None and audience not in d["audiences"]:
-        refuse(f"the {what} is not meant for '{audience}'")
+        refuse(f"the {what} is not meant for '{audience}'", "audience")
     matching(d["created"], DAY, "the day")
     count(d["n"], 1, MANY, "n")
     one_of(d["out_of_domain"], ("clip", "refuse"), "the rule for labels outside the domain")

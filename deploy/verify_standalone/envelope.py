@@ -113,27 +113,34 @@ def strict_base64(text: object) -> bytes:
     return data
 
 
+def is_entry(value: Any) -> bool:
+    """Whether it is a signature in an envelope: a key id and base64."""
+    texts = isinstance(value, dict) and all(isinstance(member, str) for member in value.values())
+    return texts and set(value) == {"keyid", "sig"}
+
+
 def open_envelope(envelope: bytes, key: Ed25519PublicKey, key_id: str, kind: str) -> bytes:
     """The signed payload; nothing in it is looked at before its signature was verified."""
     data = parse(envelope, "the envelope")
     if not isinstance(data, dict) or set(data) != {"payload", "payloadType", "signatures"}:
         refuse("the file is not a DSSE envelope")
     signatures = data["signatures"]
-    if not isinstance(signatures, list) or len(signatures) != 1 or set(signatures[0]) != {"keyid", "sig"}:
+    if not isinstance(signatures, list) or len(signatures) != 1 or not is_entry(signatures[0]):
         refuse("the envelope must carry exactly one signature")
     if data["payloadType"] == "application/vnd.label-dp.rehearsal+json" != kind:
-        refuse("this is a rehearsal with made-up labels, which the command 'rehearsal' verifies")
+        refuse("this is a rehearsal with made-up labels, which the command 'rehearsal' verifies", "signature")
     if data["payloadType"] != kind:
-        refuse(f"the signed document is not of type {kind}")
+        refuse(f"the signed document is not of type {kind}", "signature")
     if signatures[0]["keyid"] != key_id:
         refuse(
             "the document names another signing key than the given one; what was signed before a rotation verifies "
-            "with the public key of then, keys/signing-….pub of its signer"
+            "with the public key of then, keys/signing-….pub of its signer",
+            "signature",
         )
     payload, signature = strict_base64(data["payload"]), strict_base64(signatures[0]["sig"])
     name = kind.encode("utf-8")
     try:
         key.verify(signature, b"DSSEv1 %d %b %d %b" % (len(name), name, len(payload), payload))
     except InvalidSignature:
-        refuse("the signature does not verify: the document was changed or forged")
+        refuse("the signature does not verify: the document was changed or forged", "signature")
     return payload

@@ -52,7 +52,7 @@ def check_files(m: Any, path: Path, folder: bool) -> list[str]:
             continue
         size, digest = _hash(place, entry["bytes"])
         if size != entry["bytes"] or digest != entry["sha256"]:
-            refuse(f"'{place.name}' does not match the manifest: it was changed or cut short")
+            refuse(f"'{place.name}' does not match the manifest: it was changed or cut short", "digest")
         said.append(f"{place.name}: {size} bytes, SHA-256 {digest}")
     return said
 

@@ -9,16 +9,20 @@ MISSHAPEN = (KeyError, TypeError, ValueError, AttributeError, IndexError, Arithm
 
 
 class RefusedError(Exception):
-    """What was given does not verify; the text says why."""
+    """What was given does not verify; the text says why, `code` which check of the description failed."""
+
+    def __init__(self, why: str, code: str = "malformed") -> None:
+        super().__init__(why)
+        self.code = code
 
 
 class UnusableError(Exception):
     """A file is not there or cannot be read."""
 
 
-def refuse(why: str) -> NoReturn:
+def refuse(why: str, code: str = "malformed") -> NoReturn:
     """Raise RefusedError."""
-    raise RefusedError(why)
+    raise RefusedError(why, code)
 
 
 class RuleError(RefusedError):
