@@ -63,4 +63,4 @@ def disclose(
     from labels_party.pages.disclosure import disclose as written_pack
 
     pack = written_pack(services(existing=True), population, out, curator=curator, region=region, force=force)
-    emit(pack, as_json, lambda: echo(out))
+    emit(pack, as_json, lambda: echo("\n".join(map(str, sorted(out.iterdir())))))

@@ -224,8 +224,7 @@ def message(
 @app.command()
 def inspect(
     path: Annotated[
-        Path,
-        typer.Argument(metavar="MESSAGE", help="A message (.parquet) or its folder, or signed answers (.json)."),
+        Path, typer.Argument(metavar="MESSAGE", help="A message (.parquet) or its folder, or signed answers (.json).")
     ],
     labels_key: Annotated[
         Path | None, typer.Option(help="Public key to verify with; default this party's own, of now and before.")

@@ -27,10 +27,7 @@ def _events() -> str:
 def webhook_create(
     url: Annotated[str, typer.Argument(help="https://host/path, or http on this machine.")],
     population: Annotated[str | None, typer.Option(help="Name or id; default all populations.")] = None,
-    event: Annotated[
-        list[str] | None,
-        typer.Option(help=f"{_events()}; repeatable."),
-    ] = None,
+    event: Annotated[list[str] | None, typer.Option(help=f"{_events()}; repeatable.")] = None,
     as_json: Json = False,
 ) -> None:
     """Tell a URL of events (default: all); the secret for checking its signatures is shown once."""

@@ -17,15 +17,7 @@ from label_dp.progress import Progress
 from label_dp.store.output_files import paid_for
 from labels_party.bootstrap import Services
 from labels_party.contents import of_message
-from labels_party.files.jobs import (
-    ACTOR,
-    again,
-    charged,
-    finish,
-    refuse_early,
-    still_unfinished,
-    waits,
-)
+from labels_party.files.jobs import ACTOR, again, charged, finish, refuse_early, still_unfinished, waits
 from labels_party.labels.batch_uses import ACCEPTED
 from labels_party.labels.batches import Batch
 from labels_party.ledger.populations import Population

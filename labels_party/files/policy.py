@@ -49,7 +49,8 @@ def ceilings_of(ceilings: PolicyCeilings) -> Ceilings:
         raise InvalidInput(f"There is no mechanism or answer '{unknown[0]}'; there are {', '.join(sorted(allowed))}.")
     amounts = ceilings.model_dump(exclude={"mechanisms", "delta_per_release"})
     nano = {
-        name: None if text is None else Epsilon.parse(text, name=NAMES[name]).nano for name, text in amounts.items()
+        name: None if text is None else Epsilon.parse(text, name=f"ceilings.{name}").nano
+        for name, text in amounts.items()
     }
     delta = None if ceilings.delta_per_release is None else parse_delta(ceilings.delta_per_release)
     return Ceilings(**nano, delta_per_release=delta, mechanisms=names)

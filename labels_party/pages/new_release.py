@@ -46,7 +46,7 @@ from labels_party.ledger.ceilings import second_person
 from labels_party.ledger.populations import DEFAULT_AUDIENCE, Population, declare
 from labels_party.ledger.rules import Account
 from labels_party.pages.context import Owner, services
-from labels_party.pages.plan import EPSILONS, NOTHING, USUAL, Text, cost_of, foreseen
+from labels_party.pages.plan import EPSILONS, NOTHING, USUAL, Text, cost_of, foreseen, most_of_one_charge
 
 router = page_router()
 TEXTS = ("name", "label", "domain", "lifetime_epsilon", "missing_label", "unit_column", "out_of_domain")
@@ -234,6 +234,8 @@ def plan_release(name: str, visit: Owner, epsilon: Text = "", e: Text = "", id_c
     """Render what an ε would give for this batch, what it costs, and how to go on. Nothing is charged."""
     ctx = services(visit)
     batch, population, rows, account, room = _subject(ctx, name)
+    most = most_of_one_charge(ctx)
+    room = room if most is None else min(room, most)
     about: dict[str, Any] = {"batch": batch, "population": population, "rows": rows, "room": room, "fits": False}
     about |= NOTHING | {"id_column": id_column, "given": True, "same": None}
     texts = {"population": population.name, "epsilon": epsilon.strip(), "n": str(rows)}
@@ -241,7 +243,11 @@ def plan_release(name: str, visit: Owner, epsilon: Text = "", e: Text = "", id_c
         usual = min(Epsilon.parse(USUAL[0]), room) if room.nano else USUAL[0]
         texts["epsilon"] = texts["epsilon"] or (EPSILONS.at(e) if e else str(usual))
         cost = Epsilon.parse(texts["epsilon"], positive=True)
-        about |= {"meaning": in_words(cost), "cost": cost_of(cost, account, population.name), "fits": cost <= room}
+        about |= {
+            "meaning": in_words(cost),
+            "cost": cost_of(cost, account, population.name, most),
+            "fits": cost <= room,
+        }
         of_batch: dict[str, Any] = {"n": rows} if batch.state == "open" else {"batch": batch.id}
         about |= foreseen(visit, population.name, Plan(epsilon=[texts["epsilon"]], **of_batch))
         about["same"] = commands(population, batch, texts["epsilon"], id_column)

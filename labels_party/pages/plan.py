@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from fastapi import Query, Response
 from markupsafe import Markup
 
+from label_dp.audit.policies import policy_rules
 from label_dp.documents.statement_text import in_words
 from label_dp.errors import InvalidInput, LabelDPError
 from label_dp.pages.pictures import Curve, curves
@@ -65,7 +66,8 @@ def plan(
         asked["n"] = asked["n"] or (SIZES.at(s) if s else _usual(ctx, of))
         cost = Epsilon.parse(asked["epsilon"], positive=True)
         shown["meaning"] = in_words(cost)
-        shown["cost"] = next((cost_of(cost, Account(p.lifetime, ZERO), p.name) for p in populations if p.id == of), "")
+        accounts = ((Account(p.lifetime, ZERO), p.name) for p in populations if p.id == of)
+        shown["cost"] = next((cost_of(cost, *account, most_of_one_charge(ctx)) for account in accounts), "")
         if not given:
             foresight.warm()
         elif chosen:
@@ -78,8 +80,16 @@ def plan(
     )
 
 
-def cost_of(epsilon: Epsilon, account: Account, population: str) -> str:
-    """Say what a release takes of the budget of each example."""
+def most_of_one_charge(ctx: Services) -> Epsilon | None:
+    """Return the policy's ceiling of one charge, if it has one."""
+    nano = ctx.database.read("page.policy", lambda c: policy_rules(ctx.audit, c).ceilings.epsilon_per_release)
+    return None if nano is None else Epsilon(nano)
+
+
+def cost_of(epsilon: Epsilon, account: Account, population: str, most: Epsilon | None) -> str:
+    """Say what a release takes of the budget of each example. `most`: the policy's ceiling of one charge."""
+    if most is not None and epsilon > most:
+        return f"More than ε {most}, the most that the organisation's policy allows of one charge: it would be refused."
     lifetime, before = account.lifetime, f", which has spent {account.spent} already" if account.spent.nano else ""
     if epsilon > account.left:
         return (

@@ -152,8 +152,8 @@ class Decisions:
                 )
             if work.requested_by.casefold() == actor.casefold():
                 raise SecondPersonNeeded(
-                    f"You asked for {noun} '{work_id}' yourself; somebody else, with another API key or under "
-                    "another name, approves or declines it. (You can cancel it.)"
+                    f"You asked for {noun} '{work_id}' yourself; somebody else approves or declines it. (You can "
+                    "cancel it.)"
                 )
             self._standing(connection, actor)
             effect(connection, work, population)

@@ -21,9 +21,13 @@ from deploy.verify_standalone.refusal import RefusedError
 from deploy.verify_standalone.report import verify_report
 from label_dp.documents.signing import VerifyingKey
 from labels_party.pages.deployment_entry import as_yaml, problems, slug
+from labels_party.pages.disclosure import disclose
 from labels_party.pages.disclosure_rows import QUESTIONS
+from tests.integration.test_medians import published, sealed
 from tests.support.commands import command
-from tests.support.labels import label_table
+from tests.support.events import SECOND, EventShop, event
+from tests.support.labels import LabelsParty, label_table
+from tests.support.labels_api import published as finished
 from tests.support.labels_cli import Run, arguments, refused
 
 pytestmark = pytest.mark.extended
@@ -143,6 +147,7 @@ def test_every_verifier_takes_the_signatures_and_no_changed_byte(
     for name in FILES:
         page = pack / name
         assert run("audit", "verify", page, "--key", key_file).code == 0
+        assert "\n party   labels-party\n" in run("audit", "verify", f"{page}.dsse.json", "--key", key_file).out
         assert run("audit", "verify", page).code == 0
         theirs = command("features-party", "audit", "verify", page, "--key", key_file, folder=tmp_path, environment={})
         assert theirs.returncode == 0, theirs.stderr
@@ -179,7 +184,7 @@ def test_force_replaces_a_pack_and_nothing_else(pack: Path, run: Run) -> None:
     before = {path.name: path.read_bytes() for path in pack.iterdir()}
     assert sorted(before) == sorted([*FILES, *(f"{name}.dsse.json" for name in FILES)])
     refused(run(*ask), 2, "exists already")
-    assert run(*ask, "--force").code == 0
+    assert run(*ask, "--force").out.split() == [str(pack / name) for name in sorted(before)]
     assert b"name not stated" in (pack / "deployment.yaml").read_bytes() != before["deployment.yaml"]
     (pack / "notes.txt").write_text("mine")
     refused(run(*ask, "--force"), 2, "notes.txt", "would be lost")
@@ -222,3 +227,28 @@ def test_a_person_its_body_and_the_policy_have_their_figures(run: Run, tmp_path:
     assert "ε of one charge 1; a second person approves above ε 0.9" in words
     assert "purged 30 days after publication" in words
     assert "missing-label value 0" in words
+
+
+def test_a_spent_delta_and_the_rule_of_events_are_stated(tmp_path: Path) -> None:
+    with LabelsParty(tmp_path / "home") as party:
+        shop = EventShop(party)
+        batch = shop.open(shop.population("orders", window_days=7), ["a", "b"], {"a": SECOND, "b": SECOND})
+        shop.send(event("a", 30, id="1"))
+        shop.sealed(batch)
+        finished(shop.owner, shop.owner.post(f"/v1/batches/{batch}/releases", json={"epsilon": "1"}).json()["id"])
+        of_median = sealed(party, name="visits")
+        asked = {"epsilon": "1", "delta": "0.0000001", "method": "slices"}
+        published(shop.owner, shop.owner.post(f"/v1/batches/{of_median}/medians", json=asked).json()["id"])
+        for population in ("orders", "visits"):
+            folder = tmp_path / population
+            disclose(party.services, population, folder, curator="Shop Ltd", region="EU")
+            assert list(problems(entry_of(folder))) == []
+    orders, visits = (entry_of(tmp_path / name)["deployment"] for name in ("orders", "visits"))
+    assert orders["dp_variant"]["variant_name"] == "Pure DP"
+    words = text_of(tmp_path / "orders/dpia-annex.html")
+    assert "Labels come from events: sum of the values of the events purchase (+)" in words
+    assert "7 days" in words
+    assert visits["dp_variant"]["variant_name"] == "Approximate DP"
+    parameters = visits["privacy_loss"]["privacy_parameters"]
+    assert (parameters["epsilon"], float(parameters["delta"])) == (1, 1e-7)
+    assert "δ 0.0000001 of a lifetime δ 0.000001 was spent." in text_of(tmp_path / "visits/sp800-226.html")

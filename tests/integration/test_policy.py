@@ -208,7 +208,7 @@ def test_a_policy_declares_once_and_changes_nothing_that_was_declared(tmp_path: 
     (tmp_path / "policy.toml").write_text(text.replace('"0:400"', '"0:500"'))
     assert "has other rules (domain)" in run(code=1)
     (tmp_path / "policy.toml").write_text(text.replace("1.5", '"1.5e"'))
-    assert "error: " in run(code=2)
+    assert "error: ceilings.epsilon_per_release must be a decimal number" in run(code=2)
     (tmp_path / "policy.toml").write_text(text.replace("epsilon_per_release", "epsilon_per_relase"))
     assert "epsilon_per_release" in run(code=2)
     (tmp_path / "policy.toml").write_text(text.replace("[ceilings]", '[ceilings]\nmechanisms = ["laplaze"]'))
@@ -223,6 +223,12 @@ def test_pages_and_command_show_what_is_in_force_and_what_waits(party_on: Labels
     for path in ("/overview", "/approvals"):
         assert f"was proposed by {ADA}" in owner.get(path).text
     assert "which no owner lifts: ε of one charge 1." in owner.get("/overview").text
+    party_on.sealed_batch(label_table(20))
+    asked, refused = (
+        "/plan?population=shop&epsilon=",
+        "the most that the organisation&#39;s policy allows of one charge",
+    )
+    assert [refused in owner.get(f"{asked}{epsilon}").text for epsilon in ("1", "1.1")] == [False, True]
     shown = in_force(party_on.services)
     assert shown["ceilings"]["epsilon_per_release"] == "1"
     assert [one["proposed_by"] for one in shown["waiting"]] == [ADA]

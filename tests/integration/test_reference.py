@@ -62,6 +62,17 @@ def test_parameters_are_those_of_the_schemas() -> None:
     assert written == page(), again
 
 
+def test_every_option_of_a_parameter_is_one_of_a_command() -> None:
+    def options(command: Any) -> set[str]:
+        own = {option for parameter in command.params for option in parameter.opts}
+        return own.union(*map(options, getattr(command, "commands", {}).values()))
+
+    known = set[str]().union(*(options(typer.main.get_command(p.app)) for p in (labels_party.cli, features_party.cli)))
+    named = set(re.findall(r"^\| `\w+` \| `(--[\w-]+)`", page(), re.M))
+    assert len(named) > 50
+    assert named - known == set()
+
+
 def test_codes_of_errors_are_those_of_the_classes_and_none_is_left_out() -> None:
     written = (GUIDES / "errors.md").read_text(encoding="utf-8")
     assert written == error_codes.page(), (

@@ -11,15 +11,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from label_dp.audit.events import (
-    ANSWER_FAILED,
-    CHARGED,
-    DECLINED,
-    FAILED,
-    POPULATION_CREATED,
-    RETURNED,
-    Event,
-)
+from label_dp.audit.events import ANSWER_FAILED, CHARGED, DECLINED, FAILED, POPULATION_CREATED, RETURNED, Event
 from label_dp.audit.hand_overs import hand_overs
 from label_dp.audit.receipts import ANSWER, RELEASE, ReceiptChain, signed_digest
 from label_dp.audit.rulebook import MATCHED
@@ -190,11 +182,7 @@ def _accepted(
                 work=name,
             )
         elif signed_digest(publication) != signed_digest(event):
-            comparison.find(
-                ALTERED,
-                f"{what} {ANOTHER[noun]} in {labels.called} than in {features.called}.",
-                work=name,
-            )
+            comparison.find(ALTERED, f"{what} {ANOTHER[noun]} in {labels.called} than in {features.called}.", work=name)
         elif why := charges.mismatch(event):
             comparison.find(
                 UNMATCHED,

@@ -19,11 +19,7 @@ class Rule:
 
 
 BEGUN = Rule(1, "begun", "A store begins with its creation, which happens once.")
-COSTS = Rule(
-    2,
-    "costs",
-    "Only a charge, a return and an acceptance carry ε or δ, and their ε is more than zero.",
-)
+COSTS = Rule(2, "costs", "Only a charge, a return and an acceptance carry ε or δ, and their ε is more than zero.")
 DECLARED = Rule(
     3, "declared", "A population is declared once, by id and by name, with a label, audiences and a lifetime ε and δ."
 )

@@ -21,8 +21,7 @@ IN_TABLES = ("query", "features", "by", "cells")  # parameters that `show_result
 MOST_ROWS = 40  # of a grouping
 MOST_NAME = 80  # letters of a grouping's file
 Csv = Annotated[
-    Path | None,
-    typer.Option("--csv", metavar="FOLDER", help="Write sums by group too: a CSV file for each grouping."),
+    Path | None, typer.Option("--csv", metavar="FOLDER", help="Write sums by group too: a CSV file for each grouping.")
 ]
 Parquet = Annotated[
     Path | None,

@@ -121,8 +121,9 @@ def add_audit_commands(
             return
         # with a key nothing of this party is needed
         choose = _chooser(audited()) if verifying_key is None else lambda _: verifying_key
-        if export.suffix in (".html", ".yaml"):
-            _show_verified(export, choose, as_json)
+        page = export.with_name(export.name.removesuffix(".dsse.json"))  # of a signature: what it signs
+        if page.suffix in (".html", ".yaml"):
+            _show_verified(page, choose, as_json)
         elif against is None:
             show_report(verify_file(export, choose), as_json)
         else:

@@ -18,11 +18,7 @@ Made = tuple[Callable[..., None], "type[Ask] | None"]
 
 
 def command(
-    app: typer.Typer,
-    name: str | None = None,
-    panel: str | None = None,
-    *,
-    cls: Any = None,
+    app: typer.Typer, name: str | None = None, panel: str | None = None, *, cls: Any = None
 ) -> Callable[[Any], Any]:
     """Register a function whose parameters are options of typer, or schemas (`asked: Release`).
 

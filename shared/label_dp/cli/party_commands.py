@@ -43,8 +43,7 @@ Expires = Annotated[
     typer.Option(metavar="DAYS|DATE", help="Valid for so many days, or until the end of this day (UTC); default ever."),
 ]
 KeyName = Annotated[
-    str | None,
-    typer.Option("--name", help="Whose it is, a person or a program; shown wherever the key is."),
+    str | None, typer.Option("--name", help="Whose it is, a person or a program; shown wherever the key is.")
 ]
 InvitationOut = Annotated[Path, typer.Option("--out", help="File for the invitation; it holds no secret.")]
 InvitationFile = Annotated[Path, typer.Argument(metavar="FILE", help="The other party's invitation.")]

@@ -18,13 +18,18 @@ from label_dp.schemas.base import NO_OPTION, Ask, option_of, word_of
 from label_dp.schemas.numbers import text_of
 
 NUMBER = ("text", "whole number", "number")
+# schemas whose members stand in a file or in another member, and are no options
+NO_OPTIONS = (
+    "CategoryFeature", "EventRule", "LossMatrix", "NumberFeature", "Policy", "PolicyAllowance", "PolicyCeilings",
+)  # fmt: skip
 NAMES = {str: "text", bool: "true or false", int: "whole number", float: "number", dict: "object", list: "list"}
 
 
 def table(schema: type[Ask]) -> str:
     """Render a row for each member: its name, option, type, default and meaning."""
+    inside = schema.__name__ in NO_OPTIONS
     rows = [
-        (f"`{name}`", f"{_option(name, field)}", _takes(field), _default(field), _meaning(field))
+        (f"`{name}`", NO_OPTION if inside else _option(name, field), _takes(field), _default(field), _meaning(field))
         for name, field in schema.model_fields.items()
     ]
     heads = ("member", "option", "takes", "default", "meaning")
