@@ -45,7 +45,7 @@ NUMBER = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?(e[+-]?[0-9]{1,3})?", re.ASCI
 def check_shape(p: Any, *, spaced: bool, pieces: list[int]) -> None:
     """Whether shape, loss and options of the parameters go together, and with the map's `pieces` along each score."""
     shape = one_of(p["shape"], WHOLE, "the shape")
-    one_of(p["loss"], ("squared",) if shape == "bins" else ("squared", "absolute"), "the loss")
+    one_of(p["loss"], ("squared", "absolute"), "the loss")
     options = p["options"]
     if not isinstance(options, dict) or not set(options) <= {*WHOLE[shape], *TEXTS.get(shape, ())}:
         refuse("the options of the shape are not among its own")

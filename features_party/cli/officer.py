@@ -12,7 +12,8 @@ from label_dp.cli.output import echo, emit, table
 from label_dp.cli.panels import OFFICER
 from label_dp.cli.party_commands import Force, Json
 from label_dp.errors import NotFound
-from label_dp.store.output_files import replacing, writable
+from label_dp.pages.verifier import write_statement
+from label_dp.store.output_files import writable
 
 
 @app.command(rich_help_panel=OFFICER)
@@ -54,15 +55,8 @@ def statement(
 
     writable(out, force)
     settings, pinned = reader()
-    verified_message = verify(
-        path, public_key(labels_key) or pinned.for_envelope(Bundle(path).envelope()), settings.name
-    )
-    prior = (
-        None
-        if verified_message.prior_path is None
-        else read_prior(verified_message.prior_path, verified_message.manifest)
-    )
-    page = render_statement(verified_message.manifest, verified_message.digest, prior)
-    with replacing(out, force) as target:
-        target.write_text(page, "utf-8")
-    emit({"release": verified_message.manifest.id, "statement": str(out)}, as_json, lambda: echo(out))
+    message = verify(path, public_key(labels_key) or pinned.for_envelope(Bundle(path).envelope()), settings.name)
+    prior = None if message.prior_path is None else read_prior(message.prior_path, message.manifest)
+    page = render_statement(message.manifest, message.digest, prior)
+    write_statement(page, out, force=force)
+    emit({"release": message.manifest.id, "statement": str(out)}, as_json, lambda: echo(out))

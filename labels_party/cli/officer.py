@@ -11,7 +11,8 @@ import typer
 from label_dp.cli.output import echo, emit
 from label_dp.cli.panels import OFFICER
 from label_dp.cli.party_commands import Force, Json
-from label_dp.store.output_files import replacing, writable
+from label_dp.pages.verifier import write_statement
+from label_dp.store.output_files import writable
 from labels_party.cli.app import app, services
 from labels_party.cli.names import told_apart
 
@@ -28,8 +29,7 @@ def statement(
     party = services(existing=True)
     with told_apart(party, release):
         page = party.statements.page(release, since=True)
-    with replacing(out, force) as path:
-        path.write_text(page, "utf-8")
+    write_statement(page, out, force=force)
     emit({"release": release, "statement": str(out)}, as_json, lambda: echo(out))
 
 

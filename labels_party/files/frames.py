@@ -22,6 +22,7 @@ from label_dp.documents.manifest import Manifest
 from label_dp.documents.signing import VerifyingKey
 from label_dp.domain import BINARY
 from label_dp.errors import Conflict, InvalidInput
+from label_dp.pages.verifier import write_statement
 from label_dp.progress import Progress
 from label_dp.schemas.json_types import JsonObject
 from label_dp.schemas.plan import Plan
@@ -29,7 +30,6 @@ from label_dp.schemas.population import Population
 from label_dp.schemas.release import Release
 from label_dp.schemas.replies import PlanOut
 from label_dp.schemas.validation import as_model
-from label_dp.store.output_files import replacing
 from label_dp.store.table_files import table_at
 from labels_party.bootstrap import Services, bootstrap
 from labels_party.files.inputs import population_of, request_of, undeclared_population
@@ -70,8 +70,7 @@ class PublishedMessage:
         with closing(_party(self.home, existing=True)) as party:
             page = party.statements.page(self.release, since=True)
         if out is not None:
-            with replacing(Path(out), force) as path:
-                path.write_text(page, "utf-8")
+            write_statement(page, Path(out), force=force)
         return page
 
 

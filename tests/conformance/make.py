@@ -8,6 +8,7 @@ what the standalone verifier refuses for the same reason is in the kit.
 
 from __future__ import annotations
 
+import base64
 import copy
 import hashlib
 import itertools
@@ -26,7 +27,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from label_dp.documents.bundle import FOLDER_ENVELOPE
 from label_dp.documents.canonical import canonical_bytes
-from label_dp.documents.signing import ANSWER_TYPE, EXPORT_TYPE, MANIFEST_TYPE, SigningKey
+from label_dp.documents.signing import ANSWER_TYPE, EXPORT_TYPE, MANIFEST_TYPE, RECEIPT_TYPE, SigningKey
 from tests.conformance.verdict import ACCEPTED, product, standalone
 from tests.support import honest_chains as chains
 from tests.support import lying_chains as lies
@@ -208,6 +209,7 @@ def _chains(kit: Kit) -> None:
         chain = mutated(rng.choice((labels, features)), rng)
         kit.add(f"changed chain {number}", "verify-audit", {"audit.json": chains.whole(chain, KEY)})
     _pairs(kit)
+    _receipts(kit)
 
 
 def _other_members() -> Iterator[dict[str, Any]]:
@@ -290,6 +292,77 @@ def pack(folder: Path, archive: Path) -> None:
 
     with tarfile.open(archive, "w:xz", preset=9) as tar:
         tar.add(folder, "label-dp-conformance", filter=plain)
+
+
+def _receipts(kit: Kit) -> None:
+    """Receipts in the chains of either party: honest ones, and ones that say something else or do not link."""
+    labels, digests = (
+        chains.labels_chain()[:5],
+        {name: hashlib.sha256(name.encode()).hexdigest() for name in ("rel_1", "rel_2")},
+    )
+    for name in digests:
+        labels += [chains.charge(name), chains.published(name)]
+    details = {"key_id": OTHER.public.id, "public_key": base64.b64encode(OTHER.public.raw).decode()}
+    labels.append(chains.event("receipt-key-registered", audiences=[ME], details=details))
+    features = [chains.event("store-created", actor="", party="features-party")]
+
+    def receipts(**changed: Any) -> list[dict[str, Any]]:
+        """Two, linked; `changed`: members of the second."""
+        about = {"labels_key_id": KEY.public.id, "audience": ME, "accepted": chains.DAY}
+        first = about | {
+            "document_id": "rel_1",
+            "document_digest": digests["rel_1"],
+            "position": 1,
+            "previous": "0" * 64,
+        }
+        first["format"] = "label-dp-receipt/1"
+        second = first | {"document_id": "rel_2", "document_digest": digests["rel_2"], "position": 2}
+        return [first, second | {"previous": hashlib.sha256(canonical_bytes(first)).hexdigest()} | changed]
+
+    def signed(receipt: dict[str, Any], key: SigningKey) -> Any:
+        return json.loads(key.sign(RECEIPT_TYPE, receipt))
+
+    for name, changed, key in (
+        ("two of them", {}, OTHER),
+        ("of another digest", {"document_digest": "0" * 64}, OTHER),
+        ("of another audience", {"audience": "somebody"}, OTHER),
+        ("of another day", {"accepted": "2026-11-21"}, OTHER),
+        ("of another work", {"document_id": "rel_1"}, OTHER),
+        ("a position left out", {"position": 3}, OTHER),
+        ("a position twice", {"position": 1, "previous": "0" * 64}, OTHER),
+        ("linked to another one", {"previous": "1" * 64}, OTHER),
+        ("of a newer format", {"format": "label-dp-receipt/2"}, OTHER),
+        ("signed with another key", {}, KEY),
+    ):
+        first, second = receipts(**changed)
+        envelopes = {"rel_1": signed(first, OTHER), "rel_2": signed(second, key)}
+        received = [
+            chains.event(
+                "receipt-received", **chains.ABOUT, **chains.TOLD, batch="bat_1", work=work, details={"receipt": one}
+            )
+            for work, one in envelopes.items()
+        ]
+        accepted = [
+            chains.accepted(work, 1, str(spent), key=KEY.public.id, more={"receipt": one})
+            for spent, (work, one) in enumerate(envelopes.items(), start=1)
+        ]
+        here = chains.whole(chains.chained(copy.deepcopy([*labels, *received])), KEY)
+        there = chains.whole(chains.chained(copy.deepcopy([*features, *accepted])), OTHER, party="features-party")
+        less = chains.whole(chains.chained(copy.deepcopy([*features, *accepted[:1]])), OTHER, party="features-party")
+        kit.add(f"receipts received: {name}", "verify-audit", {"audit.json": here})
+        files, words = (
+            {"audit.json": here, "other.json": there},
+            ("--against", "@/other.json", "--against-key", "keys/features.pub"),
+        )
+        kit.add(f"receipts of both parties: {name}", "verify-audit", files, None, *words)
+        if not changed and key is OTHER:
+            kit.add(
+                "receipts of both parties: one was rolled back",
+                "verify-audit",
+                files | {"other.json": less},
+                None,
+                *words,
+            )
 
 
 if __name__ == "__main__":

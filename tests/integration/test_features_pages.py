@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from label_dp.documents.signing import ANSWER_TYPE
+from label_dp.pages import verifier
 from tests.support.features_api import Api, message_files, running
 from tests.support.golden_documents import documents
 from tests.support.messages import Sender
@@ -90,6 +91,12 @@ def test_nobody_sees_a_page_without_a_session(api: Api, names: dict[str, str]) -
     stranger = Looker(api.client("trainer"))
     for path in [*PAGES, "/trainings/{training}/events"]:
         assert stranger.get(path.format(**names)).headers["location"].partition("?")[0].endswith("/sign-in"), path
+
+
+def test_the_verifier_needs_no_session(api: Api) -> None:
+    answer = Looker(api.client("trainer")).get("/verify")
+    assert (answer.status_code, answer.content) == (200, verifier.verifier())
+    assert answer.headers["content-security-policy"] == verifier.POLICY
 
 
 def test_the_page_of_an_answer_shows_its_groups(api: Api, names: dict[str, str]) -> None:

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
 from label_dp.audit.events import OF_LABELS_PARTY
+from label_dp.pages import verifier
 from label_dp.pages.site import POLICY
 from label_dp.store.sessions import HOURS, MOST
 from labels_party.storage.tables import sessions
@@ -210,6 +211,13 @@ def test_every_page_has_the_policy_and_nothing_inline(timed: LabelsParty, work: 
     for file in set(re.findall(r'"(?:\.\./|\./)*(static/[^"]+)"', person.get("/overview").text)):
         assert "immutable" in person.get(f"/{file}").headers["cache-control"]
     assert person.get("/static/style.css").status_code == 404
+
+
+def test_the_verifier_needs_no_session(timed: LabelsParty) -> None:
+    answer = timed.client("owner").get("/verify", headers={"Authorization": ""})
+    assert (answer.status_code, answer.content) == (200, verifier.verifier())
+    assert answer.headers["content-security-policy"] == verifier.POLICY
+    assert f'content="{verifier.POLICY}"' in answer.text
 
 
 @pytest.mark.extended

@@ -28,6 +28,7 @@ from label_dp.documents.statement_pictures import picture
 from label_dp.documents.statement_text import odds_factor, percent, surest
 from label_dp.domain import Domain
 from label_dp.errors import LabelDPError
+from label_dp.pages.verifier import verifier
 from label_dp.privacy import Delta, Epsilon
 from labels_party.cli import app as labels_app
 from labels_party.mechanisms.catalogue import MECHANISMS
@@ -306,6 +307,7 @@ def test_both_parties_make_one_page_and_only_the_owner_sees_later_events(
     assert made.exit_code == 0, made.output
     assert out.read_text("utf-8") == for_them.text
     assert isinstance(run(features_app, words).exception, LabelDPError)  # no file is replaced unasked
+    assert out.with_name("verify.html").read_bytes() == verifier()
     mine = run(labels_app, ["statement", release, "--out", str(tmp_path / "mine.html")])
     assert mine.exit_code == 0, mine.output
     assert "what happened since" in (tmp_path / "mine.html").read_text("utf-8")

@@ -202,6 +202,8 @@ def _calibrations() -> Iterator[tuple[str, Document]]:
         loss = "squared" if shape == "bins" else "absolute"
         parameters = {"loss": loss, "shape": shape, "options": options, "scores": "0:10:100", "scores_2": None}
         yield f"calibration: {shape}", _answer("calibration", _whole("0.5"), parameters, {"map": one})
+    medians = {"loss": "absolute", "shape": "bins", "options": {"cells": 8}, "scores": "0:10:100", "scores_2": None}
+    yield "calibration: bins of medians", _answer("calibration", _whole("0.5"), medians, {"map": one})
     floats = {"loss": "squared", "shape": "monotone", "options": {}, "scores": "float32", "scores_2": None}
     yield "calibration: float32", _answer("calibration", _whole("0.5"), floats, {"map": wide})
     for shape in ("bins", "grid"):

@@ -7,13 +7,14 @@ from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import RedirectResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
 from label_dp.errors import NotFound, Unauthenticated
 from label_dp.http.code_flow import COOKIE_SECONDS, RETURN, CodeFlow
 from label_dp.http.threads import WRITERS
 from label_dp.pages.site import FORM, HEADERS, Site, Visit, page_router, read_form, visitor
+from label_dp.pages.verifier import POLICY, verifier
 from label_dp.store.apikeys import Principal
 from label_dp.store.sessions import HOURS
 
@@ -107,6 +108,10 @@ def site_router(*roles: str, home: str) -> APIRouter:
         answer = visit.go("/sign-in", "signed-out")
         answer.delete_cookie(site.cookie, path="/", httponly=True, samesite="strict")
         return answer
+
+    @router.get("/verify")
+    def verify() -> HTMLResponse:
+        return HTMLResponse(verifier(), headers=HEADERS | {"Content-Security-Policy": POLICY})
 
     @router.get("/static/{name}")
     def static(name: str, request: Request) -> Response:
