@@ -99,6 +99,13 @@ def make(folder: Path) -> list[Case]:
     for name, document in golden.items():
         if not name.startswith("receipt"):
             _document(kit, name, _with_stubs(document, stubs), stubs, ACCEPTED)
+    median = golden["median: ranks"]
+    for name, members, code in (
+        ("an answer of an unknown kind", {"kind": "novelty"}, "version"),
+        ("an answer of a newer format", {"format": "label-dp-answer/2"}, "version"),
+        ("an answer for somebody else", {"audiences": ["somebody"]}, "audience"),
+    ):
+        _document(kit, name, median | members, stubs, code)
     _forged_envelopes(kit)
     _other_texts(kit, _with_stubs(golden["message: one bit"], stubs), stubs)
     rng = random.Random(SEED)
