@@ -58,7 +58,7 @@ def count_rows(counts: dict[str, Any]) -> list[list[str]]:
 
 def show_join(data: dict[str, Any]) -> None:
     """Print the counts and corrections of a join."""
-    rows = count_rows(data["counts"])
+    rows = [["features", data["features"]], *count_rows(data["counts"])]
     for item in data["messages"]:
         if item["applied"] is None:
             rows.append([f"labels of {item['release']}", item["why"]])

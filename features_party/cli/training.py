@@ -53,7 +53,8 @@ def join(
         typer.Option(
             metavar="PATH",
             help="Table to write (.parquet or .csv), here or at s3://, gs:// or abfs://; or a lake table, delta:PLACE "
-            "or iceberg:CATALOG/NAMESPACE.TABLE, which gets one commit. With Spark a folder of Parquet files.",
+            "or iceberg:CATALOG/NAMESPACE.TABLE, which gets one commit (--force: in place of the rows of these "
+            "messages). With Spark a folder of Parquet files.",
         ),
     ],
     labels_key: LabelsKey = None,

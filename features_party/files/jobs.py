@@ -14,7 +14,7 @@ from features_party.models.trainer import check_one_label
 from features_party.settings import Settings
 from features_party.tables.feature_files import FeatureFile, decoded_bytes
 from features_party.tables.feature_tables import FeatureTable, read_features
-from features_party.tables.join import NO_CORRECTION, check_correctable, join, list_unmatched
+from features_party.tables.join import check_correctable, join, join_summary, list_unmatched
 from features_party.tables.join_spilled import SpilledJoin
 from features_party.tables.output import is_csv, writable_table
 from features_party.tables.unmatched import WATCHED, Limits
@@ -67,15 +67,7 @@ def join_files(
         check_correctable(messages, correction)
         work.load_messages(messages, correction)
         joined_file = work.write(files.out, unmatched=files.unmatched, force=files.force, limits=limits)
-    return {
-        "table": str(files.out),
-        "counts": joined_file.counts.model_dump(),
-        "messages": [
-            {"release": m.release, "already_accepted": not m.fresh}
-            | (NO_CORRECTION if m.manifest.public_domain.nominal else c.as_json())
-            for m, c in zip(messages, joined_file.corrections, strict=True)
-        ],
-    }
+    return join_summary(files.features, files.out, joined_file.counts, messages, joined_file.corrections)
 
 
 def evaluate_files(

@@ -149,13 +149,9 @@ class Messages:
         MalformedManifest, DigestMismatch, and Conflict if labels parties chose the same release id."""
         digest, place = self.acceptances.find(MESSAGE, name)
         folder = self.place.path(place)
-        accepted_message = AcceptedMessage(_stored(folder, digest), digest, folder, fresh=False)
+        accepted_message = AcceptedMessage(Manifest.from_payload(_payload(folder, digest)), digest, folder, fresh=False)
         accepted_message.check()
         return accepted_message
-
-
-def _stored(folder: Path, digest: str) -> Manifest:
-    return Manifest.from_payload(_payload(folder, digest))
 
 
 def _payload(folder: Path, digest: str) -> bytes:
@@ -186,7 +182,8 @@ def message_paths(named: Iterable[Path]) -> list[Path]:
             several = [Path(name) for name in sorted(glob.glob(str(path)))]  # noqa: PTH207 - the pattern may be absolute
             messages = [p for p in several if _is_message(p)]
         elif not path.exists():
-            raise InvalidFile(f"There is no file or folder '{path}'.")
+            local = "" if ":/" not in str(path) else " A message is a file or folder of this machine."
+            raise InvalidFile(f"There is no file or folder '{path}'.{local}")
         elif path.is_dir() and not (path / FOLDER_ENVELOPE).exists():
             messages = [p for p in sorted(path.iterdir()) if _is_message(p)]
         else:

@@ -22,7 +22,7 @@ from features_party.spark.training import (
     check_loss,
     source,
 )
-from features_party.tables.join import NO_CORRECTION, check_correctable
+from features_party.tables.join import check_correctable, join_summary
 from features_party.tables.unmatched import WATCHED, Limits
 from features_party.training.correction import check_correction
 from label_dp.documents.signing import VerifyingKey
@@ -77,15 +77,7 @@ def join_on_spark(
         with replacing(errand.out, errand.force) as temporary:
             temporary.mkdir()
             parts = meet(cluster, features, corrected, temporary, limits=limits)
-    return {
-        "table": str(errand.out),
-        "counts": parts.counts.model_dump(),
-        "messages": [
-            {"release": m.release, "already_accepted": not m.fresh}
-            | (NO_CORRECTION if m.manifest.public_domain.nominal else c.as_json())
-            for m, c in zip(messages, corrected.corrections, strict=True)
-        ],
-    }
+    return join_summary(errand.features, errand.out, parts.counts, messages, corrected.corrections)
 
 
 def train_on_spark(services: Services, errand: SparkErrand, learning: Learning, progress: Progress) -> dict[str, Any]:

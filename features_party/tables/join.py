@@ -193,6 +193,26 @@ def join(
     )
 
 
+def join_summary(
+    features: object,
+    out: object,
+    counts: Counts,
+    messages: Sequence[AcceptedMessage],
+    corrections: Sequence[Correction],
+) -> dict[str, object]:
+    """Describe a join as its command prints it; the version of a lake table stands in its address."""
+    return {
+        "features": str(features),
+        "table": str(out),
+        "counts": counts.model_dump(),
+        "messages": [
+            {"release": m.release, "already_accepted": not m.fresh}
+            | (NO_CORRECTION if m.manifest.public_domain.nominal else c.as_json())
+            for m, c in zip(messages, corrections, strict=True)
+        ],
+    }
+
+
 def label_columns(messages: Sequence[AcceptedMessage], corrections: Sequence[Correction]) -> LabelColumns:
     """Return the columns of corrected labels for these messages."""
     domains = [message.manifest.public_domain for message in messages]

@@ -73,7 +73,7 @@ def writing(
     import pyarrow as pa
 
     if isinstance(path, TableAddress):
-        require_place(path, force)
+        require_place(path, schema, properties, force)
         with TemporaryDirectory(dir=spill) as folder:
             file = Path(folder) / "rows.parquet"
             with writing(file, schema, properties=properties) as writer:
@@ -102,7 +102,7 @@ def writable_table(path: Path | TableAddress, force: bool) -> None:
     if isinstance(path, Path):
         writable(path, force)
     else:
-        require_place(path, force)
+        require_place(path, None, {}, force)
 
 
 def _cannot_hold(path: Path, schema: pa.Schema) -> InvalidFile:

@@ -29,13 +29,10 @@ def shortened(values: list[str], most: int = 8) -> str:
     return "; ".join(values[:most]) + ("; …" if len(values) > most else "")
 
 
-def _bought(split: dict[str, str]) -> str:
-    return "" if split["clip"] == "0" else f"{split['clip']} clip + "
-
-
 def show_message(data: dict[str, Any]) -> None:
     """Print the figures of a message as a table."""
     eps = data["epsilon"]
+    bought = "" if eps["clip"] == "0" else f"{eps['clip']} clip + "
     rows = [
         ["message", str(data["message"])],
         ["release", data["release"]],
@@ -45,7 +42,7 @@ def show_message(data: dict[str, Any]) -> None:
         ["mechanism", f"{data['mechanism']}, {data['loss']} loss, prior {data['prior']}"],
         [
             "ε",
-            f"{eps['total']} = {_bought(eps)}{eps['prior']} prior + {eps['randomize']} randomize; δ = {eps['delta']}",
+            f"{eps['total']} = {bought}{eps['prior']} prior + {eps['randomize']} randomize; δ = {eps['delta']}",
         ],
         *budget_rows(data),
     ]
@@ -65,6 +62,7 @@ def show_message(data: dict[str, Any]) -> None:
         rows.append(["outputs", f"{subsets['outputs']:,} subsets of up to {subsets['size']} of {subsets['of']} labels"])
     elif "bins" not in data:
         rows.append(["outputs", shortened([_shown(v) for v in data["outputs"]])])
+    rows += [[f"{name} of", table] for name, table in data.get("read", {}).items()]
     beside = [name for name in data.get("files", []) if name != str(data["message"])]
     if beside:
         rows.append(["beside it", ", ".join(beside)])
@@ -140,7 +138,7 @@ def privatize(
         typer.Option(
             metavar="PATH",
             help="File of conversion events in place of labels, which --rule makes of them: .ndjson, .jsonl, .json or "
-            "Parquet; with Spark, Parquet of any store. --label-column then names the label.",
+            "Parquet, at an address as of --labels. --label-column then names the label.",
         ),
     ] = None,
     rule: Annotated[

@@ -61,7 +61,7 @@ def _file_batches(file: Path, chunk_rows: int) -> Iterator[pa.RecordBatch]:
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(file) as parquet:
+        with pq.ParquetFile(file, pre_buffer=False) as parquet:
             yield from parquet.iter_batches(min(chunk_rows, ROWS_AT_ONCE))
     except (pa.ArrowException, OSError):  # texts of the former quote cells
         raise InvalidFile(f"'{file}' cannot be read as a Parquet file.") from None

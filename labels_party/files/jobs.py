@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from label_dp.actors import with_names
 from label_dp.audit.events import BATCH_SEALED
 from label_dp.cli.output import warn
+from label_dp.columnar.parts import TableParts
 from label_dp.errors import AlreadyReleased, BudgetExceeded, Conflict, InvalidInput
 from label_dp.named_modules import installed
 from label_dp.privacy import ZERO, EpsilonSplit
@@ -91,25 +92,27 @@ def run(
     if isinstance(of, str):
         batch, population = look(services, of)
         errand.ready(services, population)
-        note = ""
+        note, read = "", dict[str, str]()
     else:
         errand.ready(services, of.population)
-        batch, population, note = _sealed(services, of, errand, progress, warned)
+        batch, population, note, read = _sealed(services, of, errand, progress, warned)
     if beyond := batch.beyond(population):
         warned(beyond)
     result = errand.deliver(services, errand.start(services, batch, population), progress)
     services.sealer.compaction.wait()  # the end of the process would stop it
     if population.events is not None and not isinstance(of, str):
         result |= {"events": services.sealer.events.counts(batch.id)}
-    return result | ({"note": note} if note else {})
+    return result | ({"note": note} if note else {}) | ({"read": read} if read else {})
 
 
 def _sealed(
     services: Services, file: LabelsFile, errand: Errand, progress: Progress, warned: Callable[[str], None]
-) -> tuple[Batch, Population, str]:
-    """Seal the file; return the batch, or the earlier one with the same examples, its population, and a note."""
+) -> tuple[Batch, Population, str, dict[str, str]]:
+    """Seal the file; return the batch, or the earlier one with the same examples, its population, a note, and the
+    versions of lake tables that were read."""
     files = FileBatches(services.populations, services.batches, services.sealer)
-    seal = _here(services, files, file, errand) if services.cluster is None else _on_spark(services, files, file)
+    local = services.cluster is None
+    seal, read = _here(services, files, file, errand) if local else (_on_spark(services, files, file), {})
     population = services.database.read("population.look", lambda c: services.populations.declared(c, file.population))
     others = (
         ""
@@ -123,7 +126,7 @@ def _sealed(
         if owner.id != population.id:
             raise Conflict(f"{same.detail} It belongs to population '{owner.name}': {errand.elsewhere}.") from None
         note = f"these examples were sealed at {sealed.sealed}; the labels of then were used, not this file's"
-        return sealed, owner, note
+        return sealed, owner, note, read
     if not population.created and population.missing_label is None:
         warned(
             f"In the new population '{population.name}' {NO_ERASURE}. Its rules cannot change; "
@@ -131,11 +134,11 @@ def _sealed(
         )
     if others:
         warned(others)
-    return (*look(services, sealed_id), "")
+    return (*look(services, sealed_id), "", read)
 
 
-def _here(services: Services, files: FileBatches, file: LabelsFile, errand: Errand) -> Seal:
-    """Return a seal by this process, of Parquet, CSV or events."""
+def _here(services: Services, files: FileBatches, file: LabelsFile, errand: Errand) -> tuple[Seal, dict[str, str]]:
+    """Return a seal by this process, of Parquet, CSV or events, and the versions of lake tables that it reads."""
     columns = file_columns(file.population, file.id_column, file.population.label, listed=file.examples is not None)
     labels: LabelFile | EventFile
     last = partial(_last, services, file.population)
@@ -150,7 +153,9 @@ def _here(services: Services, files: FileBatches, file: LabelsFile, errand: Erra
         examples = LabelFile.of(_table(file.examples, last), columns["examples"], names_are_public=True)
     errand.check(services, file.population, (labels if examples is None else examples).rows or 1)
     prefix = file.id_prefix
-    return lambda of, actor, check, progress: files.seal(of, labels, examples, actor, check, progress, prefix)
+    tables = {"labels": labels.path, "examples": None if examples is None else examples.path}
+    read = {name: str(table) for name, table in tables.items() if isinstance(table, TableParts) and table.source}
+    return (lambda of, actor, check, progress: files.seal(of, labels, examples, actor, check, progress, prefix)), read
 
 
 def _table(source: Path | str | pa.Table, last: Last) -> Any:

@@ -37,7 +37,7 @@ class Message:
     out: Path
     actor: str = ACTOR
     warned: Callable[[str], None] = lambda _: None
-    elsewhere: str = "say --population and --additional-release"
+    elsewhere: str = "name it, and ask for an additional release"
 
     def ready(self, _services: Services, _population: Population) -> None:
         check_target(self.out)
@@ -80,10 +80,10 @@ def check_target(out: Path) -> None:
     for role in ("message", "envelope", "prior"):
         if _beside(out, role).exists():
             raise InvalidInput(
-                f"'{_beside(out, role)}' exists already; a message is never overwritten. Choose another name for --out."
+                f"'{_beside(out, role)}' exists already; a message is never overwritten. Choose another name."
             )
     if not out.parent.is_dir():
-        raise InvalidInput(f"The folder '{out.parent}' for --out does not exist.")
+        raise InvalidInput(f"The folder '{out.parent}' for the message does not exist.")
 
 
 def write_out(services: Services, release_id: str, out: Path) -> dict[str, Any]:

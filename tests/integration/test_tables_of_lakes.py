@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from deploy.verify_standalone.audit import verify_audit
 from label_dp.columnar.parts import TableParts
 from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import InvalidFile
+from label_dp.store.table_addresses import shown
 from label_dp.store.table_files import table_at
 from tests.support.features_cli import Shell
 from tests.support.labels import label_table
@@ -134,18 +136,21 @@ def test_features_are_joined_from_every_place(place: Place, tmp_path: Path) -> N
     sender.write(tmp_path / "m.parquet", [f"c{i:03d}" for i in range(5, 45)], np.arange(40.0) % 11)
     where = place(features)
     pq.write_table(features, tmp_path / "plain.parquet")
-    counts, ids = [], []
+    counts, ids, read = [], [], []
     for at, source in enumerate((where, tmp_path / "plain.parquet")):
         told = shell.json(
             *("join", "--message", "m.parquet", "--labels-key", key, "--features", source),
             *("--id-column", "id", "--out", f"{at}.parquet"),
         )
         counts.append(told["counts"])
+        read.append(told["features"])
         joined = pq.read_table(tmp_path / f"{at}.parquet").sort_by("id")
         ids.append({name: joined[name].to_pylist() for name in joined.column_names})
     assert counts[0] == counts[1]
     assert ids[0] == ids[1]
     assert counts[0]["matched"] == 35
+    lake = where.startswith(("delta:", "iceberg:"))
+    assert read[0].rpartition("@")[2].isdigit() if lake else read[0] == where.partition("?")[0]
 
 
 def test_a_version_is_the_rows_of_then_and_a_span_those_that_came(tmp_path: Path, catalog: Catalog) -> None:
@@ -259,6 +264,8 @@ def test_what_is_not_there(run: Run, catalog: Catalog, tmp_path: Path) -> None:
     for where, words in (
         ("delta:nowhere", "There is no Delta table at 'delta:nowhere'."),
         (f"delta:{tmp_path / 'd'}@7", "has no version 7; its newest is 0."),
+        (f"delta:{tmp_path / 'd'}@-1", "A version is a whole number: @12"),
+        (f"delta:{tmp_path / 'd'}@3..1", "@3..1' ends before it begins."),
         ("iceberg:lake/shop.none", "There is no Iceberg table at"),
         ("iceberg:other/shop.rows", "PYICEBERG_CATALOG__OTHER__URI"),
     ):
@@ -312,7 +319,7 @@ def test_a_join_is_one_commit_with_its_release_digest_and_epsilon(shell: Shell, 
         assert told["counts"] == plain["counts"]
         assert told["table"] == out
         # the same run again would double the rows; forced, it takes their place
-        assert "has these rows already" in shell.refused(*JOIN, "features.parquet", "--out", out, code=1)
+        assert "has rows of rel_1 already" in shell.refused(*JOIN, "features.parquet", "--out", out, code=1)
         for _ in range(2):
             shell.run(*JOIN, "features.parquet", "--out", out, "--force")
     delta, lake = DeltaTable(shell.folder / "joined"), catalog.load_table("shop.joined")
@@ -326,16 +333,59 @@ def test_a_join_is_one_commit_with_its_release_digest_and_epsilon(shell: Shell, 
     assert sorted(_rows("iceberg:lake/shop.joined"), key=lambda r: r["id"]) == expected
 
 
-def test_another_message_is_appended(shell: Shell) -> None:
-    shell.run(*JOIN, "features.parquet", "--out", "delta:joined")
-    other = Sender()
-    (shell.folder / "other").mkdir()
-    key = other.public_key(shell.folder / "other")
-    other.write(shell.folder / "n.parquet", ["c044"], np.zeros(1), release="rel_2", batch="bat_2")
-    more = ("join", "--message", "n.parquet", "--labels-key", key, "--id-column", "id", "--features")
-    shell.run(*more, "features.parquet", "--out", "delta:joined")
-    assert DeltaTable(shell.folder / "joined").version() == 1
-    assert len(_rows(f"delta:{shell.folder / 'joined'}")) == 41
+@pytest.mark.parametrize("out", ["delta:joined", "iceberg:lake/shop.joined"])
+def test_a_table_takes_each_release_once(shell: Shell, catalog: Catalog, out: str) -> None:
+    read = out.replace("delta:", f"delta:{shell.folder}/")
+    sender = Sender()
+    key = sender.public_key(shell.folder)
+    first, second = ("m.parquet", [f"c{i:03d}" for i in range(40)]), ("n.parquet", ["c044"])
+    (shell.folder / "m.parquet").unlink()
+    (shell.folder / "m.parquet.dsse.json").unlink()
+    for number, (name, ids) in enumerate((first, second), 1):
+        sender.write(shell.folder / name, ids, np.zeros(len(ids)), release=f"rel_{number}", batch=f"bat_{number}")
+    rest = ("--labels-key", key, "--id-column", "id", "--features", "features.parquet", "--out", out)
+    for names in (("m.parquet",), ("n.parquet",)):
+        shell.run("join", *(word for name in names for word in ("--message", name)), *rest)
+    assert len(_rows(read)) == 41
+    # both together hold rows that are there: nothing is doubled, and what is not named stays
+    both = ("join", "--message", "m.parquet", "--message", "n.parquet", *rest)
+    assert "has rows of rel_1, rel_2 already" in shell.refused(*both, code=1)
+    narrow = pq.read_table(shell.folder / "features.parquet").set_column(1, "x", pa.array(np.full(45, 7)))
+    pq.write_table(narrow, shell.folder / "features.parquet")
+    shell.run("join", "--message", "m.parquet", *rest, "--force")
+    rows = _rows(read)
+    assert [row["id"] for row in rows] == [*first[1], "c044"]
+    assert [row["x"] for row in rows] == [7] * 40 + [44]
+    shell.run(*both, "--force")
+    assert [row["x"] for row in _rows(read)] == [7] * 41
+
+
+def test_rows_are_written_to_iceberg_while_they_are_read(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    from label_dp.companions import lake_commits
+
+    rows = pa.table({"x": range(100)})
+    taken: list[int] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in rows.to_batches(10):
+            taken.append(batch.num_rows)
+            yield batch
+
+    monkeypatch.setattr(lake_commits, "PIECE", 100)
+    pieces = lake_commits._pieces(pa.RecordBatchReader.from_batches(rows.schema, batches()))
+    assert next(pieces).num_rows == 20
+    assert len(taken) == 2
+    assert sum(piece.num_rows for piece in pieces) == 80
+
+
+@pytest.mark.parametrize("out", ["delta:joined", "iceberg:lake/shop.joined"])
+def test_rows_of_other_columns_are_refused(shell: Shell, catalog: Catalog, out: str) -> None:
+    shell.run(*JOIN, "features.parquet", "--out", out)
+    features = pq.read_table(shell.folder / "features.parquet").rename_columns(["id", "x", "kind"])
+    pq.write_table(features, shell.folder / "other.parquet")
+    for how in ((), ("--force",)):
+        said = shell.refused(*JOIN, "other.parquet", "--out", out, *how, code=2)
+        assert f"'{out}' has other columns than these rows: 'group', 'kind' not in both." in said
 
 
 def test_a_join_of_a_store_from_table_to_joined_table_without_a_file_here(shell: Shell, bucket: Room) -> None:
@@ -363,9 +413,18 @@ def test_where_nothing_can_be_written(shell: Shell, catalog: Catalog, bucket: Ro
         ("delta:joined@3", "names no place to write to"),
         (address(bucket, "x.csv"), "end the name with .parquet"),
         ("iceberg:other/shop.joined", "PYICEBERG_CATALOG__OTHER__URI"),
+        ("iceberg:lake/none.joined", "has no namespace 'none': make it first."),
         ("http://elsewhere/x", "Tables are not read from 'http:' addresses"),
     ):
         assert words in shell.refused(*JOIN, "features.parquet", "--out", out, code=2)
+    nowhere = address(bucket, "x").replace(BUCKET, "no-bucket", 1)
+    for said in (
+        shell.refused(*JOIN, "features.parquet", "--out", nowhere, code=1),
+        shell.refused(*JOIN, nowhere, "--out", "x.parquet", code=1),
+    ):
+        assert (
+            f"The store of '{shown(nowhere)}' cannot be used; try again later, or look at its address and cred" in said
+        )
     bucket.put("full/other.parquet", b"x")
     said = shell.refused(*JOIN, "features.parquet", "--out", address(bucket, "full"), "--force", code=2)
     assert "name a folder without other files" in said
@@ -389,12 +448,13 @@ def test_a_seal_notes_its_version_and_the_next_batch_is_what_came_since(
 ) -> None:
     table = label_table(30)
     stored = catalog.create_table("shop.rows", schema=table.schema)
-    where = {"delta": "delta:d@last..", "iceberg": "iceberg:lake/shop.rows@last.."}[kind]
+    where, seen = {"delta": "delta:d@last..", "iceberg": "iceberg:lake/shop.rows@last.."}[kind], []
     for at, day in enumerate((table.slice(0, 10), table.slice(10, 8), table.slice(18, 12))):
         write_deltalake(tmp_path / "d", day, mode="append")
         stored.append(day)
         result = run(*arguments(Path(), f"{at}.parquet", labels=where, budget="5"), "--json")
         assert result.json["examples"] == day.num_rows
+        seen.append(result.json["read"]["labels"])
         # nothing came: nothing is charged
         refused(run(*arguments(Path(), "x.parquet", labels=where, budget="5")), 1, "Nothing was appended to")
     versions = (
@@ -408,7 +468,9 @@ def test_a_seal_notes_its_version_and_the_next_batch_is_what_came_since(
     assert [one.get("since") for one in noted] == [None, *versions[:2]]
     # an export goes to others: it says which version, and no place
     assert str(tmp_path) not in json.dumps(shown)
-    assert f" at {versions[2]}" in run("audit", "show", "--kind", "batch-sealed").out
+    spans = [versions[0], *(f"{since}..{at}" for since, at in itertools.pairwise(versions))]
+    assert seen == [where.replace("last..", span) for span in spans]
+    assert f" at {spans[2]}, " in " ".join(run("audit", "show", "--kind", "batch-sealed").out.split())
     assert run("audit", "verify").code == 0
     assert run("audit", "export", "--out", tmp_path / "audit.json").code == 0
     key = VerifyingKey.load(home / "keys" / "signing.pub")

@@ -204,7 +204,8 @@ def _versions(details: Mapping[str, Any]) -> str:
     """Say which versions of lake tables a batch was read of."""
     tables = details.get("tables")
     sources = tables.items() if isinstance(tables, dict) else ()
-    return "".join(f"; {name} of {of['table']} at {of['snapshot']}" for name, of in sources if {*of} >= VERSIONED)
+    since = {name: f"{of['since']}.." if "since" in of else "" for name, of in sources}
+    return "".join(f"; {n} of {of['table']} at {since[n]}{of['snapshot']}" for n, of in sources if {*of} >= VERSIONED)
 
 
 def _called(event: Event) -> str:

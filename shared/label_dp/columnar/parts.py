@@ -184,7 +184,7 @@ class TableParts:
         if part.read is not None:
             yield from part.read(names)
             return
-        with part.open() as file, ParquetRows.open(file) as rows:
+        with self._opened(part) as file, ParquetRows.open(file) as rows:
             present = rows.schema.names
             of = {name: name for name in present} if part.names is None else part.names(rows.schema)
             if self.table is None:
@@ -205,6 +205,16 @@ class TableParts:
                     whole = whole.filter(pa.array(mask + [True] * (rows_here - len(mask))))
                 start += rows_here
                 yield whole
+
+    @contextmanager
+    def _opened(self, part: TablePart) -> Iterator[BinaryIO]:
+        """Open a file of the kind of the others. Raises InvalidFile."""
+        with part.open() as file:
+            if self.csv == (file.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC):
+                kind = "is Parquet" if self.csv else "is no Parquet file"
+                raise InvalidFile(f"'{part.name}' {kind}, unlike '{self.parts[0].name}'. All files are of one kind.")
+            file.seek(0)
+            yield file
 
     def _column(self, part: TablePart, name: str, columns: Mapping[str, Any], rows: int) -> Any:
         """Return a column with the type of the table. Raises InvalidTable."""
@@ -227,7 +237,7 @@ class TableParts:
         import pyarrow as pa
         from pyarrow import csv
 
-        with part.open() as file:
+        with self._opened(part) as file:
             header = header_of(file)
             require_columns([*header, *part.values], names, part.name)
             own = [name for name in names if name not in part.values]
@@ -250,7 +260,7 @@ class TableParts:
         import pyarrow as pa
 
         def read(part: TablePart, text: Sequence[str] | None, types: Mapping[str, pa.DataType]) -> pa.Table:
-            with _reading(part), part.open() as file:
+            with _reading(part), self._opened(part) as file:
                 table = read_csv(file, text, columns, part.name, True, types)
             for name, value in part.values.items():
                 if columns is None or name in columns:

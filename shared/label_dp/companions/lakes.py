@@ -1,4 +1,4 @@
-"""Delta and Iceberg tables: the files of a version, by the libraries deltalake and pyiceberg, and a commit of rows.
+"""Delta and Iceberg tables: the files of a version, by the libraries deltalake and pyiceberg.
 
 A library lists the files, and our own reader decodes them, as it decodes any Parquet file. Only an Iceberg file with
 deleted rows is decoded by its library, one file at a time.
@@ -6,8 +6,8 @@ deleted rows is decoded by its library, one file at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from label_dp.columnar.parts import TablePart, TableParts
 from label_dp.columnar.rows import plain_schema
-from label_dp.errors import Conflict, InvalidFile, InvalidInput, LabelDPError, Unavailable
+from label_dp.errors import Conflict, InvalidFile, InvalidInput, LabelDPError
 from label_dp.installing import pip_install
 from label_dp.store.table_addresses import (
     DELTA,
@@ -29,6 +29,7 @@ from label_dp.store.table_addresses import (
     file_part,
     shown,
     store_address,
+    store_fails,
     stored_part,
 )
 
@@ -36,21 +37,19 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-COMMIT_ROWS = 1 << 18
 PHYSICAL, FIELD_ID = "delta.columnMapping.physicalName", b"PARQUET:field_id"
 NAMES = {DELTA: "Delta", ICEBERG: "Iceberg"}
 
 
 def lake_parts(address: TableAddress, last: Last | None) -> TableParts:
     """List the files of a version. Raises InvalidInput (the extra is missing), InvalidFile, Unavailable."""
-    with _translated(address):
+    with translated(address):
         return (_delta if address.kind == DELTA else _iceberg)(address, last)
 
 
 @contextmanager
-def _translated(address: TableAddress) -> Iterator[None]:
+def translated(address: TableAddress) -> Iterator[None]:
     """Raise the libraries' errors as ours, without their text, which quotes URLs."""
     library = "deltalake" if address.kind == DELTA else "pyiceberg"
     if find_spec(library) is None:
@@ -62,11 +61,12 @@ def _translated(address: TableAddress) -> Iterator[None]:
     except Exception as error:
         name = type(error).__name__
         if name in ("TableNotFoundError", "NoSuchTableError", "NoSuchNamespaceError", "FileNotFoundError"):
-            raise InvalidFile(f"There is no {NAMES[address.kind]} table at '{address}'.") from None
+            hint = (
+                " A version is a whole number: @12, @9..12 or @9.." if "@" in address.place.rpartition("/")[2] else ""
+            )
+            raise InvalidFile(f"There is no {NAMES[address.kind]} table at '{address}'.{hint}") from None
         if isinstance(error, OSError):
-            raise Unavailable(
-                f"The store of '{address}' cannot be used; try again later, or look at its address and credentials."
-            ) from None
+            raise store_fails(address) from None
         raise InvalidFile(f"'{address}' cannot be used as {NAMES[address.kind]} table ({name}).") from None
 
 
@@ -114,7 +114,8 @@ def storage_options(place: str) -> dict[str, str]:
     return {name: value for name, value in named.items() if value is not None} | http
 
 
-def _delta_table(address: TableAddress, version: int | None) -> Any:
+def delta_table(address: TableAddress, version: int | None) -> Any:
+    """Open a version, by default the newest. Raises InvalidFile."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -133,7 +134,7 @@ def _delta_table(address: TableAddress, version: int | None) -> Any:
 def _delta(address: TableAddress, last: Last | None) -> TableParts:
     import pyarrow as pa
 
-    table = _delta_table(address, address.version)
+    table = delta_table(address, address.version)
     named = f"{DELTA}:{table.metadata().id}"
     since = _appended(address, last, named)
     fields = list(pa.schema(table.schema().to_arrow()))
@@ -141,7 +142,7 @@ def _delta(address: TableAddress, last: Last | None) -> TableParts:
     names = {one.name: (one.metadata or {}).get(PHYSICAL.encode(), b"").decode() or one.name for one in fields}
     rows = _active(table)
     if since is not None:
-        earlier = {row["uri"] for row in _active(_delta_table(address, since))}
+        earlier = {row["uri"] for row in _active(delta_table(address, since))}
         if earlier - {row["uri"] for row in rows}:
             refuse_changed(address, since)
         rows = [row for row in rows if row["uri"] not in earlier]
@@ -154,7 +155,15 @@ def _delta(address: TableAddress, last: Last | None) -> TableParts:
     live = [p if (mask := masks.pop(_end(p.name), None)) is None else _without(p, mask) for p in parts]
     if masks and since is None:
         raise InvalidFile(f"'{address}' marks deleted rows in a way that cannot be read here; compact the table first.")
-    return TableParts(str(address), tuple(live), schema, False, named, str(table.version()), _text(since))
+    return TableParts(
+        str(replace(address, version=table.version(), after=since)),
+        tuple(live),
+        schema,
+        False,
+        named,
+        str(table.version()),
+        _text(since),
+    )
 
 
 def _active(table: Any) -> list[dict[str, Any]]:
@@ -256,7 +265,8 @@ def _iceberg(address: TableAddress, last: Last | None) -> TableParts:
         if not tasks:
             refuse_nothing(address, since)
     parts = tuple(_iceberg_part(table, projection, task, arrow, ids) for task in tasks)
-    return TableParts(str(address), parts, arrow, False, named, str(snapshot.snapshot_id), _text(since))
+    read = replace(address, version=snapshot.snapshot_id, after=since)
+    return TableParts(str(read), parts, arrow, False, named, str(snapshot.snapshot_id), _text(since))
 
 
 def _refuse_rewritten(address: TableAddress, table: Any, snapshot: Any, since: int) -> None:
@@ -314,77 +324,3 @@ def _read_by_library(
     schema = pa.schema([arrow.field(name) for name in columns])
     for batch in scan.to_record_batches([task]):
         yield pa.Table.from_batches([batch]).select(list(columns)).cast(schema)
-
-
-# --- a commit ---------------------------------------------------------------------------------------------------
-
-
-def require_place(out: TableAddress) -> None:
-    """Raise InvalidInput if the library, or the catalog, is missing."""
-    with _translated(out):
-        if out.kind == ICEBERG:
-            iceberg_table(out)
-
-
-def commit(out: TableAddress, file: Path, properties: Mapping[str, str], force: bool) -> None:
-    """Append the rows of a Parquet file to a table, which is made if there is none, as one commit with `properties`;
-    `force`: in place of its rows. The same properties are committed once. Raises as `lake_parts`."""
-    import pyarrow.parquet as pq
-
-    with _translated(out), pq.ParquetFile(file) as parquet:
-        (_commit_delta if out.kind == DELTA else _commit_iceberg)(out, parquet, dict(properties), force)
-
-
-def _rows(parquet: pq.ParquetFile) -> pa.RecordBatchReader:
-    """Read the rows piece by piece, with values in place of dictionaries, which lake tables do not have."""
-    import pyarrow as pa
-
-    kinds = [(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in parquet.schema_arrow]
-    schema = pa.schema(kinds)
-    batches = (batch.cast(schema) for batch in parquet.iter_batches(batch_size=COMMIT_ROWS))
-    return pa.RecordBatchReader.from_batches(schema, batches)
-
-
-def _refuse_repeated(out: TableAddress, earlier: Iterable[Mapping[str, Any]], properties: Mapping[str, str]) -> None:
-    """Raise Conflict if a commit of the same properties is there, as after a repeated run."""
-    if any(properties.items() <= commit.items() for commit in earlier):
-        raise Conflict(f"'{out}' has these rows already; give --force to write its rows anew.")
-
-
-def _commit_delta(out: TableAddress, parquet: pq.ParquetFile, properties: dict[str, str], force: bool) -> None:
-    from deltalake import CommitProperties, write_deltalake
-    from deltalake.exceptions import TableNotFoundError
-
-    if not force:
-        with suppress(TableNotFoundError):
-            _refuse_repeated(out, _delta_table(out, None).history(), properties)
-    write_deltalake(
-        shown(out.place),
-        _rows(parquet),
-        mode="overwrite" if force else "append",
-        schema_mode="overwrite" if force else None,
-        storage_options=storage_options(out.place) or None,
-        commit_properties=CommitProperties(custom_metadata=properties),
-    )
-
-
-def _commit_iceberg(out: TableAddress, parquet: pq.ParquetFile, properties: dict[str, str], force: bool) -> None:
-    import pyarrow as pa
-
-    catalog, name = iceberg_table(out)
-    rows = _rows(parquet)
-    if not catalog.table_exists(name):
-        with catalog.create_table_transaction(name, rows.schema) as first:
-            first.append(rows, snapshot_properties=properties)
-        return
-    table = catalog.load_table(name)
-    if not force:
-        earlier = [s.summary.additional_properties for s in table.snapshots() if s.summary is not None]
-        _refuse_repeated(out, earlier, properties)
-    if table.spec().is_unpartitioned():
-        (table.overwrite if force else table.append)(rows, snapshot_properties=properties)
-        return
-    with table.transaction() as transaction:  # a stream is taken by tables without partitions alone
-        for at, batch in enumerate(rows):
-            write = transaction.overwrite if force and not at else transaction.append
-            write(pa.Table.from_batches([batch]), snapshot_properties=properties)

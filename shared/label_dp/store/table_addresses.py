@@ -12,13 +12,12 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import BinaryIO, cast
 from urllib.parse import unquote, urlsplit
 
 from label_dp.columnar.parts import TablePart
-from label_dp.errors import InvalidInput, InvalidSettings
+from label_dp.errors import InvalidInput, InvalidSettings, Unavailable
 from label_dp.store.objects.address import Address, store_of
 from label_dp.store.objects.bucket import Bucket, StoredFile
 
@@ -75,7 +74,10 @@ class TableAddress:
         if not place or (kind == ICEBERG and (place.count("/") != 1 or "." not in place)):
             raise InvalidInput(f"'{kind}:{shown(place)}' names no table. An address is {FORMS}.")
         begin: int | str | None = after if after in (None, LAST) else int(str(after).lstrip("v"))
-        return cls(kind, place, None if version is None else int(version.lstrip("v")), begin)
+        address = cls(kind, place, None if version is None else int(version.lstrip("v")), begin)
+        if kind == DELTA and isinstance(begin, int) and address.version is not None and address.version < begin:
+            raise InvalidInput(f"'{address}' ends before it begins.")
+        return address
 
     def __str__(self) -> str:
         if self.kind in ("file", "store"):
@@ -88,6 +90,13 @@ class TableAddress:
 def shown(place: str) -> str:
     """Return an address as errors and results show it: nothing after a question mark, where keys may stand."""
     return place.partition("?")[0] if "://" in place else place
+
+
+def store_fails(address: TableAddress) -> Unavailable:
+    """Return the error for a store that does not answer, or not to us."""
+    return Unavailable(
+        f"The store of '{address}' cannot be used; try again later, or look at its address and credentials."
+    )
 
 
 def store_address(url: str) -> Address:
@@ -127,8 +136,4 @@ def file_part(path: Path) -> TablePart:
 
 def stored_part(bucket: Bucket, name: str, key: str, size: int) -> TablePart:
     """Return an object as a part of a table."""
-    return TablePart(name, partial(_opened, bucket, key, size), size)
-
-
-def _opened(bucket: Bucket, key: str, size: int) -> BinaryIO:
-    return cast("BinaryIO", io.BufferedReader(StoredFile(bucket, key, size), 1 << 16))
+    return TablePart(name, lambda: cast("BinaryIO", io.BufferedReader(StoredFile(bucket, key, size), 1 << 16)), size)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from urllib.parse import unquote
 
 from label_dp.columnar.csv_types import exact_type
 from label_dp.columnar.parts import TablePart, TableParts, TablePath
-from label_dp.errors import InvalidFile, InvalidInput
+from label_dp.errors import InvalidFile, InvalidInput, Unavailable
 from label_dp.named_modules import installed
 from label_dp.store.objects.bucket import Bucket
 from label_dp.store.table_addresses import (
@@ -25,6 +26,7 @@ from label_dp.store.table_addresses import (
     file_part,
     shown,
     store_address,
+    store_fails,
     stored_part,
 )
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 WILD = re.compile(r"[*?\[]")
 PART = "part-00000.parquet"
+COMMITS = "lake_commits"
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -44,7 +47,8 @@ def table_at(text: str | os.PathLike[str], last: Last | None = None) -> TablePat
     """
     address = TableAddress.parse(text)
     if address.kind == "store":
-        return _in_store(address)
+        with _named(address):
+            return _in_store(address)
     if address.kind in (DELTA, ICEBERG):
         parts: TableParts = _lakes(address).lake_parts(address, last)
         return parts
@@ -72,19 +76,17 @@ def target_at(text: str) -> Path | TableAddress:
     return address
 
 
-def require_place(out: TableAddress, force: bool) -> None:
-    """Refuse an object or a folder of a store that exists; call it before long work. A lake table is appended to.
-    Raises InvalidInput and its kinds, Unavailable."""
+def require_place(out: TableAddress, rows: pa.Schema | None, properties: Mapping[str, str], force: bool) -> None:
+    """Refuse an object or a folder of a store that exists; call it before long work. A lake table is appended to, if it
+    has the columns of `rows`. Raises InvalidInput and its kinds, Conflict, Unavailable."""
     if out.kind != "store":
-        _lakes(out).require_place(out)
+        _lakes(out, COMMITS).require_place(out, rows, properties, force)
         return
     bucket, key = _object(out)
-    folder = key.rpartition("/")[0] if key.endswith(PART) else key
-    others = [stored.key for stored in bucket.listed(folder) if stored.key != key] if key.endswith(PART) else []
-    try:
+    folder, exists = key.rpartition("/")[0] if key.endswith(PART) else key, False
+    with _named(out), suppress(FileNotFoundError):
+        others = [stored.key for stored in bucket.listed(folder) if stored.key != key] if key.endswith(PART) else []
         exists = bucket.size(key) >= 0
-    except FileNotFoundError:
-        exists = False
     if others or (exists and not force):
         how = "name a folder without other files" if others else "give --force to replace it, or choose another name"
         raise InvalidInput(f"'{out}' exists already: {how}.")
@@ -94,11 +96,20 @@ def commit(out: TableAddress, file: Path, properties: Mapping[str, str], force: 
     """Put the rows of a Parquet file where the address says, at once or not at all. Raises InvalidInput and its kinds,
     Unavailable."""
     if out.kind != "store":
-        _lakes(out).commit(out, file, properties, force)
+        _lakes(out, COMMITS).commit(out, file, properties, force)
         return
     bucket, key = _object(out)
-    with file.open("rb") as opened:
+    with file.open("rb") as opened, _named(out):
         bucket.send(key, opened)
+
+
+@contextmanager
+def _named(address: TableAddress) -> Iterator[None]:
+    """Say which store failed."""
+    try:
+        yield
+    except Unavailable:
+        raise store_fails(address) from None
 
 
 def _object(out: TableAddress) -> tuple[Bucket, str]:
@@ -108,8 +119,8 @@ def _object(out: TableAddress) -> tuple[Bucket, str]:
     return bucket_at(place), name
 
 
-def _lakes(address: TableAddress) -> Any:
-    module = installed("label_dp.companions.lakes")
+def _lakes(address: TableAddress, part: str = "lakes") -> Any:
+    module = installed(f"label_dp.companions.{part}")
     if module is None:
         raise InvalidInput(f"'{address}': the part for Delta and Iceberg tables is not installed.")
     return module

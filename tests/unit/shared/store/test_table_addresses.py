@@ -157,3 +157,14 @@ def test_nothing_at_an_address(tmp_path: Path) -> None:
 def test_last_is_known_to_privatize_alone(tmp_path: Path) -> None:
     with pytest.raises(LabelDPError):
         table_at(f"delta:{tmp_path}@last..")
+
+
+def test_files_of_two_kinds_are_no_table(tmp_path: Path) -> None:
+    pq.write_table(ROWS, tmp_path / "1.parquet")
+    (tmp_path / "2.csv").write_text("id,v\nc,3\n")
+    with pytest.raises(InvalidFile, match=r"2\.csv' is no Parquet file, unlike '.*1\.parquet'"):
+        rows(tmp_path)
+    (tmp_path / "2.csv").rename(tmp_path / "0.csv")
+    for read in (rows, lambda place: read_rows(parts(place))):
+        with pytest.raises(InvalidFile, match=r"1\.parquet' is Parquet, unlike '.*0\.csv'"):
+            read(tmp_path)
