@@ -57,7 +57,7 @@ def labels_party(chosen: dict[str, Any] | None = None, settings: Settings | None
         signer=_signer,
         settle=partial(_settle, found),
         charges_lost=True,
-        stored=(lambda: _stored(found)) if found.objects else None,
+        stored=(lambda: {s.key for r in STORED for s in _bucket(found).listed(f"{r}/")}) if found.objects else None,
         rooms_stored=STORED,
     )
 
@@ -122,10 +122,6 @@ def _refuse_begun(connection: Connection, settings: Settings) -> None:
             "would be forgotten. Give this party's newest audit export (--against) with --charge-lost. Nothing was "
             "made."
         )
-
-
-def _stored(settings: Settings) -> set[str]:
-    return {stored.key for room in STORED for stored in _bucket(settings).listed(f"{room}/")}
 
 
 def _bucket(settings: Settings) -> Bucket:

@@ -75,7 +75,8 @@ def rehearse(rehearsing: Rehearsing, progress: Progress) -> dict[str, Any]:
     ids = _sorted_ids(rehearsing.features, id_column)
     progress("making labels up", 0.5)
     rng, key, name = np.random.default_rng(), SigningKey.generate(), f"{NAME}-{secrets.token_hex(8)}"
-    chunks = ((part, _drawn(channel, _made_up(rehearsing.domain, len(part), rng), rng)) for part in _cut(ids))
+    parts = (ids.slice(start, CHUNK) for start in range(0, len(ids), CHUNK))
+    chunks = ((part, _drawn(channel, _made_up(rehearsing.domain, len(part), rng), rng)) for part in parts)
     with tempfile.TemporaryDirectory(prefix=f".{rehearsing.out.name}-", dir=rehearsing.out.parent) as folder:
         draft = Path(folder) / "message.parquet"
         write_message(draft, chunks, channel)
@@ -140,10 +141,6 @@ def _sorted_ids(features: TablePath, id_column: str) -> pa.Array:
         ids = pa.concat_arrays(parts)
         refuse_duplicates(ids, id_column)
     return ids.take(pc.sort_indices(ids.cast(pa.large_binary())))
-
-
-def _cut(ids: pa.Array) -> list[pa.Array]:
-    return [ids.slice(start, CHUNK) for start in range(0, len(ids), CHUNK)]
 
 
 def _manifest(rehearsing: Rehearsing, channel: Channel, file: Path, n: int, key_id: str, name: str) -> Rehearsal:

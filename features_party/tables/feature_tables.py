@@ -66,15 +66,11 @@ def read_features(
     """
     label = name or str(path)
     text_columns = [id_column, *(text or ())]
-    each = partial(narrowed, unchanged=text_columns) if narrow else _as_it_is
+    each = partial(narrowed, unchanged=text_columns) if narrow else lambda table: table
     as_text = None if text is None else text_columns
     table = read_rows(path, text_columns=as_text, name=label, most_bytes=most_bytes, each=each)
     with placed(path):
         return feature_table(table, id_column, label)
-
-
-def _as_it_is(table: pa.Table) -> pa.Table:
-    return table
 
 
 def feature_table(table: pa.Table, id_column: str, label: str = "the features") -> FeatureTable:

@@ -32,7 +32,7 @@ def shortened(values: list[str], most: int = 8) -> str:
 def show_message(data: dict[str, Any]) -> None:
     """Print the figures of a message as a table."""
     eps = data["epsilon"]
-    bought = "" if eps["clip"] == "0" else f"{eps['clip']} clip + "
+    clip = "" if eps["clip"] == "0" else f"{eps['clip']} clip + "
     rows = [
         ["message", str(data["message"])],
         ["release", data["release"]],
@@ -42,7 +42,7 @@ def show_message(data: dict[str, Any]) -> None:
         ["mechanism", f"{data['mechanism']}, {data['loss']} loss, prior {data['prior']}"],
         [
             "ε",
-            f"{eps['total']} = {bought}{eps['prior']} prior + {eps['randomize']} randomize; δ = {eps['delta']}",
+            f"{eps['total']} = {clip}{eps['prior']} prior + {eps['randomize']} randomize; δ = {eps['delta']}",
         ],
         *budget_rows(data),
     ]

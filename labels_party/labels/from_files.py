@@ -57,45 +57,35 @@ class FileBatches:
         Each id begins with `id_prefix`, if given. `check` gets the number of examples and may refuse. Raises errors of
         intake and seal; then neither population, batch nor file remains.
         """
-        busy = "Too many batches of this population are sealed at once; try again."
-        return until_current(
-            lambda: self._attempt(population, labels, examples, actor, check, progress, id_prefix), RETRIES, busy
-        )
 
-    def _attempt(
-        self,
-        population: Population,
-        labels: LabelFile | EventFile,
-        examples: LabelFile | None,
-        actor: str,
-        check: Callable[[int], None],
-        progress: Callable[[str, float], None],
-        id_prefix: str | None,
-    ) -> str:
-        """Try once. Raises StaleBatch on a concurrent change."""
-        batch = self.batches.draft(population, PUBLIC if examples is None else ID_LIST, id_prefix)
-        kernels.expect(labels.rows or 0)
-        batch_index = BatchIndex(batch, population)
-        with ExitStack() as stack:
-            tables = _versions(labels=labels, examples=examples)
-            if isinstance(labels, EventFile):
-                assert examples is not None  # a draft without a list is refused
-                listing = self._taken(stack, batch_index, None, examples, None)
-                check(listing.digests.rows)
+        def attempt() -> str:
+            batch = self.batches.draft(population, PUBLIC if examples is None else ID_LIST, id_prefix)
+            kernels.expect(labels.rows or 0)
+            batch_index = BatchIndex(batch, population)
+            with ExitStack() as stack:
+                tables = _versions(labels=labels, examples=examples)
+                if isinstance(labels, EventFile):
+                    assert examples is not None  # a draft without a list is refused
+                    listing = self._taken(stack, batch_index, None, examples, None)
+                    check(listing.digests.rows)
+                    progress("sealing", 0.2)
+                    return self._of_events(batch, population, listing, labels, actor, tables)
+                # units are counted before labels are looked at, so these rows are stored first
+                passing = None if has_units(population) else stack.enter_context(self.sealer.sort.begin())
+                arrival: Arrival | None = None
+                if examples is not None:
+                    arrival = self._taken(stack, batch_index, None, examples, passing)
+                    batch_index = BatchIndex(batch, population, listed={EXAMPLES: arrival.digests.run})
+                arrival_labels = self._taken(stack, batch_index, INSERT, labels, passing)
+                whole = (arrival_labels if arrival is None else arrival).digests
+                check(whole.rows)
                 progress("sealing", 0.2)
-                return self._of_events(batch, population, listing, labels, actor, tables)
-            # units are counted before labels are looked at, so these rows are stored first
-            passing = None if has_units(population) else stack.enter_context(self.sealer.sort.begin())
-            arrival: Arrival | None = None
-            if examples is not None:
-                arrival = self._taken(stack, batch_index, None, examples, passing)
-                batch_index = BatchIndex(batch, population, listed={EXAMPLES: arrival.digests.run})
-            arrival_labels = self._taken(stack, batch_index, INSERT, labels, passing)
-            whole = (arrival_labels if arrival is None else arrival).digests
-            check(whole.rows)
-            progress("sealing", 0.2)
-            stored = StoredExamples([] if arrival is None else arrival.objects.stored, arrival_labels.objects.stored)
-            return self._sealed(batch, population, stored, whole.run, actor, passing, tables)
+                stored = StoredExamples(
+                    [] if arrival is None else arrival.objects.stored, arrival_labels.objects.stored
+                )
+                return self._sealed(batch, population, stored, whole.run, actor, passing, tables)
+
+        return until_current(attempt, RETRIES, "Too many batches of this population are sealed at once; try again.")
 
     def _taken(
         self, stack: ExitStack, batch_index: BatchIndex, mode: str | None, file: LabelFile, passing: IdSort | None

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, Protocol
 
 import numpy as np
@@ -86,11 +85,8 @@ def parse_clipping(
     exact = [parse_quantile(one) for one in (parts if isinstance(parts, Sequence) else [parts])]
     if len(exact) not in (1, 2) or any(a >= b for a, b in itertools.pairwise(exact)):
         raise InvalidInput("Clip quantiles are one, of the upper bound, or two, LOW:HIGH, the lower first.")
-    return tuple(_spelled(one) for one in exact), Epsilon.parse(epsilon, positive=True, name="ε for the clipping bound")
-
-
-def _spelled(quantile: Fraction) -> str:
-    return f"0.{int(quantile * 10**PLACES):0{PLACES}d}".rstrip("0")
+    texts = tuple(f"0.{int(one * 10**PLACES):0{PLACES}d}".rstrip("0") for one in exact)
+    return texts, Epsilon.parse(epsilon, positive=True, name="ε for the clipping bound")
 
 
 def check_clipping(

@@ -62,7 +62,8 @@ class Statements:
         last = audit.last(connection)
         facts = [(e.time[:10], f"{fact} By {called(e.actor, names)}.") for e in since if (fact := _told(e, published))]
         receipts = audit.events(connection, work=release_id, kind=events.RECEIVED)
-        facts += [(e.time[:10], _acknowledged(e)) for e in receipts]
+        text = "{} acknowledged this release with its signed receipt {}."
+        facts += [(e.time[:10], text.format(", ".join(e.audiences), e.details["position"])) for e in receipts]
         facts += self._people(connection, str(published.subject.population))
         facts = [(published.time[:10], self._who(connection, release_id, names)), *sorted(facts, key=lambda f: f[0])]
         return Later(f"the audit store of the labels party as of its event {last}", facts)
@@ -82,12 +83,6 @@ class Statements:
         release = self.works.get(connection, release_id, RELEASES)
         approved = f", and approved by {called(release.approved_by, names)}" if release.approved_by else ""
         return f"Asked for by {called(release.requested_by, names)}{approved}."
-
-
-def _acknowledged(event: Event) -> str:
-    return (
-        f"{', '.join(event.audiences)} acknowledged this release with its signed receipt {event.details['position']}."
-    )
 
 
 def _told(event: Event, published: Event) -> str:

@@ -118,7 +118,7 @@ class Decisions:
             if work.state not in (ACCEPTED, CHARGED) or work.attempt != 0:
                 raise Conflict(
                     f"{noun.capitalize()} '{work_id}' is {work.state} and a draw of it may have begun, so its charge "
-                    f"stands. Only {_a(noun)} of which no draw ever began can be cancelled."
+                    f"stands. Only work of which no draw ever began can be cancelled."
                 )
             self._standing(connection, actor)
             subject = (population, work.batch, work_id)
@@ -210,7 +210,3 @@ class Decisions:
         unchanged = (t.c.id == work.id, t.c.state == work.state, t.c.attempt == work.attempt)
         if connection.execute(sa.update(t).where(*unchanged).values(**values)).rowcount != 1:
             raise Conflict(f"'{work.id}' changed meanwhile; look at it again.")
-
-
-def _a(noun: str) -> str:
-    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"

@@ -40,7 +40,6 @@ USES = {
     "isotonic/constrained.py": PUBLIC,
     "isotonic/depth.py": PUBLIC,
     "isotonic/fit.py": PUBLIC,
-    "isotonic/posets.py": PUBLIC,
     "private_median/accounting.py": CHECKED,
     "private_median/interval_point.py": PUBLIC,
     "private_prediction/learners.py": UTILITY,

@@ -198,11 +198,6 @@ def _batch_or_labels(
     return LabelsFile(labels, id_column, population_of(rules), examples, opened.id_prefix if opened else None)
 
 
-def _actor(name: str | None) -> str:
-
-    return COMMAND_LINE if name is None else person(name)
-
-
 def _answer(
     of: str | LabelsFile, asked: Ask, out: Path, force: bool, name: str | None, as_json: bool, **beside: Any
 ) -> None:
@@ -210,7 +205,7 @@ def _answer(
     from labels_party.companions.files import AnswerErrand, CalibrationErrand
     from labels_party.files.jobs import run
 
-    actor = _actor(name)
+    actor = COMMAND_LINE if name is None else person(name)
     with progress("answer", as_json) as report:
         party = services(existing=isinstance(of, str))
         errand_type = CalibrationErrand if "scores" in beside else AnswerErrand

@@ -142,7 +142,7 @@ class Schema:
         unknown = [name for name in given if name not in self.names]
         if unknown:
             names = ", ".join(f"'{name}'" for name in self.names[:20])
-            raise InvalidInput(f"The predictor has no feature '{_shown(unknown[0])}'; it has {names}.")
+            raise InvalidInput(f"The predictor has no feature '{ascii(str(unknown[0])[:60])[1:-1]}'; it has {names}.")
         return tuple(self._code(feature, given.get(feature.name)) for feature in self.features)
 
     def _code(self, feature: Feature, value: Any) -> int:
@@ -281,7 +281,3 @@ def _numbers(column: Any, name: str) -> npt.NDArray[np.float64]:
         rows = np.flatnonzero(np.isinf(values))
         raise InvalidRows([RowProblem(int(i), name, FINITE) for i in rows[: InvalidRows.shown]], len(rows))
     return values
-
-
-def _shown(name: object) -> str:
-    return ascii(str(name)[:60])[1:-1]

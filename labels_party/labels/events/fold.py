@@ -85,7 +85,7 @@ class DigestParts:
     def add(self, rows: Rows) -> None:
         """Add rows[n] of the type. Raises OSError."""
         for part, of_part in split(rows, self._digest, self.bits):
-            self._spools[part].add(_bytes(of_part))
+            self._spools[part].add(np.ascontiguousarray(of_part).view(np.uint8).data)
 
     def read(self) -> Iterator[Rows]:
         """Yield each part in the order of addition, and drop it. Raises OSError."""
@@ -113,10 +113,6 @@ def split(rows: Rows, digest: str, bits: int) -> Iterator[tuple[int, Rows]]:
 def bits_of(rows: int, most: int = MOST_PARTS) -> int:
     """Return how many bits of a digest part so many rows, into `most` parts at most."""
     return max(0, min(most, -(-rows // ROWS_OF_PART)) - 1).bit_length()
-
-
-def _bytes(rows: Rows) -> memoryview:
-    return np.ascontiguousarray(rows).view(np.uint8).data
 
 
 class EventFold:

@@ -28,7 +28,9 @@ def dump(connection: Connection, folder: Path, without: frozenset[str]) -> None:
         if table.name in without or table.name == VERSION_TABLE:
             continue
         columns = list(table.c)
-        query = sa.select(*(_text(column) for column in columns)).order_by(*table.primary_key.columns)
+        # JSON as the database has it distinguishes JSON null from a missing value
+        texts = [sa.cast(c, sa.Text) if _is_json(c) else c for c in columns]
+        query = sa.select(*texts).order_by(*table.primary_key.columns)
         rows = connection.execution_options(yield_per=AT_ONCE).execute(query)
         with (folder / f"{table.name}.jsonl").open("w", encoding="utf-8") as out:
             out.write(json.dumps([column.name for column in columns]) + "\n")
@@ -77,11 +79,6 @@ def _tables(connection: Connection) -> sa.MetaData:
 
 def _is_json(column: sa.Column[Any]) -> bool:
     return isinstance(column.type, sa.JSON)
-
-
-def _text(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
-    """Read JSON as the database has it, which distinguishes JSON null from a missing value."""
-    return sa.cast(column, sa.Text) if _is_json(column) else column
 
 
 def _bound(column: sa.Column[Any], dialect: str) -> sa.ColumnElement[Any]:

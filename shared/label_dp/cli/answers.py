@@ -67,7 +67,7 @@ def show_result(parameters: Mapping[str, Any], result: Mapping[str, Any]) -> Non
     if parameters.get("query"):
         query = [[k, "missing, or none of its values" if v is None else v] for k, v in parameters["query"].items()]
         table("Query", ["feature", "value"], query)
-    ranges = {f["name"]: _range(f) for f in parameters.get("features", [])}
+    ranges = {f["name"]: " to ".join(f.get("range", [])) for f in parameters.get("features", [])}
     if "sides" in result:
         sides = [[s["name"], _end(s["from"]), _end(s["to"]), ranges.get(s["name"], "")] for s in result["sides"]]
         table("Inside", ["feature", "from", "to", "range"], sides)
@@ -96,10 +96,6 @@ def show_result(parameters: Mapping[str, Any], result: Mapping[str, Any]) -> Non
             ["=".join(w[k] for k in ("name", "value") if w[k] is not None), w["weight"]] for w in result["weights"]
         ]
         table("Weights", ["feature", "weight"], [["constant", result["constant"]], *weights])
-
-
-def _range(feature: Mapping[str, Any]) -> str:
-    return " to ".join(feature["range"]) if "range" in feature else ""
 
 
 def _end(number: Any) -> str:

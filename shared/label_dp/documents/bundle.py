@@ -149,14 +149,6 @@ def verify(path: Path, key: VerifyingKey, audience: str | None, *, rehearsals: b
     return open_message(path, key, audience, rehearsals=rehearsals).check()
 
 
-def verify_into(
-    path: Path, key: VerifyingKey, audience: str, folder: Path, *, rehearsals: bool = False
-) -> VerifiedMessage:
-    """Verify as `verify`, reading each byte once while copying into the private `folder`, so that the parsed bytes are
-    the verified ones. On failure the folder is removed."""
-    return open_message(path, key, audience, rehearsals=rehearsals).copy(folder)
-
-
 def open_message(path: Path, key: VerifyingKey, audience: str | None, *, rehearsals: bool = False) -> SignedMessage:
     """Verify the signed manifest of the message at `path`; no byte of its files is read. Raises as `verify`."""
     if not path.exists():

@@ -156,12 +156,9 @@ def _members(model: Any, path: Sequence[Any]) -> list[str]:
     models = _models(model)
     for part in path:
         if isinstance(part, str):
-            models = [m for outer in models if part in outer.model_fields for m in _models(_annotation(outer, part))]
+            fields = [outer.model_fields[part] for outer in models if part in outer.model_fields]
+            models = [m for field in fields for m in _models(field.annotation)]
     return [field.alias or name for m in models for name, field in m.model_fields.items()]
-
-
-def _annotation(model: type[BaseModel], name: str) -> Any:
-    return model.model_fields[name].annotation
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from label_dp.errors import Unavailable
 
+OWN = (stat.S_IFREG, stat.S_IFDIR)
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 PUBLIC = ".pub"
 LEFTOVER_SECONDS = 86_400.0  # an unfinished file older than this was left by a crash
@@ -149,7 +150,7 @@ def tighten(path: Path, setting: str, *, needed: bool = True) -> bool:
         status = path.stat()
     except FileNotFoundError:  # a dangling link, or another process was quicker
         return False
-    if path.suffix == PUBLIC or not status.st_mode & OTHERS or not _ours(status.st_mode):
+    if path.suffix == PUBLIC or not status.st_mode & OTHERS or stat.S_IFMT(status.st_mode) not in OWN:
         return False
     with contextlib.suppress(PermissionError):
         path.chmod(stat.S_IMODE(status.st_mode) & ~OTHERS)
@@ -169,10 +170,6 @@ def private_file(path: Path, setting: str, *, make: bool = True) -> None:
             with contextlib.suppress(OSError):  # opening it later reports the fault
                 os.close(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600))
         tighten(path, setting)
-
-
-def _ours(mode: int) -> bool:
-    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
 def _check_link(home: Path, setting: str) -> None:

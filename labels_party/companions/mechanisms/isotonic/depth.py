@@ -97,7 +97,7 @@ def nodes_of(size: int) -> list[list[tuple[int, int]]]:
 def shares(grid: LossGrid) -> list[Fraction]:
     """Return one positive share of ε per level, 1 in all, in proportion to the root of the sum of its nodes'
     sensitivities, which minimises `excess_bound` (Cauchy & Schwarz)."""
-    roots = [math.isqrt(_sensitivities(grid, level) << 40) for level in nodes_of(grid.size)]
+    roots = [math.isqrt(sum(grid.sensitivity(*cut) for cut in level) << 40) for level in nodes_of(grid.size)]
     return [Fraction(root, sum(roots)) for root in roots]
 
 
@@ -118,7 +118,3 @@ def excess_bound(grid: LossGrid, places: int, epsilon: Epsilon) -> float:
         rates = [rate_of(each, grid.sensitivity(first, stop)) for first, stop in level]
         total += sum(math.log(places) / float(rate) for rate in rates)
     return total * grid.unit
-
-
-def _sensitivities(grid: LossGrid, level: list[tuple[int, int]]) -> int:
-    return sum(grid.sensitivity(first, stop) for first, stop in level)

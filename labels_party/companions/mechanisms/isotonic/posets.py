@@ -144,8 +144,3 @@ def _check_down_sets(count: int) -> None:
 def _check_size(size: int) -> None:
     if type(size) is not int or not 1 <= size <= MAX_ELEMENTS:
         raise InvalidInput(f"A partial order has between 1 and {MAX_ELEMENTS} elements.")
-
-
-def functions_bits(elements: int, values: int) -> int:
-    """Bound the bits of the number of functions."""
-    return elements * max(1, math.ceil(math.log2(values + 1)))
