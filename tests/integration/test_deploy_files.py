@@ -414,7 +414,8 @@ def test_sample_settings_are_complete_explained_and_load(party: str, monkeypatch
         "pkcs11_pin",
         "oidc_client_secret",
         "labels_authority",
-        "labels_certificate", "model_key",
+        "labels_certificate",
+        "model_key",
         "threads",
         "training_memory_mb",
     }
