@@ -39,7 +39,7 @@ from label_dp.losses import Loss
 from label_dp.privacy import Epsilon
 from labels_party.companions.mechanisms.isotonic.cells import Cells, cell_losses
 from labels_party.companions.mechanisms.isotonic.grid import LossGrid, TableGrid, loss_grid
-from labels_party.companions.mechanisms.isotonic.posets import Poset, functions_bits
+from labels_party.companions.mechanisms.isotonic.posets import Poset
 from labels_party.companions.mechanisms.isotonic.total_order import AnyInts, OrderedExamples
 from labels_party.mechanisms.choice import rate_of, uniform_integer
 from labels_party.mechanisms.entropy import Keystream, Uint64Source
@@ -53,6 +53,11 @@ MAX_BITS = 1 << 21  # of a product of weights
 MAX_PRODUCTS = 1 << 20
 MAX_VALUES = 1 << 8
 CELLS = 64
+
+
+def functions_bits(elements: int, values: int) -> int:
+    """Bound the bits of the number of functions."""
+    return elements * max(1, math.ceil(math.log2(values + 1)))
 
 
 def baseline(

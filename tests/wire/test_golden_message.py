@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from label_dp.documents.bundle import verify, verify_into
+from label_dp.documents.bundle import open_message, verify
 from label_dp.documents.canonical import canonical_bytes
 from label_dp.documents.manifest import Manifest
 from label_dp.documents.rows import read_message
@@ -300,12 +300,12 @@ def test_verification_writes_nothing_and_a_refused_copy_leaves_nothing(copy: Pat
     assert {p.name: (p.stat().st_mtime_ns, p.read_bytes()) for p in copy.parent.iterdir()} == before
     copy.write_bytes(copy.read_bytes()[:-1] + b"!")
     with pytest.raises(DigestMismatch):
-        verify_into(copy, KEY.public, ME, tmp_path / "mine")
+        open_message(copy, KEY.public, ME).copy(tmp_path / "mine")
     assert not (tmp_path / "mine").exists()
 
 
 def test_what_was_checked_is_what_is_read(copy: Path, tmp_path: Path) -> None:
-    verified = verify_into(copy, KEY.public, ME, tmp_path / "mine")
+    verified = open_message(copy, KEY.public, ME).copy(tmp_path / "mine")
     copy.write_bytes(b"changed afterwards")
     assert read_message(list(verified.paths), verified.manifest).num_rows == 23
     again = verify(tmp_path / "mine", KEY.public, ME)

@@ -20,13 +20,21 @@ from label_dp.privacy import Epsilon
 from labels_party.companions.mechanisms.isotonic import antichains
 from labels_party.companions.mechanisms.isotonic.antichains import isotonic_poset
 from labels_party.companions.mechanisms.isotonic.grid import loss_grid
-from labels_party.companions.mechanisms.isotonic.posets import Poset, functions_bits
+from labels_party.companions.mechanisms.isotonic.posets import Poset
 from labels_party.companions.mechanisms.isotonic.total_order import isotonic
 from labels_party.mechanisms.choice import uniform_integer
 from labels_party.mechanisms.entropy import Keystream
 from tests.support import isotonic_baseline as baseline_module
 from tests.support.isotonic import choosing, scores_are_least_losses
-from tests.support.isotonic_baseline import baseline, baseline_poset, draw_monotone, row_weights, widest, width
+from tests.support.isotonic_baseline import (
+    baseline,
+    baseline_poset,
+    draw_monotone,
+    functions_bits,
+    row_weights,
+    widest,
+    width,
+)
 
 pytestmark = pytest.mark.extended
 
