@@ -37,7 +37,7 @@ class Message:
     out: Path
     actor: str = ACTOR
     warned: Callable[[str], None] = lambda _: None
-    elsewhere: str = "name it, and ask for an additional release"
+    elsewhere: str = "name it, and ask for an additional release (--population, --additional-release)"
 
     def ready(self, _services: Services, _population: Population) -> None:
         check_target(self.out)

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -26,6 +27,13 @@ from label_dp.http.serving import serve
 SHORT = 0.5
 
 
+def bare() -> FastAPI:
+    """Of a service without sign-in by an issuer."""
+    app = FastAPI()
+    app.state.services = SimpleNamespace(sign_in=None)
+    return app
+
+
 def test_answers_do_not_wait_for_the_acknowledgement_of_their_headers(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
@@ -36,7 +44,7 @@ def test_answers_do_not_wait_for_the_acknowledgement_of_their_headers(monkeypatc
         listener.close()
 
     monkeypatch.setattr(uvicorn.Server, "run", run)
-    serve(FastAPI(), "127.0.0.1", 0, "features party", Settings())
+    serve(bare(), "127.0.0.1", 0, "features party", Settings())
     assert seen
     assert seen[0] != 0
 
@@ -67,7 +75,7 @@ def test_only_listed_proxies_say_whose_call_it_is(
         thread.join(10)
 
     app: Any = heard
-    app.state, app.openapi = FastAPI().state, lambda: None
+    app.state, app.openapi = bare().state, lambda: None
     monkeypatch.setattr(uvicorn.Server, "run", run)
     serve(app, "127.0.0.1", 0, "features party", Settings(proxies=proxies))
     assert seen == [(address, scheme)]
