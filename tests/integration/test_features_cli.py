@@ -236,7 +236,7 @@ def test_bad_evaluation_files(shell: Shell) -> None:
     pq.write_table(negative, shell.folder / "e.parquet")
     assert shell.json(*ask)["poisson"] is None
     (shell.folder / "model" / "model.json").write_text("{}")
-    assert "changed or cut short" in shell.refused(*ask, code=2)
+    assert "not the file that was signed" in shell.refused(*ask, code=1)
 
 
 def test_keys(shell: Shell) -> None:

