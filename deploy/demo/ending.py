@@ -81,7 +81,9 @@ def show_end(t: Teller, folder: Path, results: dict[str, Any], within: list[str]
         )
     if "model" in there:
         truth = ("--examples", folder / "clicks" / "held-out.parquet", "--label-column", LABEL)
-        evaluate = typed(*features, "evaluate", "--model", folder / "model", *truth)
+        signer = f"FEATURES_PARTY_MODEL_KEY={shown(folder / 'features-party.pub')}"
+        named = [*within, "env", signer, features[-1]] if within else [signer, *features]
+        evaluate = typed(*named, "evaluate", "--model", folder / "model", *truth)
         t.show(f"# test the model on clicks that it has not seen (possible on files only)\n{evaluate}")
     again = "" if within else "make demo ARGS='--clicks 50000 --stay' has other figures, and pages for a browser; "
     t.show(f"# {again or 'other figures: --epsilon 0.5 or --clicks 50000; '}next: deploy/guides/")
