@@ -116,15 +116,24 @@ def test_kills_at_every_named_point_of_a_draw(
     replay(traces[world], tmp_path)
 
 
+@pytest.mark.usefixtures("bucket")
 def test_kills_with_an_object_store(
-    nursery: Nursery, template: SqliteTemplate, traces: dict[World, Trace], bucket: object_store.Room, tmp_path: Path
+    nursery: Nursery,
+    template: SqliteTemplate,
+    traces: dict[World, Trace],
+    s3_server: object_store.Server,
+    tmp_path: Path,
 ) -> None:
-    party = There(nursery, template.fresh(tmp_path).home, random.Random(3), objects=bucket.url)
-    try:
-        world = random_kills(party, kills=8, calls=60)
-    finally:
-        party.close()
-    assert replay(traces[world], tmp_path)
+    for seed in range(3, 11):  # on a slow machine every kill may come before the first charge
+        (folder := tmp_path / str(seed)).mkdir()
+        party = There(nursery, template.fresh(folder).home, random.Random(seed), objects=s3_server.room().url)
+        try:
+            world = random_kills(party, kills=8, calls=60)
+        finally:
+            party.close()
+        if replay(traces[world], folder):
+            return
+    pytest.fail("in eight runs nothing was charged")
 
 
 def test_four_eyes_a_failure_a_receipt_and_a_restored_backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
