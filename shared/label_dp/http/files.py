@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse
@@ -13,7 +14,8 @@ from fastapi.responses import FileResponse
 from label_dp.errors import PreconditionFailed, RangeNotSatisfiable
 from label_dp.http.asgi import Message, Receive, Scope, Send, headers_of
 
-ZERO_COPY = "http.response.zerocopysend"
+SEND_FILE = "label_dp.send_file"  # extension of a connection: sends bytes of an open file
+SendFile = Callable[[BinaryIO, int, int], Awaitable[None]]
 _RANGE = re.compile(r"bytes=(\d{1,18})-(\d{0,18})", re.ASCII)
 
 
@@ -35,11 +37,11 @@ class ServedFile(FileResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._refuse_other(headers_of(scope).get(b"if-match", b"*").decode("latin-1"))
-        span = await run_in_threadpool(self._span, scope) if ZERO_COPY in scope.get("extensions", {}) else None
+        span = await run_in_threadpool(self._span, scope) if SEND_FILE in scope.get("extensions", {}) else None
         if span is None:
             await self._in_pieces(scope, receive, send)
         else:
-            await self._by_the_kernel(span, send)
+            await self._by_the_kernel(span, send, scope["extensions"][SEND_FILE])
 
     def _refuse_other(self, if_match: str) -> None:
         if if_match != "*" and self.headers["etag"] not in [tag.strip() for tag in if_match.split(",")]:
@@ -62,7 +64,7 @@ class ServedFile(FileResponse):
         stop = min(int(match[2]) + 1, size) if match[2] else size
         return _Span(start, stop, size, whole=False) if start < stop else None
 
-    async def _by_the_kernel(self, span: _Span, send: Send) -> None:
+    async def _by_the_kernel(self, span: _Span, send: Send, send_file: SendFile) -> None:
         headers: Any = self.headers
         if not span.whole:
             headers["content-range"] = f"bytes {span.start}-{span.stop - 1}/{span.size}"
@@ -72,7 +74,7 @@ class ServedFile(FileResponse):
             await send(
                 {"type": "http.response.start", "status": 200 if span.whole else 206, "headers": self.raw_headers}
             )
-            await send({"type": ZERO_COPY, "file": file, "offset": span.start, "count": span.stop - span.start})
+            await send_file(file, span.start, span.stop - span.start)
         finally:
             file.close()
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
+import random
 import re
-import secrets
 import time
 from http import HTTPStatus
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Any
-
-from starlette.datastructures import MutableHeaders
 
 from label_dp.errors import LabelDPError, TooManyCalls, Unauthenticated
 from label_dp.http.asgi import App, Message, Receive, Scope, Send, headers_of, method_of
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("label_dp.http")
 
 GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-MOST_HEADERS, MOST_HEADER_BYTES = 100, 1 << 15
 IPV6 = 6
 PROBES = ("/healthz", "/readyz", "/metrics")
 
@@ -45,14 +42,14 @@ class RequestLog:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         http, start, status = scope["type"] == "http", time.monotonic(), 0
         header = headers_of(scope).get(b"x-request-id", b"").decode("latin-1") if http else ""
-        identifier = header if GIVEN_ID.fullmatch(header) else secrets.token_hex(8)
+        identifier = header if GIVEN_ID.fullmatch(header) else f"{random.getrandbits(64):016x}"
         request_id.set(identifier)
 
         async def noted(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(raw=message["headers"])["X-Request-ID"] = identifier
+                message["headers"] = [*message["headers"], (b"x-request-id", identifier.encode())]
             await send(message)
 
         try:
@@ -124,8 +121,8 @@ class Failures:
 
 
 class Front:
-    """Middleware that bounds headers, drops one trailing slash, finds the call, and below /v1 refuses callers without a
-    valid key or with another role.
+    """Middleware that drops one trailing slash, finds the call, and below /v1 refuses callers without a valid key or
+    with another role.
 
     It reads no byte of a refused call's body, nor of one for an unknown path or method.
     """
@@ -137,13 +134,6 @@ class Front:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
-            return
-        headers = scope["headers"]
-        if len(headers) > MOST_HEADERS or sum(len(k) + len(v) for k, v in headers) > MOST_HEADER_BYTES:
-            detail = f"Send at most {MOST_HEADERS} headers of {MOST_HEADER_BYTES} bytes together."
-            await respond(431, http_problem(431, "headers-too-large", "Headers too large", detail))(
-                scope, receive, send
-            )
             return
         if len(scope["path"]) > 1 and scope["path"].endswith("/"):
             scope["path"] = scope["path"].removesuffix("/")

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from label_dp.http.settings import ServiceSettings
 
-KEEP_ALIVE_SECONDS = 30
-MOST_HEADER_BYTES = 1 << 15
 # building the OpenAPI document takes half a second, once: in a thread after the start, so that nobody waits for it
 DESCRIBED_SECONDS = 2.0
 log = logging.getLogger("label_dp.process")
@@ -67,9 +65,7 @@ def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettin
         limit_concurrency=MOST_CONNECTIONS,
         proxy_headers=bool(settings.proxy_list),  # headers of other senders are ignored
         forwarded_allow_ips=list(settings.proxy_list),
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=settings.shutdown_seconds,
-        h11_max_incomplete_event_size=MOST_HEADER_BYTES,
     )
     server = uvicorn.Server(config)
     app.state.stopping = lambda: server.should_exit  # for answers without an end of their own
