@@ -9,24 +9,9 @@ from typing import Annotated
 import typer
 
 from features_party.cli.app import apikey, app, services
+from label_dp.cli import party_commands as common
 from label_dp.cli.output import echo, emit, table
 from label_dp.cli.panels import ADMINISTRATION
-from label_dp.cli.party_commands import (
-    Code,
-    Expires,
-    Force,
-    InvitationFile,
-    InvitationOut,
-    Json,
-    KeyName,
-    OwnName,
-    add_apikey_list_and_revoke,
-    compare_code,
-    create_apikey,
-    say_code,
-    show_own_key,
-    write_invitation,
-)
 from label_dp.moments import DAY
 from label_dp.store.output_files import writable
 
@@ -35,21 +20,21 @@ app.add_typer(pinned, name="pinned", rich_help_panel=ADMINISTRATION)
 
 
 @app.command()
-def keygen(as_json: Json = False) -> None:
+def keygen(as_json: common.Json = False) -> None:
     """Make the key that signs receipts and audit exports (once) and show where its public half is; give that file to
     the labels party."""
     party = services()
-    show_own_key(party.home.own_key().public.id, party.home.public_key, as_json)
+    common.show_own_key(party.home.own_key().public.id, party.home.public_key, as_json)
 
 
 @app.command("accept-invitation", rich_help_panel=ADMINISTRATION)
 def accept_invitation(
-    file: InvitationFile,
-    out: InvitationOut,
-    name: OwnName,
-    code: Code = None,
-    force: Force = False,
-    as_json: Json = False,
+    file: common.InvitationFile,
+    out: common.InvitationOut,
+    name: common.OwnName,
+    code: common.Code = None,
+    force: common.Force = False,
+    as_json: common.Json = False,
 ) -> None:
     """Trust the labels party whose invitation this is, and write ours in answer: with it our key there is known.
 
@@ -58,7 +43,7 @@ def accept_invitation(
     from label_dp.documents.invitation import Invitation
 
     invitation = Invitation.read(file, "labels")
-    compare_code(invitation, code)
+    common.compare_code(invitation, code)
     writable(out, force)  # before anybody is trusted
     party = services()
     pin = party.pinned.trust(
@@ -73,11 +58,11 @@ def accept_invitation(
         api_key_sha256=party.pinned.api_key_digest(invitation.url),
         answers=pin.key.id,
     )
-    write_invitation(ours, key, out, force)
+    common.write_invitation(ours, key, out, force)
 
     def human() -> None:
         echo(f"pinned {pin.key.id} of {pin.name}, {pin.url}")
-        say_code(ours, out, f"labels-party accept-invitation {out.name}")
+        common.say_code(ours, out, f"labels-party accept-invitation {out.name}")
 
     emit(pin.as_json() | {"audience": ours.audience, "out": str(out), "code": ours.code}, as_json, human)
 
@@ -93,7 +78,7 @@ def pin_key(
         ),
     ] = None,
     origin: Annotated[str | None, typer.Option(help="Where it came from, and how it was compared.")] = None,
-    as_json: Json = False,
+    as_json: common.Json = False,
 ) -> None:
     """Trust a labels party's key: its messages are then accepted without naming the key."""
     pin = services().pinned.pin(public_key, name, expires, origin)
@@ -101,7 +86,7 @@ def pin_key(
 
 
 @pinned.command("list")
-def pinned_list(as_json: Json = False) -> None:
+def pinned_list(as_json: common.Json = False) -> None:
     """Show each key, whose it is, when and from where it came, and until when it is trusted."""
     found = services(True).pinned.listed()
     columns = [
@@ -127,7 +112,7 @@ def pinned_follow(
     hand_overs: Annotated[
         Path, typer.Argument(metavar="FILE", help="What the labels party's `keys hand-overs` wrote.")
     ],
-    as_json: Json = False,
+    as_json: common.Json = False,
 ) -> None:
     """Pin the keys to which pinned ones handed over, each in a document that it signed; a pull does so by itself."""
     from label_dp.columnar.tables import read_bytes
@@ -142,7 +127,7 @@ def pinned_follow(
 @pinned.command("revoke")
 def pinned_revoke(
     key_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the key, as `pinned list` shows it.")],
-    as_json: Json = False,
+    as_json: common.Json = False,
 ) -> None:
     """Accept nothing new under a key from now on; what was accepted stays, and its ε too."""
     pin = services(True).pinned.revoke(key_id)
@@ -152,12 +137,12 @@ def pinned_revoke(
 @apikey.command("create")
 def apikey_create(
     role: Annotated[str, typer.Option(help="trainer or auditor.")],
-    name: KeyName = None,
-    expires: Expires = None,
-    as_json: Json = False,
+    name: common.KeyName = None,
+    expires: common.Expires = None,
+    as_json: common.Json = False,
 ) -> None:
     """Make a key; it is shown once, alone on stdout."""
-    create_apikey(services().apikeys, role, None, expires, name, as_json)
+    common.create_apikey(services().apikeys, role, None, expires, name, as_json)
 
 
-add_apikey_list_and_revoke(apikey, services)
+common.add_apikey_list_and_revoke(apikey, services)

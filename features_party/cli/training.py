@@ -8,27 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from features_party.cli.app import (
-    AnyFeatures,
-    CorrectionName,
-    EngineName,
-    Features,
-    IdColumn,
-    LabelsKey,
-    Master,
-    Messages,
-    MoreMessages,
-    OptionalMessages,
-    RefuseUnmatched,
-    Unmatched,
-    WarnUnmatched,
-    app,
-    model_of_folder,
-    open_model,
-    public_key,
-    require_engine,
-    services,
-)
+from features_party.cli import app as common
 from label_dp.cli.commands import command
 from label_dp.cli.numbers import real
 from label_dp.cli.output import echo, emit, progress, warn
@@ -43,11 +23,11 @@ if TYPE_CHECKING:
 ModelName = Annotated[str, typer.Option(help="Folder of a model, or an id or alias of the registry (`models list`).")]
 
 
-@app.command()
+@common.app.command()
 def join(
-    message: Messages,
-    features: AnyFeatures,
-    id_column: IdColumn,
+    message: common.Messages,
+    features: common.AnyFeatures,
+    id_column: common.IdColumn,
     out: Annotated[
         str,
         typer.Option(
@@ -57,20 +37,20 @@ def join(
             "messages). With Spark a folder of Parquet files.",
         ),
     ],
-    labels_key: LabelsKey = None,
-    correction: CorrectionName = "auto",
-    list_unmatched: Unmatched = None,
-    warn_unmatched: WarnUnmatched = 0.25,
-    refuse_unmatched: RefuseUnmatched = 1.0,
-    engine: EngineName = "local",
-    master: Master = None,
-    more: MoreMessages = None,
+    labels_key: common.LabelsKey = None,
+    correction: common.CorrectionName = "auto",
+    list_unmatched: common.Unmatched = None,
+    warn_unmatched: common.WarnUnmatched = 0.25,
+    refuse_unmatched: common.RefuseUnmatched = 1.0,
+    engine: common.EngineName = "local",
+    master: common.Master = None,
+    more: common.MoreMessages = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Write features with raw_label, corrected_label, noise_variance and release, for training elsewhere."""
-    named, key = [*message, *(more or ())], public_key(labels_key)
-    require_engine(engine, master)
+    named, key = [*message, *(more or ())], common.public_key(labels_key)
+    common.require_engine(engine, master)
     from features_party.tables.unmatched import Limits
 
     limits = Limits(warn_unmatched, refuse_unmatched)
@@ -78,13 +58,13 @@ def join(
         if engine == "spark":
             spark = _spark()
             errand = spark.SparkErrand(named, key, features, id_column, Path(out), master, force, list_unmatched)
-            data = spark.join_on_spark(services(), errand, correction, report, limits)
+            data = spark.join_on_spark(common.services(), errand, correction, report, limits)
         else:
             from features_party.files.jobs import Files, join_files
             from label_dp.store.table_files import target_at
 
             files = Files(named, key, located(features), id_column, target_at(out), list_unmatched, force)
-            data = join_files(services(), files, correction, report, limits)
+            data = join_files(common.services(), files, correction, report, limits)
 
     def human() -> None:
         from features_party.cli.show import show_join
@@ -94,13 +74,13 @@ def join(
     emit(data, as_json, human)
 
 
-@command(app)
+@command(common.app)
 def train(
-    features: AnyFeatures,
-    id_column: IdColumn,
+    features: common.AnyFeatures,
+    id_column: common.IdColumn,
     out: Annotated[Path, typer.Option(help="New folder for the model.")],
     learning: Learning,
-    message: OptionalMessages = None,
+    message: common.OptionalMessages = None,
     sums: Annotated[
         str | None,
         typer.Option(
@@ -108,18 +88,18 @@ def train(
             help="In place of messages: sums that ask-sums brought, by id or file; --features names the codes.",
         ),
     ] = None,
-    labels_key: LabelsKey = None,
-    list_unmatched: Unmatched = None,
-    engine: EngineName = "local",
-    master: Master = None,
-    more: MoreMessages = None,
+    labels_key: common.LabelsKey = None,
+    list_unmatched: common.Unmatched = None,
+    engine: common.EngineName = "local",
+    master: common.Master = None,
+    more: common.MoreMessages = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Account for the messages, join, correct, train, and save a model with its card. With --sums the model is of sums
     by public codes, which at a small ε tell more than a message."""
-    named, key = [*(message or ()), *(more or ())], public_key(labels_key)
-    require_engine(engine, master)
+    named, key = [*(message or ()), *(more or ())], common.public_key(labels_key)
+    common.require_engine(engine, master)
     if bool(named) == (sums is not None):
         raise InvalidInput("Name messages with --message, or else sums of labels with --sums.")
     with progress("train", as_json) as report:
@@ -129,18 +109,18 @@ def train(
             of_sums = installed("features_party.companions.sum_models")
             if of_sums is None:
                 raise InvalidInput("The part for sums of labels is not installed; train on a message.")
-            card = of_sums.train_sums(services(), sums, key, Path(features), id_column, out, report, force=force)
+            card = of_sums.train_sums(common.services(), sums, key, Path(features), id_column, out, report, force=force)
         elif engine == "spark":
             spark = _spark()
             errand = spark.SparkErrand(named, key, features, id_column, out, master, force, list_unmatched)
-            card = spark.train_on_spark(services(), errand, learning, report)
+            card = spark.train_on_spark(common.services(), errand, learning, report)
         else:
             from features_party.files.jobs import Files, train_files
             from features_party.models.trainer import check_learning
 
             check_learning(learning)
             files = Files(named, key, located(features), id_column, out, list_unmatched, force)
-            card = train_files(services(), files, learning, report)
+            card = train_files(common.services(), files, learning, report)
 
     def human() -> None:
         from features_party.cli.show import show_card
@@ -150,7 +130,7 @@ def train(
     emit({"model": str(out), **card}, as_json, human)
 
 
-@app.command()
+@common.app.command()
 def evaluate(
     model: ModelName,
     examples: Annotated[
@@ -163,11 +143,11 @@ def evaluate(
         typer.Option("--message", help="Without true labels: a privatized message of these examples; repeatable."),
     ] = None,
     id_column: Annotated[str | None, typer.Option(help="With --message: the column with example ids.")] = None,
-    labels_key: LabelsKey = None,
+    labels_key: common.LabelsKey = None,
     clip: Annotated[
         bool, typer.Option("--clip", help="Clip the true labels to the model's domain first; default: as they are.")
     ] = False,
-    more: MoreMessages = None,
+    more: common.MoreMessages = None,
     as_json: Json = False,
 ) -> None:
     """A model's error on held-out examples.
@@ -189,7 +169,7 @@ def evaluate(
         with progress("evaluate", as_json) as report:
             named = [*message, *(more or ())]
             result = evaluate_files(
-                services(), _model(model), named, public_key(labels_key), examples, id_column, report
+                common.services(), _model(model), named, common.public_key(labels_key), examples, id_column, report
             )
     else:
         from features_party.models.evaluation import evaluate as run_evaluate
@@ -205,11 +185,11 @@ def evaluate(
     emit(result, as_json, human)
 
 
-@app.command()
+@common.app.command()
 def predict(
     model: ModelName,
-    features: Features,
-    id_column: IdColumn,
+    features: common.Features,
+    id_column: common.IdColumn,
     out: Annotated[
         str, typer.Option(metavar="PATH", help="Table of id and prediction to write (.parquet or .csv); or as of join.")
     ],
@@ -245,8 +225,8 @@ def predict(
 def _model(name: str) -> Any:
     """A model by folder, id or alias. Raises InvalidFile."""
     with suppress(NotFound):
-        return open_model(name)
-    return model_of_folder(Path(name))  # says what cannot be read
+        return common.open_model(name)
+    return common.model_of_folder(Path(name))  # says what cannot be read
 
 
 def _spark() -> Any:

@@ -7,43 +7,28 @@ from typing import Annotated
 
 import typer
 
+from label_dp.cli import party_commands as common
 from label_dp.cli.output import echo, emit
 from label_dp.cli.panels import ADMINISTRATION
-from label_dp.cli.party_commands import (
-    Code,
-    Expires,
-    Force,
-    InvitationFile,
-    InvitationOut,
-    Json,
-    KeyName,
-    OwnName,
-    add_apikey_list_and_revoke,
-    compare_code,
-    create_apikey,
-    say_code,
-    show_own_key,
-    write_invitation,
-)
 from label_dp.errors import InvalidInput
 from label_dp.moments import DAY
 from labels_party.cli.app import apikey, app, services
 
 
 @app.command()
-def keygen(as_json: Json = False) -> None:
+def keygen(as_json: common.Json = False) -> None:
     """Make the signing key (once) and show where its public half is; give that file to the features party."""
     party = services()
-    show_own_key(party.key.public.id, party.home.public_key, as_json)
+    common.show_own_key(party.key.public.id, party.home.public_key, as_json)
 
 
 @app.command(rich_help_panel=ADMINISTRATION)
 def invite(
     url: Annotated[str, typer.Option(help="Our service, as the features party reaches it.")],
-    name: OwnName,
-    out: InvitationOut,
-    force: Force = False,
-    as_json: Json = False,
+    name: common.OwnName,
+    out: common.InvitationOut,
+    force: common.Force = False,
+    as_json: common.Json = False,
 ) -> None:
     """Write an invitation for a features party: our name, address and public key, and a code to compare by telephone.
 
@@ -54,21 +39,21 @@ def invite(
     party = services()
     key, today = party.key.now(), party.audit.now()[:DAY]
     ours = Invitation.of(key, party="labels", name=name, url=url, created=today)
-    write_invitation(ours, key, out, force)
+    common.write_invitation(ours, key, out, force)
     data = {"key_id": key.public.id, "name": name, "url": ours.url, "out": str(out), "code": ours.code}
     then = f"features-party accept-invitation {out.name} --name THEIR-NAME --out answer.json"
-    emit(data, as_json, lambda: say_code(ours, out, then))
+    emit(data, as_json, lambda: common.say_code(ours, out, then))
 
 
 @app.command("accept-invitation", rich_help_panel=ADMINISTRATION)
 def accept_invitation(
-    file: InvitationFile,
-    code: Code = None,
-    expires: Expires = None,
+    file: common.InvitationFile,
+    code: common.Code = None,
+    expires: common.Expires = None,
     another: Annotated[
         bool, typer.Option("--another-key", help="The audience has a key already, and this is a further one of it.")
     ] = False,
-    as_json: Json = False,
+    as_json: common.Json = False,
 ) -> None:
     """Know the features party that answered our invitation: its API key for its audience, and its receipts from now
     on."""
@@ -79,7 +64,7 @@ def accept_invitation(
         raise InvalidInput(
             f"'{file}' answers the invitation of another labels party; none of our keys is {answer.answers}."
         )
-    compare_code(answer, code)
+    common.compare_code(answer, code)
     keys = [state["key_id"] for state in party.receipts.state(answer.audience)]
     if keys and answer.public.id not in keys and not another:
         raise InvalidInput(
@@ -107,8 +92,8 @@ def apikey_create(
         ),
     ],
     audience: Annotated[str | None, typer.Option(help="For role features: whose messages the key may read.")] = None,
-    name: KeyName = None,
-    expires: Expires = None,
+    name: common.KeyName = None,
+    expires: common.Expires = None,
     receipt_key: Annotated[
         str | None,
         typer.Option(
@@ -116,7 +101,7 @@ def apikey_create(
             help="For role features: the receiver's keys/signing.pub. Its receipts are kept from then on.",
         ),
     ] = None,
-    as_json: Json = False,
+    as_json: common.Json = False,
 ) -> None:
     """Make a key; it is shown once, alone on stdout."""
     from labels_party.work.receipts import receipt_key as read_key
@@ -131,7 +116,7 @@ def apikey_create(
     if key is not None and reads is not None:
         party.receipts.register(reads, key, "command line")
         echo(f"receipts of {reads} are checked with {key.id}; compare it with its owner", error=True)
-    create_apikey(party.apikeys, role, reads, expires, name, as_json)
+    common.create_apikey(party.apikeys, role, reads, expires, name, as_json)
 
 
-add_apikey_list_and_revoke(apikey, services)
+common.add_apikey_list_and_revoke(apikey, services)

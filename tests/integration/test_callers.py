@@ -201,7 +201,7 @@ def test_bodies_are_bounded_together_and_small_ones_always_taken() -> None:
 
     async def called(scope: Any, receive: Any, send: Any) -> None:
         most = None if scope["path"] == "/upload" else LARGE_BODY
-        scope["state"]["call"] = Call(scope["method"], scope["path"], None, most, None)
+        scope["state"]["call"] = Call(scope["method"], scope["path"], None, most, None, None)
         await bodies(scope, receive, send)
 
     async def run() -> list[Answered]:

@@ -1,7 +1,7 @@
 """REST application of both parties: middleware in the order in which a request meets it, docs and health.
 
-Log line and id; handler of bugs; bounded headers, the call, the caller's key and role; bounded bodies; HEAD and
-OPTIONS; then the routes, which read JSON strictly and refuse with problem bodies.
+Log line and id; handler of bugs; the call, the caller's key and role; bounded bodies; HEAD, OPTIONS and quick calls;
+then the routes, which read JSON strictly and refuse with problem bodies.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from prometheus_client.registry import Collector
 from pydantic import BaseModel
 from starlette.datastructures import QueryParams
 from starlette.middleware import Middleware
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from label_dp.columnar.budget import DecodeBudget
-from label_dp.errors import InvalidRequest, Unavailable
+from label_dp.errors import InvalidRequest, LabelDPError, Unavailable
 from label_dp.http.asgi import App, Message, Receive, Scope, Send, allowed_methods
 from label_dp.http.bodies import Bodies
-from label_dp.http.calls import Calls
+from label_dp.http.calls import Call, Calls
 from label_dp.http.front import Failures, Front, RequestLog
-from label_dp.http.json_bodies import JsonRoute
+from label_dp.http.json_bodies import JsonRoute, quickly
 from label_dp.http.metrics import install_metrics
 from label_dp.http.observing import Look, ServiceMetrics
 from label_dp.http.probes import Probes
 from label_dp.http.rates import Rates
-from label_dp.http.refusals import install_handlers
+from label_dp.http.refusals import install_handlers, refusal
 from label_dp.http.route_docs import problem_responses
 from label_dp.http.threads import LOOKS
 from label_dp.http.worker import Worker
@@ -47,19 +47,25 @@ class _HeadAnswered(Exception):
 
 
 class Methods:
-    """Middleware that answers HEAD as GET without the body, and OPTIONS with the methods of a path."""
+    """Middleware that answers HEAD as GET without the body, OPTIONS with the methods of a path, and quick calls."""
 
     def __init__(self, app: App, api: FastAPI) -> None:
         self.app, self.api = app, api
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] == "OPTIONS":
-            methods = allowed_methods(self.api, scope)
-            if methods:
-                await Response(status_code=204, headers={"Allow": ", ".join(methods)})(scope, receive, send)
-                return
-        if scope["type"] == "http" and scope["method"] == "HEAD":
+        call: Call | None = scope.get("state", {}).get("call")
+        method = scope.get("method")
+        if method == "OPTIONS" and (methods := allowed_methods(self.api, scope)):
+            await Response(status_code=204, headers={"Allow": ", ".join(methods)})(scope, receive, send)
+        elif method == "HEAD":
             await self._head(scope, receive, send)
+        elif call is not None and call.quick is not None and not scope["query_string"]:
+            call.note(scope)
+            try:
+                response: Response = JSONResponse(await call.quick(Request(scope, receive)))
+            except LabelDPError as error:
+                response = refusal(error)
+            await response(scope, receive, send)
         else:
             await self.app(scope, receive, send)
 
@@ -215,10 +221,14 @@ def application(
 
     app.state.probes = Probes(ready)
 
+    async def healthy(_: Request) -> dict[str, str]:
+        return {"status": "ok"}
+
     @app.get("/healthz", tags=["service"])
-    async def healthz() -> Health:
+    @quickly(healthy)
+    async def healthz(request: Request) -> Health:
         """The process answers."""
-        return Health(status="ok")
+        return Health(**await healthy(request))
 
     @app.get("/readyz", tags=["service"], responses=problem_responses(503))
     async def readyz() -> Health:

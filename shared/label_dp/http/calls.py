@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -55,15 +55,24 @@ def refuse_other_roles(caller: Principal, roles: frozenset[str]) -> None:
         raise NotFound("There is no such thing for this API key. Check the path and the role of the key.")
 
 
+Answer = Callable[[Request], Coroutine[Any, Any, Mapping[str, Any]]]
+
+
 @dataclass(frozen=True)
 class Call:
-    """Method of a path. `roles` None: public. `most` bytes of body; None: an upload."""
+    """Method of a path. `roles` None: public. `most` bytes of body; None: an upload. `quick` answers requests without a
+    query."""
 
     method: str
     path: str
     roles: frozenset[str] | None
     most: int | None
     route: Any
+    quick: Answer | None
+
+    def note(self, scope: Scope) -> None:
+        """Note the route in `scope`, for the log and the metrics."""
+        scope["route"] = getattr(self.route, "original_route", self.route)
 
 
 class Calls:
@@ -95,7 +104,7 @@ class Calls:
         if call is None or "path_params" not in scope:
             await self.app.router.app(scope, receive, send)
             return
-        scope["route"] = getattr(call.route, "original_route", call.route)
+        call.note(scope)
         await call.route.app(scope, receive, send)
 
     def _all(self) -> dict[tuple[str, int], list[Call]]:
@@ -117,7 +126,8 @@ def _calls(route: Any) -> Iterator[Call]:
     takes = next((d for d in dependencies if isinstance(d, Takes)), Takes(SMALL_BODY))
     for method in METHODS:
         if method in (getattr(route, "methods", None) or ("GET",)):
-            yield Call(method, route.path, roles, takes.most, route)
+            quick = getattr(getattr(route, "endpoint", None), "quick_answer", None)
+            yield Call(method, route.path, roles, takes.most, route, quick)
 
 
 def _dependencies(dependant: Any) -> Iterator[Any]:
