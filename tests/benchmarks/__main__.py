@@ -19,6 +19,7 @@ SECTIONS = {
     "start": "Start",
     "intake": "Labels intake",
     "events": "Conversion events",
+    "calls": "Small calls",
     "join": "Join",
     "pull": "Pull",
     "privatize": "Privatize",

@@ -77,19 +77,28 @@ class Server:
         return f"/v1/batches/{batch}/labels"
 
     def cpu(self) -> float:
-        """Seconds of CPU that the server has used; zero where the system does not tell."""
-        try:
-            fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        except OSError:
-            return 0.0
-        return (int(fields[11]) + int(fields[12])) / float(os.sysconf("SC_CLK_TCK"))
+        return cpu_of(self.process.pid)
+
+
+def cpu_of(pid: int) -> float:
+    """Seconds of CPU that a process has used; zero where the system does not tell."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / float(os.sysconf("SC_CLK_TCK"))
+
+
+def first_core() -> int | None:
+    """The core for a server, so that clients have the others; None where there is but one, or nobody tells."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    return cores[0] if len(cores) > 1 else None
 
 
 @contextmanager
 def serving() -> Iterator[Server]:
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     with tempfile.TemporaryDirectory() as folder:
-        server = Server(Path(folder), cores[0] if len(cores) > 1 else None)
+        server = Server(Path(folder), first_core())
         try:
             yield server
         finally:
