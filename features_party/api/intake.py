@@ -13,23 +13,7 @@ from typing import Any
 from fastapi import Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from features_party.api.context import (
-    FORM_TYPE,
-    JSON_TYPE,
-    TAR_TYPE,
-    Ctx,
-    Reader,
-    Trainer,
-    body_to_file,
-    claimed,
-    fingerprint,
-    form_to_files,
-    idempotent,
-    labels_service,
-    media_type,
-    unsupported,
-    workspace,
-)
+from features_party.api import context
 from features_party.api.schemas import (
     AcceptedAnswerOut,
     AcceptedOut,
@@ -75,17 +59,17 @@ MESSAGE_DOCS: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {
-            JSON_TYPE: {
+            context.JSON_TYPE: {
                 "schema": PullIn.model_json_schema(),
                 "example": {"url": "http://127.0.0.1:8001", "release": "rel_0123456789abcdef", "api_key": "lp_…"},
             },
-            FORM_TYPE: {
+            context.FORM_TYPE: {
                 "schema": {
                     "type": "object",
                     "properties": {"file": {"type": "array", "items": {"type": "string", "format": "binary"}}},
                 }
             },
-            TAR_TYPE: {"schema": {"type": "string", "format": "binary"}},
+            context.TAR_TYPE: {"schema": {"type": "string", "format": "binary"}},
         },
     }
 }
@@ -94,7 +78,7 @@ BODY_DOCS: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {
-            JSON_TYPE: {
+            context.JSON_TYPE: {
                 "schema": {"anyOf": [AnswerPullIn.model_json_schema(), {"type": "object", "required": ["payload"]}]},
                 "examples": {
                     "pull": {"value": {"url": "http://127.0.0.1:8001", "answer": "ans_0123456789abcdef"}},
@@ -108,27 +92,27 @@ BODY_DOCS: dict[str, Any] = {
 
 @messages.post("/messages", status_code=201, openapi_extra=MESSAGE_DOCS, responses=ACCEPTED, dependencies=[UPLOAD])
 async def accept_message(
-    request: Request, response: Response, ctx: Ctx, caller: Trainer, key: IdempotencyKey = None
+    request: Request, response: Response, ctx: context.Ctx, caller: context.Trainer, key: IdempotencyKey = None
 ) -> AcceptedOut:
     """Pull a release (JSON), or upload a message: a form or an uncompressed tar with the signed manifest
     (`….dsse.json`) and its files. The signing key must be pinned (`features-party pin-key`). 200 where the message
     had been accepted before."""
-    kind, who = media_type(request), caller.actor
-    if kind == JSON_TYPE:
+    kind, who = context.media_type(request), caller.actor
+    if kind == context.JSON_TYPE:
         pull_in = await read_body(request, PullIn)
         secret = None if pull_in.api_key is None else pull_in.api_key.get_secret_value()
-        content = partial(fingerprint, pull_in.url, pull_in.release, secret)
+        content = partial(context.fingerprint, pull_in.url, pull_in.release, secret)
         take = partial(_pulled, ctx, pull_in, who, lambda s, arrivals: arrivals.bring(s, pull_in.release, silent))
         response.status_code, said = await run_in_threadpool(_once, ctx, caller, key, MESSAGE.name, content, take)
         return AcceptedOut(**said)
-    if kind not in (FORM_TYPE, TAR_TYPE):
-        raise unsupported(JSON_TYPE, FORM_TYPE, TAR_TYPE)
-    async with workspace(ctx, ctx.home.messages) as folder:
-        if kind == FORM_TYPE:
-            parts, _ = await form_to_files(request, folder)
+    if kind not in (context.FORM_TYPE, context.TAR_TYPE):
+        raise context.unsupported(context.JSON_TYPE, context.FORM_TYPE, context.TAR_TYPE)
+    async with context.workspace(ctx, ctx.home.messages) as folder:
+        if kind == context.FORM_TYPE:
+            parts, _ = await context.form_to_files(request, folder)
         else:
             archive = folder / "upload.tar"
-            await body_to_file(request, archive)
+            await context.body_to_file(request, archive)
             parts = await run_in_threadpool(untar, archive, folder)
         sent, uploaded = partial(_fingerprint, parts), partial(_uploaded, ctx, parts, folder, who)
         response.status_code, said = await run_in_threadpool(_once, ctx, caller, key, MESSAGE.name, sent, uploaded)
@@ -146,7 +130,7 @@ async def accept_message(
     },
 )
 def accept_answer(
-    body: dict[str, Any], response: Response, ctx: Ctx, caller: Trainer, key: IdempotencyKey = None
+    body: dict[str, Any], response: Response, ctx: context.Ctx, caller: context.Trainer, key: IdempotencyKey = None
 ) -> AcceptedAnswerOut:
     """Pull an answer by its id, or take its signed document (the envelope is the body): a calibration, a median, a
     prediction. The signing key must be pinned. 200 where it had been accepted before."""
@@ -174,7 +158,7 @@ def _once(
         document = take()
         return 201 if document.fresh else 200, {"already_accepted": not document.fresh, noun: document.summary()}
 
-    return claimed(idempotent(ctx, caller, key, f"POST /v1/{noun}s", content), accept)
+    return context.claimed(context.idempotent(ctx, caller, key, f"POST /v1/{noun}s", content), accept)
 
 
 def _pulled(
@@ -182,7 +166,7 @@ def _pulled(
 ) -> Found:
     """Pull a document and send its receipt; an undelivered one is sent with the next pull."""
     arrivals = ctx.arrivals(actor=who)
-    with ctx.steps.step(PULL), labels_service(ctx, request.url, request.api_key) as service:
+    with ctx.steps.step(PULL), context.labels_service(ctx, request.url, request.api_key) as service:
         document = take(service, arrivals)
         delivery = arrivals.acknowledge(service)
     if delivery is not None:
@@ -208,17 +192,19 @@ def _uploaded(ctx: Services, parts: list[tuple[str, Path]], folder: Path, who: s
 
 def _fingerprint(parts: list[tuple[str, Path]]) -> bytes:
     """Hash the files, not the form around them, whose boundary differs at every attempt."""
-    return fingerprint(*(piece for name, path in sorted(parts) for piece in (name, path)))
+    return context.fingerprint(*(piece for name, path in sorted(parts) for piece in (name, path)))
 
 
 @messages.get("/messages", responses=LINK_DOCS)
-def list_messages(request: Request, response: Response, ctx: Ctx, _: Reader, page: PagedEitherWay) -> list[MessageOut]:
+def list_messages(
+    request: Request, response: Response, ctx: context.Ctx, _: context.Reader, page: PagedEitherWay
+) -> list[MessageOut]:
     """What was accepted, and the ε of each."""
     return [MessageOut(**row) for row in with_link(ctx.acceptances.page(MESSAGE, page), request, response)]
 
 
 @messages.get("/messages/{release}", responses=problem_responses(409))
-def get_message(release: str, ctx: Ctx, _: Reader) -> AcceptedOut:
+def get_message(release: str, ctx: context.Ctx, _: context.Reader) -> AcceptedOut:
     """One accepted message, by its release id or its digest; its stored bytes are checked again. 409 where labels
     parties chose the same release id."""
     return AcceptedOut(
@@ -227,13 +213,15 @@ def get_message(release: str, ctx: Ctx, _: Reader) -> AcceptedOut:
 
 
 @answers.get("/answers", responses=LINK_DOCS)
-def list_answers(request: Request, response: Response, ctx: Ctx, _: Reader, page: PagedEitherWay) -> list[AnswerOut]:
+def list_answers(
+    request: Request, response: Response, ctx: context.Ctx, _: context.Reader, page: PagedEitherWay
+) -> list[AnswerOut]:
     """What was accepted, and the ε of each."""
     return [AnswerOut(**row) for row in with_link(ctx.acceptances.page(ANSWER, page), request, response)]
 
 
 @answers.get("/answers/{answer}", responses=problem_responses(409))
-def get_answer(answer: str, ctx: Ctx, _: Reader) -> AcceptedAnswerOut:
+def get_answer(answer: str, ctx: context.Ctx, _: context.Reader) -> AcceptedAnswerOut:
     """One accepted answer, by its id or the digest of its document. 409 where labels parties chose the same id."""
     return AcceptedAnswerOut(
         already_accepted=True, answer=AnswerSummary.model_validate(ctx.answers.open(answer).summary())
@@ -244,10 +232,10 @@ def get_answer(answer: str, ctx: Ctx, _: Reader) -> AcceptedAnswerOut:
     "/answers/{answer}/document",
     response_class=Response,
     responses={
-        200: {"description": "The envelope.", "content": {JSON_TYPE: {"schema": {"type": "object"}}}},
+        200: {"description": "The envelope.", "content": {context.JSON_TYPE: {"schema": {"type": "object"}}}},
         **problem_responses(409),
     },
 )
-def get_document(answer: str, ctx: Ctx, _: Reader) -> Response:
+def get_document(answer: str, ctx: context.Ctx, _: context.Reader) -> Response:
     """The signed document as it came (DSSE envelope)."""
-    return Response(ctx.answers.open(answer).envelope, media_type=JSON_TYPE)
+    return Response(ctx.answers.open(answer).envelope, media_type=context.JSON_TYPE)

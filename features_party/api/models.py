@@ -6,19 +6,8 @@ from typing import Annotated, Any, Literal
 
 from fastapi import Query, Request, Response
 
+from features_party.api import schemas_models
 from features_party.api.context import Ctx, Reader, Trainer
-from features_party.api.schemas_models import (
-    MOST_ROWS,
-    Card,
-    CardOut,
-    Comparison,
-    LeftOut,
-    ModelOut,
-    PredictIn,
-    PredictOut,
-    SchemaColumn,
-    SchemaOut,
-)
 from features_party.models.card_reading import reading_card
 from features_party.models.card_text import card_markdown
 from features_party.models.compare import MOST, compare
@@ -76,9 +65,9 @@ def list_models(
     _: Reader,
     page: PagedEitherWay,
     training: Annotated[str | None, Query(max_length=40, description="Only the model of this training.")] = None,
-) -> list[ModelOut]:
+) -> list[schemas_models.ModelOut]:
     """Models by the time they were made."""
-    return [ModelOut(**row) for row in with_link(ctx.models.list(page, training), request, response)]
+    return [schemas_models.ModelOut(**row) for row in with_link(ctx.models.list(page, training), request, response)]
 
 
 @router.get("/compare")
@@ -88,19 +77,19 @@ def compare_models(
     model: Annotated[
         list[str], Query(min_length=2, max_length=MOST, description="Ids of models of one label and domain.")
     ],
-) -> Comparison:
+) -> schemas_models.Comparison:
     """Side by side: mechanisms, ε and releases, rows, loss, capacity, noise, and the gain over the constant."""
     comparison = compare([(name, ctx.models.open(name)) for name in model])
     with reading_card():
-        return Comparison(**comparison)
+        return schemas_models.Comparison(**comparison)
 
 
 @router.get("/{model}", response_model_exclude_unset=True)
-def get_model(model: str, ctx: Ctx, _: Reader) -> CardOut:
+def get_model(model: str, ctx: Ctx, _: Reader) -> schemas_models.CardOut:
     """The card: messages, ε, corrections, capacity and why, features, training report."""
     model, saved = ctx.models.resolve(model)
     with reading_card():
-        return CardOut(id=model, card=Card(**saved.card))
+        return schemas_models.CardOut(id=model, card=schemas_models.Card(**saved.card))
 
 
 @router.put("/{model}/aliases/{alias}", status_code=204)
@@ -129,14 +118,14 @@ def get_card_text(model: str, ctx: Ctx, _: Reader) -> Response:
     return Response(card_markdown(ctx.models.open(model).card), media_type=MARKDOWN)
 
 
-@router.get("/{model}/card", response_model=Card, response_model_exclude_unset=True, responses=CARD_DOCS)
+@router.get("/{model}/card", response_model=schemas_models.Card, response_model_exclude_unset=True, responses=CARD_DOCS)
 def get_card(model: str, request: Request, ctx: Ctx, _: Reader) -> Any:
     """The card as it lies in the model's folder: `card.json`, or `card.md` with `Accept: text/markdown`."""
     card = ctx.models.open(model).card
     if prefers_markdown(request.headers.get("accept", "")):
         return Response(card_markdown(card), media_type=MARKDOWN, headers={"Vary": "Accept"})
     with reading_card():
-        return Card(**card)
+        return schemas_models.Card(**card)
 
 
 def prefers_markdown(accept: str) -> bool:
@@ -161,16 +150,16 @@ def get_schema(
     categories: Annotated[
         int, Query(ge=0, le=100_000, description="Most categories to list per column."), PLAIN
     ] = 1000,
-) -> SchemaOut:
+) -> schemas_models.SchemaOut:
     """What a row for `predict` looks like: columns, kinds, categories, and what becomes of missing values."""
     model, saved = ctx.models.resolve(model)
     schema = saved.model.schema
-    return SchemaOut(
+    return schemas_models.SchemaOut(
         model=model,
         label=saved.card["label"],
         columns=[_described(column, categories) for column in schema.columns],
-        left_out=[LeftOut(name=name, why=why) for name, why in schema.left_out],
-        most_rows=MOST_ROWS,
+        left_out=[schemas_models.LeftOut(name=name, why=why) for name, why in schema.left_out],
+        most_rows=schemas_models.MOST_ROWS,
         example={c.name: _example(c) for c in schema.columns},
     )
 
@@ -181,8 +170,8 @@ def _example(column: Column) -> Any:
     return EXAMPLES.get(column.holds, 1.5)
 
 
-def _described(column: Column, most: int) -> SchemaColumn:
-    described = SchemaColumn(
+def _described(column: Column, most: int) -> schemas_models.SchemaColumn:
+    described = schemas_models.SchemaColumn(
         name=column.name,
         kind=column.kind,
         holds=column.holds,
@@ -215,7 +204,7 @@ def export_model(
 @router.post(
     "/{model}/predict", response_model_exclude_none=True, responses=problem_responses(413), dependencies=[LARGE]
 )
-def predict(model: str, body: PredictIn, ctx: Ctx, _: Trainer) -> PredictOut:
+def predict(model: str, body: schemas_models.PredictIn, ctx: Ctx, _: Trainer) -> schemas_models.PredictOut:
     """Predict JSON rows. Every column of the model must occur (null, or absent from a row, is a missing value); other
     columns and cells of the wrong kind are refused by name and row; unknown categories are counted in the answer."""
     model, saved = ctx.models.resolve(model)
@@ -226,7 +215,7 @@ def predict(model: str, body: PredictIn, ctx: Ctx, _: Trainer) -> PredictOut:
         ignore_unexpected=body.unexpected_columns == "ignore",
     )
     predictions, classes = saved.model.predict_encoded(read.encoded), saved.model.classes
-    return PredictOut(
+    return schemas_models.PredictOut(
         model=model,
         predictions=(predictions if classes is None else likeliest(classes, predictions)).tolist(),
         classes=None if classes is None else class_names(classes),

@@ -12,17 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from features_party.bootstrap import Services
-from features_party.companions.asking import (
-    ScoreTable,
-    ask_calibration,
-    calibration_of,
-    check_terms,
-    model_scores,
-    require_allowance,
-    require_asked,
-    require_own_predictions,
-    who_allows,
-)
+from features_party.companions import asking
 from features_party.companions.calibrated_models import (
     Labelled,
     calibrated,
@@ -84,7 +74,7 @@ class AskJob(AnswerWait):
         """Raises InvalidInput where the parts do not go together."""
         if (self.model is None) == (not self.score_columns):
             raise InvalidInput("Name a model with --model, or a column of scores in the file with --score-column.")
-        check_terms(self.asked, len(self.score_columns) or 1)
+        asking.check_terms(self.asked, len(self.score_columns) or 1)
 
 
 @dataclass(frozen=True)
@@ -113,9 +103,9 @@ def ask_and_pull(services: Services, service: LabelsService, job: AskJob, progre
     """
     if job.labels_key is None:
         services.pinned.required()  # nothing is charged that could not be verified
-    require_allowance(service, job.batch)
+    asking.require_allowance(service, job.batch)
     scored = _scored(services, job, progress)
-    order = ask_calibration(service, job.batch, scored, job.asked, progress)
+    order = asking.ask_calibration(service, job.batch, scored, job.asked, progress)
     run = AnswerRun(order["answer"], order["state"], len(scored.ids))
     epsilon = Epsilon.parse(str(job.asked.epsilon))
     return arrived(services, service, run, job, CALIBRATION, epsilon, progress)
@@ -143,22 +133,22 @@ def arrived(
     progress("fetching", 0.9)
     arrivals = services.arrivals(job.labels_key)
     envelope = pull_answer(service, run.name, arrivals.choose_key, services.settings.name)
-    require_asked(services.answers.verify(envelope, job.labels_key), kind, job.batch, epsilon)
+    asking.require_asked(services.answers.verify(envelope, job.labels_key), kind, job.batch, epsilon)
     signed_answer = arrivals.answer(envelope)
     return replace(run, state="published", found=signed_answer, delivery=arrivals.acknowledge(service))
 
 
-def _scored(services: Services, job: AskJob, progress: Progress) -> ScoreTable:
+def _scored(services: Services, job: AskJob, progress: Progress) -> asking.ScoreTable:
     """Raises NotFound, InvalidFile, InvalidTable, InvalidRows, InvalidInput."""
     progress("reading", 0.05)
     if job.model is None:
         columns = score_columns(job.file, job.id_column, job.score_columns)
-        return ScoreTable(columns.table.ids, tuple(columns.scores.values()))
+        return asking.ScoreTable(columns.table.ids, tuple(columns.scores.values()))
     saved = services.models.named(job.model)
-    require_own_predictions(saved)
+    asking.require_own_predictions(saved)
     table = read_features(job.file, job.id_column, text=None)
     progress("predicting", 0.15)
-    return model_scores(saved, table, threads=services.settings.threads)
+    return asking.model_scores(saved, table, threads=services.settings.threads)
 
 
 @dataclass(frozen=True)
@@ -218,7 +208,7 @@ class CalibrateJob:
 def apply_calibration(services: Services, job: CalibrateJob, progress: Progress) -> dict[str, Any]:
     """What was applied to what. Everything that can be refused is refused before the answer is accounted for."""
     signed_answer = _given(services, job)
-    calibration = calibration_of(signed_answer)
+    calibration = asking.calibration_of(signed_answer)
     progress("reading", 0.1)
     saved = None
     if job.model is not None:
@@ -332,7 +322,7 @@ def ask_sums(services: Services, service: LabelsService, job: AskSumsJob, progre
     if job.terms.additional_release:
         query["additional_release"] = "true"
     progress("sending columns", 0.3)
-    with who_allows(job.batch, "sums"):
+    with asking.who_allows(job.batch, "sums"):
         service.sums_allowance(job.batch)
         order = service.ask_sums(
             job.batch, body, query, lambda n: progress("sending columns", 0.3 + 0.3 * n / len(body))

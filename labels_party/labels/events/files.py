@@ -19,17 +19,7 @@ from label_dp.errors import InvalidEvents, InvalidFile, InvalidRows, RowProblem
 from label_dp.label_values import shortest
 from label_dp.schemas.events import DataSet
 from labels_party.labels.chunks import CHUNK_ROWS
-from labels_party.labels.events.bodies import (
-    BOOLEAN,
-    EXAMPLE_ID,
-    NO_DATA_SET,
-    NO_ID,
-    OBJECT,
-    TEXT,
-    VALUE,
-    EventRows,
-    event_rows,
-)
+from labels_party.labels.events import bodies
 from labels_party.labels.formats.columns import shown
 from labels_party.labels.formats.parquet_file import read_tables
 from labels_party.labels.formats.source import BLOCK, Source
@@ -44,11 +34,11 @@ LEAST_BYTES = 100  # of an event as JSON, about
 REQUIRED = ("data_set_id", "timestamp", "event_type")
 OPTIONAL = ("custom_event", "value", "currency_code", "id", "user_data.mmt_only")
 RULES = {  # what a column must hold that is no text
-    "data_set_id": NO_DATA_SET,
+    "data_set_id": bodies.NO_DATA_SET,
     "timestamp": f"{SECONDS}, or a timestamp",
-    "value": VALUE,
-    "id": NO_ID,
-    "user_data.mmt_only": BOOLEAN,
+    "value": bodies.VALUE,
+    "id": bodies.NO_ID,
+    "user_data.mmt_only": bodies.BOOLEAN,
 }
 ENDINGS = f"{DOCUMENT} (an event, or an array of them) or {' or '.join(LINES)} (one event a line)"
 TICKS = {"s": 1, "ms": 1000, "us": 10**6, "ns": 10**9}  # of a second
@@ -83,7 +73,7 @@ class EventFile:
             raise InvalidFile(f"'{path}' is no Parquet file, and its name does not end in {ENDINGS}.")
         return cls(path, size // LEAST_BYTES)
 
-    def events(self, sets: Collection[DataSet]) -> Iterator[EventRows]:
+    def events(self, sets: Collection[DataSet]) -> Iterator[bodies.EventRows]:
         """Yield the events of the file, some at a time. Raises InvalidFile, InvalidEvents, TooLarge."""
         import pyarrow as pa
 
@@ -93,7 +83,7 @@ class EventFile:
         try:
             if not is_parquet(self.path):
                 with self.path.open("rb") as file:
-                    yield from event_rows(partial(file.read, BLOCK), lines=self.path.suffix in LINES)
+                    yield from bodies.event_rows(partial(file.read, BLOCK), lines=self.path.suffix in LINES)
                 return
             with ParquetRows.open(self.path) as rows:
                 names = event_columns(rows.schema, sets)
@@ -107,7 +97,7 @@ def _is_json(name: str) -> bool:
     return name.endswith((*LINES, DOCUMENT))
 
 
-def _part_events(table: TableParts, sets: Collection[DataSet]) -> Iterator[EventRows]:
+def _part_events(table: TableParts, sets: Collection[DataSet]) -> Iterator[bodies.EventRows]:
     """Yield the events of all parts; of Parquet, whole columns with members that a rule can need. Raises as
     `EventFile.events`."""
     if not table.csv:
@@ -118,20 +108,20 @@ def _part_events(table: TableParts, sets: Collection[DataSet]) -> Iterator[Event
     for part in table.parts:
         try:
             with part.open() as file:
-                yield from event_rows(partial(file.read, BLOCK), lines=part.name.endswith(LINES))
+                yield from bodies.event_rows(partial(file.read, BLOCK), lines=part.name.endswith(LINES))
         except InvalidRows as error:
             raise type(error)([replace(p, file=part.name) for p in error.problems], error.total) from None
         except OSError as error:
             raise InvalidFile(f"'{part.name}' cannot be read ({error.strerror}).") from None
 
 
-def parquet_rows(source: Source, folder: Path, sets: Collection[DataSet]) -> Iterator[EventRows]:
+def parquet_rows(source: Source, folder: Path, sets: Collection[DataSet]) -> Iterator[bodies.EventRows]:
     """Yield the events of a Parquet upload, some at a time; a large one is spooled to the folder, encrypted. Raises
     InvalidEvents, InvalidFile, TooLarge, Unavailable."""
     return event_tables(read_tables(source, folder, lambda schema: event_columns(schema, sets)), sets)
 
 
-def event_tables(tables: Iterable[pa.Table], sets: Collection[DataSet]) -> Iterator[EventRows]:
+def event_tables(tables: Iterable[pa.Table], sets: Collection[DataSet]) -> Iterator[bodies.EventRows]:
     """Yield the rows of tables that have the columns of `event_columns`. Raises InvalidEvents."""
     start = 0
     for table in tables:
@@ -143,14 +133,14 @@ def event_tables(tables: Iterable[pa.Table], sets: Collection[DataSet]) -> Itera
         start += table.num_rows
 
 
-def column_rows(numbers: Sequence[int], columns: Mapping[str, pa.Array]) -> EventRows:
+def column_rows(numbers: Sequence[int], columns: Mapping[str, pa.Array]) -> bodies.EventRows:
     """Return columns, by the dotted names of their members, as the events of these rows."""
 
     def of(*path: str) -> list[Any]:
         column = columns.get(".".join(path))
         return [None] * len(numbers) if column is None else _cells(column)
 
-    return EventRows(numbers, of)
+    return bodies.EventRows(numbers, of)
 
 
 def event_columns(schema: pa.Schema, sets: Iterable[DataSet]) -> list[str]:
@@ -160,7 +150,7 @@ def event_columns(schema: pa.Schema, sets: Iterable[DataSet]) -> list[str]:
     names = [name for name, example in members.items() if _has(schema, name, example)]
     for name in REQUIRED:
         if name not in names:
-            raise _wrong(name, RULES.get(name, TEXT))
+            raise _wrong(name, RULES.get(name, bodies.TEXT))
     return names
 
 
@@ -184,10 +174,10 @@ def _has(schema: pa.Schema, name: str, example: bool) -> bool:
             return False
         if depth < len(path):
             if not pa.types.is_struct(kinds[0]):
-                raise _wrong(".".join(path[:depth]), f"{OBJECT}: a struct column; it holds {shown(kinds[0])}")
+                raise _wrong(".".join(path[:depth]), f"{bodies.OBJECT}: a struct column; it holds {shown(kinds[0])}")
             fields = list(kinds[0])
     if not _fits(kinds[0], name, example):
-        rule = EXAMPLE_ID if example else RULES.get(name, TEXT)
+        rule = bodies.EXAMPLE_ID if example else RULES.get(name, bodies.TEXT)
         raise _wrong(name, f"{rule}; the column holds {shown(kinds[0])}")
     return True
 

@@ -19,19 +19,7 @@ from label_dp.columnar.parts import TablePart, TableParts
 from label_dp.columnar.rows import plain_schema
 from label_dp.errors import Conflict, InvalidFile, InvalidInput, LabelDPError
 from label_dp.installing import pip_install
-from label_dp.store.table_addresses import (
-    DELTA,
-    ICEBERG,
-    LAST,
-    Last,
-    TableAddress,
-    bucket_at,
-    file_part,
-    shown,
-    store_address,
-    store_fails,
-    stored_part,
-)
+from label_dp.store import table_addresses
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,19 +27,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PHYSICAL, FIELD_ID = "delta.columnMapping.physicalName", b"PARQUET:field_id"
-NAMES = {DELTA: "Delta", ICEBERG: "Iceberg"}
+NAMES = {table_addresses.DELTA: "Delta", table_addresses.ICEBERG: "Iceberg"}
 
 
-def lake_parts(address: TableAddress, last: Last | None) -> TableParts:
+def lake_parts(address: table_addresses.TableAddress, last: table_addresses.Last | None) -> TableParts:
     """List the files of a version. Raises InvalidInput (the extra is missing), InvalidFile, Unavailable."""
     with translated(address):
-        return (_delta if address.kind == DELTA else _iceberg)(address, last)
+        return (_delta if address.kind == table_addresses.DELTA else _iceberg)(address, last)
 
 
 @contextmanager
-def translated(address: TableAddress) -> Iterator[None]:
+def translated(address: table_addresses.TableAddress) -> Iterator[None]:
     """Raise the libraries' errors as ours, without their text, which quotes URLs."""
-    library = "deltalake" if address.kind == DELTA else "pyiceberg"
+    library = "deltalake" if address.kind == table_addresses.DELTA else "pyiceberg"
     if find_spec(library) is None:
         raise InvalidInput(f"'{address}' needs {library}: {pip_install(address.kind)}.")
     try:
@@ -66,13 +54,13 @@ def translated(address: TableAddress) -> Iterator[None]:
             )
             raise InvalidFile(f"There is no {NAMES[address.kind]} table at '{address}'.{hint}") from None
         if isinstance(error, OSError):
-            raise store_fails(address) from None
+            raise table_addresses.store_fails(address) from None
         raise InvalidFile(f"'{address}' cannot be used as {NAMES[address.kind]} table ({name}).") from None
 
 
-def _appended(address: TableAddress, last: Last | None, table: str) -> int | None:
+def _appended(address: table_addresses.TableAddress, last: table_addresses.Last | None, table: str) -> int | None:
     """Return the version after which rows are read; None for all. Raises InvalidInput."""
-    if address.after != LAST:
+    if address.after != table_addresses.LAST:
         return None if address.after is None else int(address.after)
     if last is None:
         raise InvalidInput(f"'{address}': 'last' is the version of the last batch, which only 'privatize' knows.")
@@ -80,7 +68,7 @@ def _appended(address: TableAddress, last: Last | None, table: str) -> int | Non
     return None if version is None else int(version)
 
 
-def refuse_nothing(address: TableAddress, since: int) -> NoReturn:
+def refuse_nothing(address: table_addresses.TableAddress, since: int) -> NoReturn:
     """Raise Conflict if no row came."""
     raise Conflict(
         f"Nothing was appended to '{address}' after version {since}. To go on with an earlier batch, name the versions "
@@ -88,7 +76,7 @@ def refuse_nothing(address: TableAddress, since: int) -> NoReturn:
     )
 
 
-def refuse_changed(address: TableAddress, since: int) -> NoReturn:
+def refuse_changed(address: table_addresses.TableAddress, since: int) -> NoReturn:
     """Raise InvalidFile for rows that did not only come."""
     raise InvalidFile(
         f"Between version {since} and the one asked for, '{address}' was not only appended to: rows were changed, "
@@ -104,7 +92,7 @@ def storage_options(place: str) -> dict[str, str]:
     """Return what an address says of its store, as options of deltalake; credentials are left to its own chain."""
     if "://" not in place:
         return {}
-    address = store_address(place)
+    address = table_addresses.store_address(place)
     named = {
         "aws_region": address.region,
         "aws_endpoint": address.endpoint,
@@ -114,12 +102,12 @@ def storage_options(place: str) -> dict[str, str]:
     return {name: value for name, value in named.items() if value is not None} | http
 
 
-def delta_table(address: TableAddress, version: int | None) -> Any:
+def delta_table(address: table_addresses.TableAddress, version: int | None) -> Any:
     """Open a version, by default the newest. Raises InvalidFile."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
-    place, options = shown(address.place), storage_options(address.place)
+    place, options = table_addresses.shown(address.place), storage_options(address.place)
     try:
         return DeltaTable(place, version=version, storage_options=options or None)
     except TableNotFoundError:
@@ -131,11 +119,11 @@ def delta_table(address: TableAddress, version: int | None) -> Any:
         raise InvalidFile(f"'{address}' has no version {version}; its newest is {newest}.") from None
 
 
-def _delta(address: TableAddress, last: Last | None) -> TableParts:
+def _delta(address: table_addresses.TableAddress, last: table_addresses.Last | None) -> TableParts:
     import pyarrow as pa
 
     table = delta_table(address, address.version)
-    named = f"{DELTA}:{table.metadata().id}"
+    named = f"{table_addresses.DELTA}:{table.metadata().id}"
     since = _appended(address, last, named)
     fields = list(pa.schema(table.schema().to_arrow()))
     schema = plain_schema(pa.schema([pa.field(one.name, one.type) for one in fields]))
@@ -176,7 +164,7 @@ def _active(table: Any) -> list[dict[str, Any]]:
 
 
 def _delta_part(
-    address: TableAddress, row: Mapping[str, Any], schema: pa.Schema, names: Mapping[str, str]
+    address: table_addresses.TableAddress, row: Mapping[str, Any], schema: pa.Schema, names: Mapping[str, str]
 ) -> TablePart:
     import pyarrow as pa
 
@@ -189,11 +177,13 @@ def _delta_part(
             )
     uri, size = str(row["uri"]), int(row["size_bytes"])
     if "://" in uri and not uri.startswith("file://"):
-        place = store_address(uri + address.place.partition("?")[1] + address.place.partition("?")[2])
+        place = table_addresses.store_address(uri + address.place.partition("?")[1] + address.place.partition("?")[2])
         key = unquote(uri.partition("://")[2].partition("/")[2])
-        part = stored_part(bucket_at(place), uri, key, size)
+        part = table_addresses.stored_part(table_addresses.bucket_at(place), uri, key, size)
     else:
-        part = file_part(Path(unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri))
+        part = table_addresses.file_part(
+            Path(unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri)
+        )
     return replace(part, rows=row["num_records"], values=values, names=lambda _: names)
 
 
@@ -225,7 +215,7 @@ def _text(version: int | None) -> str | None:
 # --- Iceberg ----------------------------------------------------------------------------------------------------
 
 
-def iceberg_table(address: TableAddress) -> tuple[Any, str]:
+def iceberg_table(address: table_addresses.TableAddress) -> tuple[Any, str]:
     """Load the catalog and the name of the table in it. Raises InvalidInput."""
     from pyiceberg.catalog import load_catalog
 
@@ -239,7 +229,7 @@ def iceberg_table(address: TableAddress) -> tuple[Any, str]:
         ) from None
 
 
-def _iceberg(address: TableAddress, last: Last | None) -> TableParts:
+def _iceberg(address: table_addresses.TableAddress, last: table_addresses.Last | None) -> TableParts:
     import pyarrow as pa
     from pyiceberg.io.pyarrow import schema_to_pyarrow
 
@@ -269,7 +259,7 @@ def _iceberg(address: TableAddress, last: Last | None) -> TableParts:
     return TableParts(str(read), parts, arrow, False, named, str(snapshot.snapshot_id), _text(since))
 
 
-def _refuse_rewritten(address: TableAddress, table: Any, snapshot: Any, since: int) -> None:
+def _refuse_rewritten(address: table_addresses.TableAddress, table: Any, snapshot: Any, since: int) -> None:
     """Raise InvalidFile unless each snapshot after `since` appended rows."""
     while snapshot is not None and snapshot.snapshot_id != since:
         if snapshot.summary is None or snapshot.summary.operation.value != "append":

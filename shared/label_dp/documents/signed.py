@@ -13,20 +13,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import rfc8785
 from pydantic import Field, PlainSerializer, PlainValidator, ValidationError, model_validator
 
+from label_dp.documents import members
 from label_dp.documents.canonical import canonical_bytes, digest, parse_canonical
-from label_dp.documents.members import (
-    Audiences,
-    Day,
-    ExactDelta,
-    ExactEpsilon,
-    Id,
-    KeyId,
-    PopulationRef,
-    Split,
-    Strict,
-    Text,
-    Unit,
-)
 from label_dp.documents.signing import SigningKey, VerifyingKey, open_envelope
 from label_dp.domain import Domain
 from label_dp.errors import (
@@ -64,7 +52,7 @@ Labels = Annotated[
 ]
 
 
-class Document(Strict):
+class Document(members.Strict):
     """Base of signed documents. `FORMAT` is the value of `format`, name and major version; `TYPE` the envelope's
     payload type.
 
@@ -149,23 +137,23 @@ class ChargedDocument(Document):
     """Base of charged documents. `epsilon_spent`, `delta_spent` and `unit` include this document. `n` is the size of
     the batch, all of which was charged. `adjacency` defines neighbouring data sets."""
 
-    id: Id
-    batch: Id
-    population: PopulationRef
-    audiences: Audiences
-    key_id: KeyId
-    created: Day
+    id: members.Id
+    batch: members.Id
+    population: members.PopulationRef
+    audiences: members.Audiences
+    key_id: members.KeyId
+    created: members.Day
     n: int = Field(ge=1, le=1 << 40)
     domain: Labels
     out_of_domain: Literal["clip", "refuse"]
     missing_label: str | None
-    epsilon: Split
-    epsilon_spent: ExactEpsilon
-    epsilon_lifetime: ExactEpsilon
-    delta_spent: ExactDelta = NO_DELTA
-    delta_lifetime: ExactDelta = NO_DELTA
-    unit: Unit = Unit()
-    adjacency: Text
+    epsilon: members.Split
+    epsilon_spent: members.ExactEpsilon
+    epsilon_lifetime: members.ExactEpsilon
+    delta_spent: members.ExactDelta = NO_DELTA
+    delta_lifetime: members.ExactDelta = NO_DELTA
+    unit: members.Unit = members.Unit()
+    adjacency: members.Text
     randomness: str = RANDOMNESS
 
     @model_validator(mode="after")

@@ -18,20 +18,9 @@ from label_dp.companions.kinds.calibration import (
     MonotoneFacts,
     PiecesFacts,
 )
+from label_dp.companions.maps import shapes
 from label_dp.companions.maps.monotone import MonotoneMap
 from label_dp.companions.maps.monotone_grid import MonotoneGrid
-from label_dp.companions.maps.shapes import (
-    BINS,
-    FORMS,
-    GRID,
-    GRID_CELLS,
-    MAX_DIGITS,
-    ShapeForm,
-    bins_cells,
-    bins_option,
-    grid_cells,
-    is_lipschitz,
-)
 from label_dp.documents.kind import Facts
 from label_dp.domain import Domain
 from label_dp.errors import InvalidInput, InvalidMechanism
@@ -87,7 +76,7 @@ class ShapeEntry:
     numbers of each, n, ε and the loss.
     """
 
-    form: ShapeForm
+    form: shapes.ShapeForm
     plan: Callable[[Terms], Facts]
     fit: Callable[[Terms, Any, Any], MonotoneMap | MonotoneGrid]
     axes: Axes | None = None
@@ -129,7 +118,7 @@ def _fit_monotone(terms: Terms, x: Any, labels: Any) -> MonotoneMap:
 def _bins_axes(
     options: Options, numbers: IntArray, sizes: Sequence[int], n: int, epsilon: Epsilon, loss: str
 ) -> tuple[Cells, ...]:
-    most = bins_cells(options.get("cells", default_bins(n, epsilon, len(sizes), loss)), len(sizes))
+    most = shapes.bins_cells(options.get("cells", default_bins(n, epsilon, len(sizes), loss)), len(sizes))
     return tuple(axis_cells(x, size, m) for x, size, m in zip(numbers, sizes, most, strict=True))
 
 
@@ -170,14 +159,14 @@ def _constrained(shape: str) -> ShapeEntry:
     def fit(terms: Terms, x: Any, labels: Any) -> MonotoneMap:
         return _design(shape, terms).fit(x, labels, places=terms.sent)
 
-    return ShapeEntry(FORMS[shape], plan, fit)
+    return ShapeEntry(shapes.FORMS[shape], plan, fit)
 
 
 # --- two scores (the paper's Algorithm 3) -----------------------------------------------------------------
 
 
 def _grid_axes(options: Options, numbers: IntArray, sizes: Sequence[int], *_more: Any) -> Any:
-    most = grid_cells(str(options.get("cells", GRID_CELLS)))
+    most = shapes.grid_cells(str(options.get("cells", shapes.GRID_CELLS)))
     return tuple(axis_cells(x, size, m) for x, size, m in zip(numbers, sizes, most, strict=True))
 
 
@@ -197,21 +186,21 @@ def _fit_grid(terms: Terms, x: Any, labels: Any) -> MonotoneGrid:
 
 
 SHAPES: dict[str, ShapeEntry] = {
-    BINS: ShapeEntry(FORMS[BINS], _plan_bins, _fit_bins, _bins_axes, BINS_SOURCE),
-    MONOTONE: ShapeEntry(FORMS[MONOTONE], _plan_monotone, _fit_monotone),
+    shapes.BINS: ShapeEntry(shapes.FORMS[shapes.BINS], _plan_bins, _fit_bins, _bins_axes, BINS_SOURCE),
+    MONOTONE: ShapeEntry(shapes.FORMS[MONOTONE], _plan_monotone, _fit_monotone),
     **{shape: _constrained(shape) for shape in TAKES},
-    GRID: ShapeEntry(FORMS[GRID], _plan_grid, _fit_grid, _grid_axes),
+    shapes.GRID: ShapeEntry(shapes.FORMS[shapes.GRID], _plan_grid, _fit_grid, _grid_axes),
 }
 
 
 def _plain(text: str) -> str:
     """Return a decimal in the one spelling of signed documents. Raises InvalidInput."""
     try:
-        short = text.isascii() and len(text) <= MAX_DIGITS
-        plain = format(Decimal(text).normalize(Context(prec=MAX_DIGITS)), "f") if short else ""
+        short = text.isascii() and len(text) <= shapes.MAX_DIGITS
+        plain = format(Decimal(text).normalize(Context(prec=shapes.MAX_DIGITS)), "f") if short else ""
     except ArithmeticError:
         plain = ""
-    if not is_lipschitz(plain):
+    if not shapes.is_lipschitz(plain):
         raise InvalidMechanism("'lipschitz' is a decimal number greater than zero, such as 0.05.")
     return plain
 
@@ -232,10 +221,10 @@ def parse_options(shape: str, options: Mapping[str, Any]) -> dict[str, int | str
         text = str(value)
         if name == DECIMAL:
             parsed[name] = _plain(text)
-        elif (shape, name) == (GRID, "cells"):
-            parsed[name] = "x".join(map(str, grid_cells(text)))
-        elif (shape, name) == (BINS, "cells"):
-            parsed[name] = bins_option(text)
+        elif (shape, name) == (shapes.GRID, "cells"):
+            parsed[name] = "x".join(map(str, shapes.grid_cells(text)))
+        elif (shape, name) == (shapes.BINS, "cells"):
+            parsed[name] = shapes.bins_option(text)
         elif text.isascii() and text.isdigit() and len(text) <= 9:
             parsed[name] = int(text)
         else:

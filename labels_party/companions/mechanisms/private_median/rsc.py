@@ -22,17 +22,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from label_dp.companions.costs.slices import (
-    ADVANCED,
-    COMPOSITION,
-    NOISY,
-    Cost,
-    SliceNoise,
-    Step,
-    advanced,
-    cut_off,
-    in_order,
-)
+from label_dp.companions.costs import slices
 from label_dp.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
 from labels_party.companions.mechanisms.private_median.accounting import noisy_path, noisy_slices
 from labels_party.mechanisms.entropy import Keystream, Uint64Source
@@ -44,14 +34,14 @@ T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
 
 BLOCK = 4096  # words at a time
-FREE = Step(Fraction(0))
+FREE = slices.Step(Fraction(0))
 
 
 class Algorithm(Protocol[T_co]):
     """Algorithm; `step` is its cost, which its author promises and proves in its docstring."""
 
     @property
-    def step(self) -> Step: ...
+    def step(self) -> slices.Step: ...
 
     def __call__(self, rows: Rows) -> T_co: ...
 
@@ -64,9 +54,9 @@ class SessionPlan:
     `advanced` may spend beyond the steps' own. The cheapest bound that holds is charged; `rule` is its name.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[slices.Step, ...]
     n: int
-    noise: SliceNoise | None = None
+    noise: slices.SliceNoise | None = None
     delta: Fraction = Fraction(0)
 
     def __post_init__(self) -> None:
@@ -76,26 +66,26 @@ class SessionPlan:
             raise InvalidEpsilon("δ lies between 0 and 1.")
 
     @property
-    def bounds(self) -> dict[str, Cost]:
+    def bounds(self) -> dict[str, slices.Cost]:
         """Every bound that is proved for this plan, by name."""
-        costs = {COMPOSITION: in_order(self.steps)}
+        costs = {slices.COMPOSITION: slices.in_order(self.steps)}
         if self.delta > 0:
-            costs[ADVANCED] = advanced(self.steps, self.delta)
+            costs[slices.ADVANCED] = slices.advanced(self.steps, self.delta)
             if self.noise is not None:
                 noisy = noisy_slices(self._worst, len(self.steps), self.noise, self.delta, self.n)
                 if noisy is not None:
-                    costs[NOISY] = noisy
+                    costs[slices.NOISY] = noisy
         return costs
 
     @property
-    def _worst(self) -> Step:
+    def _worst(self) -> slices.Step:
         added = max(s.epsilon if s.added is None else s.added for s in self.steps)
-        return Step(max(s.epsilon for s in self.steps), max(s.delta for s in self.steps), added=added)
+        return slices.Step(max(s.epsilon for s in self.steps), max(s.delta for s in self.steps), added=added)
 
     @property
     def rho(self) -> tuple[int, ...]:
         """Numbers ρ that prove the charge, if it is the bound of noisy slices."""
-        if self.noise is None or self.rule != NOISY:
+        if self.noise is None or self.rule != slices.NOISY:
             return ()
         return noisy_path(self._worst, len(self.steps), self.noise, self.delta)
 
@@ -105,13 +95,13 @@ class SessionPlan:
         return min(bounds, key=lambda name: (bounds[name].epsilon, bounds[name].delta))
 
     @property
-    def cost(self) -> Cost:
+    def cost(self) -> slices.Cost:
         return self.bounds[self.rule]
 
     @property
     def most_noise(self) -> int:
         """Largest excess of a slice over its size."""
-        return 0 if self.noise is None else cut_off(self.noise, self.delta, len(self.steps), self.n)
+        return 0 if self.noise is None else slices.cut_off(self.noise, self.delta, len(self.steps), self.n)
 
 
 class Session:
@@ -172,7 +162,7 @@ class Session:
 class Drop:
     """Algorithm that shows nothing and costs nothing, for elements that the next steps must not see."""
 
-    step: Step = FREE
+    step: slices.Step = FREE
 
     def __call__(self, rows: Rows) -> None:
         return None
@@ -187,7 +177,7 @@ def permutation(n: int, source: Uint64Source) -> npt.NDArray[np.int64]:
             return order
 
 
-def geometric(noise: SliceNoise, most: int, source: Uint64Source) -> int:
+def geometric(noise: slices.SliceNoise, most: int, source: Uint64Source) -> int:
     """Draw J with P[J ≥ j] = αʲ for j ≤ `most`, its maximum. Always takes `most` words, whatever J is."""
     stop = most
     for start in reversed(range(0, most, BLOCK)):

@@ -10,17 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from label_dp.companions.costs.slices import (
-    ADVANCED,
-    BOUNDS,
-    COMPOSITION,
-    Cost,
-    SliceNoise,
-    Step,
-    advanced_alike,
-    alike,
-    noisy_bound,
-)
+from label_dp.companions.costs import slices
 from label_dp.errors import InvalidEpsilon, InvalidInput
 
 BASE = 128  # a domain of this many points needs no recursion, and no δ
@@ -39,24 +29,24 @@ class SessionBound:
     slice_noise: int
     n: int
 
-    def cost(self, step: Step, k: int) -> Cost:
+    def cost(self, step: slices.Step, k: int) -> slices.Cost:
         """Compute the cost of k equal steps. Raises InvalidInput."""
-        noise = SliceNoise(self.slice_noise) if self.slice_noise else None
-        if self.bound not in BOUNDS or self.slack >= 1 or (self.bound != COMPOSITION and not self.slack):
+        noise = slices.SliceNoise(self.slice_noise) if self.slice_noise else None
+        if self.bound not in slices.BOUNDS or self.slack >= 1 or (self.bound != slices.COMPOSITION and not self.slack):
             raise InvalidInput("This bound is unknown, or needs a δ below 1.")
-        if self.bound in (COMPOSITION, ADVANCED) and self.rho:
+        if self.bound in (slices.COMPOSITION, slices.ADVANCED) and self.rho:
             raise InvalidInput("Only the bound of noisy slices takes numbers ρ.")
-        if self.bound == COMPOSITION:
-            return alike(step, k)
-        if self.bound == ADVANCED:
-            return advanced_alike(step, k, self.slack + k * step.delta, self.slack)
-        bound = None if noise is None else noisy_bound(step, k, noise, self.slack, self.n, self.rho)
+        if self.bound == slices.COMPOSITION:
+            return slices.alike(step, k)
+        if self.bound == slices.ADVANCED:
+            return slices.advanced_alike(step, k, self.slack + k * step.delta, self.slack)
+        bound = None if noise is None else slices.noisy_bound(step, k, noise, self.slack, self.n, self.rho)
         if bound is None:
             raise InvalidInput("The bound of noisy slices says nothing here.")
         return bound
 
 
-def interval_cost(size: int, n: int, epsilon: Fraction, delta: Fraction, *, by_ranks: bool) -> Cost:
+def interval_cost(size: int, n: int, epsilon: Fraction, delta: Fraction, *, by_ranks: bool) -> slices.Cost:
     """Compute the cost of an interval point among `size` values, from n examples, at ε and δ. Raises InvalidEpsilon,
     InvalidInput.
 
@@ -68,13 +58,13 @@ def interval_cost(size: int, n: int, epsilon: Fraction, delta: Fraction, *, by_r
         raise InvalidEpsilon("An interval point costs an ε of at most 64, and a δ where it goes by recursion.")
     if n < (LEAST_POINTS if recursive else 1):
         raise InvalidInput("There are too few points for slices: take more, or ranks.")
-    return Cost(epsilon, delta)
+    return slices.Cost(epsilon, delta)
 
 
-def training_step(epsilon: Fraction, shuffled: bool) -> Step:
+def training_step(epsilon: Fraction, shuffled: bool) -> slices.Step:
     """Build a noisy gradient step of cost ε when a clipped gradient is replaced, and ε/2 when one is added or
     removed."""
-    return Step(epsilon, shuffled=shuffled, added=epsilon / 2)
+    return slices.Step(epsilon, shuffled=shuffled, added=epsilon / 2)
 
 
 def rho_texts(rho: Sequence[int]) -> list[str]:
