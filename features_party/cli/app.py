@@ -118,7 +118,7 @@ def _application(services: Any) -> Any:
     return create_app(services)
 
 
-add_serve(app, "features party", 8002, services, _application)
+serving = add_serve(app, "features party", 8002, services, _application)
 
 
 def _audited() -> Audited:

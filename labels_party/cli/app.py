@@ -26,7 +26,7 @@ def _application(services: Any) -> Any:
     return create_app(services)
 
 
-add_serve(app, "labels party", 8001, services, _application)
+serving = add_serve(app, "labels party", 8001, services, _application)
 
 
 def _audited() -> Audited:

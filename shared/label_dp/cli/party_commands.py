@@ -4,7 +4,8 @@
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ from label_dp.cli.numbers import whole
 from label_dp.cli.output import echo, emit, show_version, table
 from label_dp.cli.startup import collect_as_usual
 from label_dp.errors import InvalidInput, LabelDPError
+from label_dp.logs import announce, configure_logging, event, log_format_of
 from label_dp.store.output_files import replacing
 
 if TYPE_CHECKING:
@@ -81,9 +83,9 @@ def commands_of(name: str, purpose: str) -> tuple[typer.Typer, typer.Typer, type
 
 def add_serve(
     app: typer.Typer, party: str, usual_port: int, services: Callable[[], Any], create_app: Callable[[Any], Any]
-) -> None:
+) -> Callable[[], Any]:
     """Add `serve` of the "labels party" or the "features party"; `create_app` builds its application from its
-    services."""
+    services. The caller keeps what is returned as `serving`: it makes the application in each of several processes."""
     prefix = party.upper().replace(" ", "_")
 
     @app.command()
@@ -97,14 +99,21 @@ def add_serve(
                 help=f"Port to listen on; default from {prefix}_PORT ({usual_port}).",
             ),
         ] = None,
+        processes: Annotated[
+            int,
+            typer.Option(
+                parser=whole("--processes", least=1),
+                metavar="INTEGER",
+                help="Processes that answer calls; with several, this one has the background work alone.",
+            ),
+        ] = 1,
     ) -> None:
         """Run the REST service and its background worker."""
-        from label_dp.http.serving import serve as listen
-        from label_dp.logs import announce, configure_logging, event, log_format_of
+        from label_dp.http import serving as server
 
         lines = log_format_of(party)
         configure_logging(lines)  # before any reading or migration
-        try:
+        with server.together(processes), _logged(lines, typer.Exit):
             found = services()
             home, public = str(found.home.path), str(found.home.path / "keys" / "signing.pub")
             text = f"{party}: home {home}, public key {public}"
@@ -112,12 +121,29 @@ def add_serve(
             chosen = port if port is not None else found.settings.port
             app = create_app(found)
             collect_as_usual()
-            listen(app, host or found.settings.host, chosen, party, found.settings)
-        except LabelDPError as error:
-            if lines != "json":
-                raise
-            logging.getLogger("label_dp").critical(error.detail, extra=event("refused", code=error.code))
-            raise typer.Exit(error.exit_code) from None
+            child = f"{create_app.__module__}:serving"
+            server.serve(app, host or found.settings.host, chosen, party, found.settings, processes, child)
+
+    def serving() -> Any:
+        from label_dp.http.serving import join
+
+        configure_logging(log_format_of(party))
+        with _logged("json", SystemExit):  # a log line in either format: the parent has the terminal
+            return join(create_app(services()))
+
+    return serving
+
+
+@contextmanager
+def _logged(lines: str, leave: type[BaseException]) -> Iterator[None]:
+    """End the process with a log line for an error, where lines are JSON."""
+    try:
+        yield
+    except LabelDPError as error:
+        if lines != "json":
+            raise
+        logging.getLogger("label_dp").critical(error.detail, extra=event("refused", code=error.code))
+        raise leave(error.exit_code) from None
 
 
 def show_own_key(key_id: str, path: object, as_json: bool) -> None:

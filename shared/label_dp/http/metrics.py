@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, Response
@@ -10,33 +11,26 @@ if TYPE_CHECKING:
     from prometheus_client import Counter
     from prometheus_client.registry import Collector
 
+SHARED = "PROMETHEUS_MULTIPROC_DIR"  # variable with the folder of counters of several processes
+
 
 def install_metrics(app: FastAPI, *, here: bool, others: tuple[Collector, ...] = ()) -> Counter:
     """Make the counter of requests of `app.state.metrics`, beside `others`; serve `/metrics` if `here`, that is without
     a port of its own. Durations are not exported: they could depend on labels."""
-    from prometheus_client import (
-        CONTENT_TYPE_LATEST,
-        CollectorRegistry,
-        Counter,
-        disable_created_metrics,
-        generate_latest,
-    )
+    import prometheus_client as prometheus
+    from prometheus_client.multiprocess import MultiProcessCollector
 
-    disable_created_metrics()  # type: ignore[no-untyped-call]  # times of first calls are useless
+    prometheus.disable_created_metrics()  # type: ignore[no-untyped-call]  # times of first calls are useless
 
-    registry = CollectorRegistry()
-    requests = Counter(
-        "label_dp_requests_total",
-        "Requests by route, method and status.",
-        ["route", "method", "status"],
-        registry=registry,
-    )
-    app.state.failures.counter = Counter(
-        "label_dp_refused_keys_total",
-        "Calls that were refused for their API key, by reason.",
-        ["reason"],
-        registry=registry,
-    )
+    registry = prometheus.CollectorRegistry()
+    shared = SHARED in os.environ
+    if shared:  # counters are in files, and those of all processes are added up
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]  # the library's own
+    counted = None if shared else registry
+    says, labels = "Requests by route, method and status.", ["route", "method", "status"]
+    requests = prometheus.Counter("label_dp_requests_total", says, labels, registry=counted)
+    says = "Calls that were refused for their API key, by reason."
+    app.state.failures.counter = prometheus.Counter("label_dp_refused_keys_total", says, ["reason"], registry=counted)
     for other in others:
         registry.register(other)
     app.state.metrics = registry
@@ -46,6 +40,6 @@ def install_metrics(app: FastAPI, *, here: bool, others: tuple[Collector, ...] =
     @app.get("/metrics", tags=["service"], response_class=Response)
     def metrics() -> Response:
         """Counters for Prometheus."""
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+        return Response(prometheus.generate_latest(registry), media_type=prometheus.CONTENT_TYPE_LATEST)
 
     return requests

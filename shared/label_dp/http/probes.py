@@ -22,16 +22,18 @@ def family_of(host: str) -> socket.AddressFamily:
 
 
 class Probes:
-    """Probes of a service. `ready` raises LabelDPError if it is not ready. `loop`: its event loop, once it runs."""
+    """Probes of a service. `ready` raises LabelDPError if it is not ready. `loop`: its event loop, once it runs;
+    `answered`: whether calls are, where other processes do it."""
 
     seconds = SECONDS
 
     def __init__(self, ready: Callable[[], None]) -> None:
         self.ready, self.loop = ready, cast("asyncio.AbstractEventLoop | None", None)
+        self.answered: Callable[[], bool] = lambda: True
 
     def alive(self) -> bool:
         """Return whether the event loop runs."""
-        if self.loop is None:
+        if self.loop is None or not self.answered():
             return False
         turned = threading.Event()
         try:

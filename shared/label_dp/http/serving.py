@@ -3,35 +3,45 @@ output, uncaught errors and warnings, is logged without its text."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import multiprocessing
 import os
+import signal
 import socket
 import sys
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from label_dp.errors import InvalidInput
+from label_dp.errors import InvalidInput, Unavailable
+from label_dp.http.metrics import SHARED
 from label_dp.http.probes import family_of
 from label_dp.logs import announce, configure_logging, event, log_internal
 
 if TYPE_CHECKING:
+    import uvicorn
     from fastapi import FastAPI
 
     from label_dp.http.settings import ServiceSettings
 
 # building the OpenAPI document takes half a second, once: in a thread after the start, so that nobody waits for it
 DESCRIBED_SECONDS = 2.0
+START_SECONDS, START_FAILURE = 60, (1, 2, 3)  # in which a process must show a sign of life; its exit codes then
 log = logging.getLogger("label_dp.process")
 
 
-def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettings) -> None:
+def serve(
+    app: FastAPI, host: str, port: int, name: str, settings: ServiceSettings, processes: int = 1, child: str = ""
+) -> None:
     """Serve until a signal ends it; port 0 picks a free one. Raises InvalidInput if the address cannot be bound.
 
     After SIGTERM or SIGINT no request is accepted, running ones may end within `settings.shutdown_seconds`, then the
-    application stops its worker.
+    application stops its worker. With several `processes` this one has the worker, metrics and probes, and applications
+    made by `child` answer the calls of the one socket.
     """
     import uvicorn
 
@@ -55,7 +65,10 @@ def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettin
     url = f"http://{shown_host}:{listener.getsockname()[1]}"
     announce(settings.log_format, "listening", f"{name}: pages for people at {url}/, every call at {url}/docs", url=url)
     config = uvicorn.Config(
-        app,
+        child if processes > 1 else app,
+        factory=processes > 1,
+        workers=processes,
+        timeout_worker_healthcheck=START_SECONDS,
         http=Connection,
         loop="asyncio",  # another installed loop may have another `sendfile`
         ws="none",
@@ -67,15 +80,75 @@ def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettin
         forwarded_allow_ips=list(settings.proxy_list),
         timeout_graceful_shutdown=settings.shutdown_seconds,
     )
-    server = uvicorn.Server(config)
-    app.state.stopping = lambda: server.should_exit  # for answers without an end of their own
+    with quiet_python():
+        if processes > 1:
+            _supervise(app, config, listener, settings)
+            return
+        server = uvicorn.Server(config)
+        app.state.stopping = lambda: server.should_exit  # for answers without an end of their own
+        _describe(app)
+        server.run(sockets=[listener])
+
+
+@contextmanager
+def together(processes: int) -> Iterator[None]:
+    """Have several processes count calls together; to be entered before the library of metrics is loaded."""
+    with TemporaryDirectory(prefix="label-dp-metrics-") as folder:
+        if processes > 1:
+            os.environ[SHARED] = folder
+        yield
+
+
+def _supervise(app: FastAPI, config: uvicorn.Config, listener: socket.socket, settings: ServiceSettings) -> None:
+    """Start the processes that answer calls, and start one again when it dies; the rest of the service runs here."""
+    from uvicorn.supervisors import Multiprocess
+
+    os.environ[f"{settings.model_config['env_prefix']}WORKER"] = "false"  # theirs
+    supervisor = Multiprocess(config, [listener])
+    app.state.stopping = supervisor.should_exit.is_set
+    app.state.probes.answered = lambda: any(one.process.is_alive() for one in supervisor.processes)
+
+    async def play() -> None:
+        async with app.router.lifespan_context(app):
+            await asyncio.to_thread(supervisor.run)
+
+    asyncio.run(play())
+    if any(one.exitcode in START_FAILURE for one in supervisor.processes):
+        raise Unavailable("A process that answers calls could not start; the log says why.")
+
+
+def join(app: FastAPI) -> FastAPI:
+    """Make this process, in which uvicorn starts, one of those that answer calls: quiet, and ended with its parent."""
+    os.umask(0o077)
+    app.state.quiet = ExitStack()
+    app.state.quiet.enter_context(quiet_python())
+    stop = threading.Event()
+    app.state.stopping = stop.is_set
+    earlier: Any = signal.getsignal(signal.SIGTERM)
+
+    def ended(number: int, frame: Any) -> None:
+        stop.set()
+        earlier(number, frame)
+
+    def follow() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, ended)
+    threading.Thread(target=follow, daemon=True).start()
+    _describe(app)
+    return app
+
+
+def _describe(app: FastAPI) -> None:
+    """Soon build the OpenAPI document, and ask the issuer for its keys, while others are served."""
     described = threading.Timer(DESCRIBED_SECONDS, app.openapi)
     described.daemon = True
     described.start()
     if app.state.services.sign_in is not None:
         threading.Thread(target=app.state.services.sign_in.issuer.check, daemon=True).start()
-    with quiet_python():
-        server.run(sockets=[listener])
 
 
 def _serve_beside(app: FastAPI, host: str, settings: ServiceSettings, name: str) -> None:
