@@ -21,18 +21,19 @@ from typing import Any
 
 from features_party.bootstrap import Services
 from features_party.daily.comparison import HoldoutComparison, compare, read_all, split
-from features_party.daily.pipeline import CURRENT, DailyPipeline
+from features_party.daily.pipeline import AFRESH, SEARCHED_EVERY, DailyPipeline
 from features_party.integrations.tracking import log_run, require_mlflow
 from features_party.models.folder import SavedModel
-from features_party.models.trainer import check_learning
+from features_party.models.trainer import check_learning, default_loss, warm_of
 from features_party.pages.models import model_report
 from features_party.receive.accepted import AcceptedMessage
 from features_party.receive.labels_service import LabelsService
 from features_party.receive.pull_since import Patience, pull_since
 from features_party.training.progress import part
 from label_dp.documents.signing import VerifyingKey
-from label_dp.errors import Conflict, InvalidFile, InvalidInput, Unavailable
+from label_dp.errors import Conflict, InvalidFile, InvalidInput, NotFound, Unavailable
 from label_dp.progress import Progress
+from label_dp.schemas.json_types import JsonObject
 from label_dp.store.folders import write_durably
 
 TODAY, YESTERDAY, UNCHANGED = "today", "yesterday", "unchanged"
@@ -66,9 +67,9 @@ class Day:
         with self._alone():
             arrivals = [] if service is None else self._pulled(service, part(progress, 0.0, 0.2))
             messages = self._messages()
-            saved_model = self.party.models.named(str(self.current)) if self.current.exists() else None
             now = datetime.now(UTC)
-            last_digests, key = self._last()
+            records = self._records()
+            last = records[0] if records else {}
             record = {
                 "moment": f"{now:%Y-%m-%dT%H%M%S}.{now.microsecond // 1000:03d}Z",
                 "fresh": [entry["release"] for entry in arrivals if entry["fresh"]],
@@ -76,27 +77,23 @@ class Day:
                 "message_digests": [message.digest for message in messages],
                 "rehearsal": messages[0].rehearsed,
                 # that of the first run, or a model would be judged on its training examples
-                "held_out_key": key or messages[0].release,
+                "held_out_key": last.get("held_out_key") or messages[0].release,
             }
-            if saved_model is not None and not self.again and last_digests == record["message_digests"]:
+            if self.current.exists() and not self.again and last.get("message_digests") == record["message_digests"]:
                 model = self.current.resolve()
                 return record | {"kept": UNCHANGED, "why": NOTHING_NEW, "model": str(model), "comparison": None}
-            return self._trained(record, messages, saved_model, part(progress, 0.2, 0.8))
+            return self._trained(record, messages, self._earlier(records, messages), part(progress, 0.2, 0.8))
 
     def _trained(
-        self, record: dict[str, Any], messages: list[AcceptedMessage], yesterday: SavedModel | None, progress: Progress
+        self, record: dict[str, Any], messages: list[AcceptedMessage], earlier: SavedModel | None, progress: Progress
     ) -> dict[str, Any]:
         pipeline, party = self.asked, self.party
+        yesterday = party.models.named(str(self.current)) if self.current.exists() else None
         whole = read_all(
             party.settings, self.base, pipeline.feature_patterns, pipeline.id_column, list(pipeline.train.categorical)
         )
         table, held_out = split(whole, pipeline.held_out, str(record["held_out_key"]))
-        earlier, learning = None, pipeline.train
-        if learning.warm_start == CURRENT:
-            earlier = yesterday
-        elif learning.warm_start is not None:
-            earlier = party.models.named(learning.warm_start)
-        model = self.folder / "models" / str(record["moment"])
+        model, learning = self.folder / "models" / str(record["moment"]), pipeline.train
         card = party.trainer.train(messages, table, learning, model, part(progress, 0.0, 0.9), "daily", earlier=earlier)
         progress("comparing with yesterday's model", 0.95)
         today, comparison = party.models.named(str(model)), None
@@ -111,6 +108,7 @@ class Day:
             "why": _why(comparison, pipeline.replace, takes),
             "model": str(self.current.resolve()),
             "today": str(model),
+            "warm_start": None if earlier is None else str(earlier.folder),
             "yesterday": before,
             "comparison": comparison.as_json() if isinstance(comparison, HoldoutComparison) else None,
             "trained_rows": card["report"]["matched"],
@@ -162,16 +160,36 @@ class Day:
         accepted_messages.sort(key=lambda message: (message.manifest.created, message.release))
         return accepted_messages[-self.asked.newest :]
 
-    def _last(self) -> tuple[list[str] | None, str | None]:
-        """Return (messages, held-out key) of the last run that trained. Raises InvalidFile."""
-        newest = max((self.folder / "runs").glob("*.json"), default=None)
-        if newest is None:
-            return None, None
+    def _earlier(self, records: list[JsonObject], messages: list[AcceptedMessage]) -> SavedModel | None:
+        """Return the model whose choices this run takes over, None to search among all: the one that the pipeline
+        names, else that of the last search, if it is recent and was one for such a model.
+
+        Choices go no further than one model, so its messages are all that today's depends on besides its own.
+        """
+        learning, models = self.asked.train, self.party.models
+        if learning.warm_start is not None:
+            return None if learning.warm_start == AFRESH else models.named(learning.warm_start)
+        search = next((record for record in records if record["warm_start"] is None), None)
+        if search is None or search["rehearsal"] != messages[0].rehearsed:
+            return None
         try:
-            record = json.loads(newest.read_bytes())
-            return list(record["message_digests"]), str(record["held_out_key"])
-        except (OSError, ValueError, KeyError, TypeError):
-            raise InvalidFile(f"The record '{newest}' of an earlier run is damaged; remove it.") from None
+            earlier = models.named(str(self.folder / "models" / str(search["moment"])))
+            warm_of(earlier, learning.model, learning.loss or default_loss(messages))
+        except (InvalidInput, NotFound):
+            return None
+        return earlier
+
+    def _records(self) -> list[JsonObject]:
+        """Return the records of the last runs that trained, newest first. Raises InvalidFile."""
+        records = []
+        for path in sorted((self.folder / "runs").glob("*.json"), reverse=True)[: SEARCHED_EVERY - 1]:
+            try:
+                record = json.loads(path.read_bytes())
+                needed = ("moment", "rehearsal", "held_out_key", "message_digests", "warm_start")
+                records.append({name: record[name] for name in needed})
+            except (OSError, ValueError, KeyError, TypeError):
+                raise InvalidFile(f"The record '{path}' of an earlier run is damaged; remove it.") from None
+        return records
 
     def _key(self) -> VerifyingKey | None:
         return None if self.asked.labels_key is None else VerifyingKey.load(self.base / self.asked.labels_key)

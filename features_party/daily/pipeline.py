@@ -15,7 +15,8 @@ from label_dp.schemas.base import Ask
 from label_dp.schemas.training import Learning
 from label_dp.schemas.validation import as_model
 
-CURRENT = "current"  # value of `train.warm_start`: the kept model
+AFRESH = "none"  # value of `train.warm_start`: each run searches among all members and crossings
+SEARCHED_EVERY = 7  # runs, otherwise
 MOST_BYTES = 1 << 20
 
 
@@ -53,7 +54,9 @@ class DailyPipeline(Ask):
         description="When today's model takes the place of yesterday's: by the estimate, or by its 95 % interval.",
     )
     train: Learning = Field(
-        default=Learning(), description="As the options of `train`; a `warm_start` of 'current' is the kept model."
+        default=Learning(),
+        description="As the options of `train`. Each seventh run searches among all members and crossed effects, and "
+        "those between take a warm start from its model; `warm_start = 'none'` lets each run search.",
     )
 
     mlflow: Tracking | None = Field(default=None, description="Where each run is logged, kept or not.")

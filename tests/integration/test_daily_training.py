@@ -51,6 +51,9 @@ class Job:
         found: dict[str, Any] = self.shell.json("daily", "pipeline.toml", *more)
         return found
 
+    def notes(self, run: dict[str, Any]) -> list[str]:
+        return list(json.loads((self.folder / run["today"] / "card.json").read_text("utf-8"))["notes"])
+
     def error(self) -> float:
         """Of the kept model, on true labels of examples that nobody trained on."""
         new = world(2000, seed=9, prefix="new")
@@ -125,11 +128,19 @@ def test_a_rehearsal_of_the_whole_job(job: Job) -> None:
     assert job.shell.json("audit", "show") == []
 
 
-def test_warm_starts_take_the_kept_model(job: Job) -> None:
+def test_runs_start_warm_but_for_each_seventh(job: Job) -> None:
     job.arrives(0)
-    job.says('[train]\nmodel = "trees"\nwarm_start = "current"\n')
-    assert job.runs()["kept"] == "today"
-    assert job.runs("--again")["comparison"] is not None
+    job.says('[train]\nmodel = "trees"\n')
+    runs = [job.runs("--again") for _ in range(8)]
+    assert [run["warm_start"] for run in runs] == [None] + 6 * [runs[0]["today"]] + [None]
+    depends = [any("depends on the messages" in note for note in job.notes(run)) for run in runs]
+    assert depends == [False] + 6 * [True] + [False]
+    job.says('[train]\nmodel = "trees"\nwarm_start = "none"\n')
+    assert job.runs("--again")["warm_start"] is None
+    job.says()  # another kind of model makes other choices
+    assert job.runs("--again")["warm_start"] is None
+    job.says(f'[train]\nmodel = "trees"\nwarm_start = "{runs[3]["today"]}"\n')
+    assert job.runs("--again")["warm_start"] == runs[3]["today"]
 
 
 def test_it_pulls(tmp_path: Path) -> None:
