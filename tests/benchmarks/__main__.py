@@ -24,6 +24,7 @@ SECTIONS = {
     "pull": "Pull",
     "privatize": "Privatize",
     "tables": "Tables",
+    "training": "Training",
     "spark": "Spark",
     "history": "History",
     "growth": "Growth",
