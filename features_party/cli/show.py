@@ -200,9 +200,7 @@ def _gain(model: dict[str, Any]) -> str:
     gain = model["gain"]
     if gain is None:
         return "not identified"
-    if of_classes(gain):
-        return ""
-    return f"{gain['mse_below_constant']:.6g}"
+    return "" if of_classes(gain) else f"{gain['mse_below_constant']:.6g}"
 
 
 def _probabilities(models: list[dict[str, Any]]) -> list[list[str]]:

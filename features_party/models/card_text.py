@@ -73,10 +73,14 @@ def _messages(card: dict[str, Any]) -> list[str]:
                 m.get("population_name", m["population"]),
                 m["batch"],
                 f"{m['n']:,}",
-                m["mechanism"] + _clipped(m.get("clipping")),
+                m["mechanism"]
+                + (
+                    f", labels clipped at {' and '.join(m['clipping']['bounds'])} (bought)" if m.get("clipping") else ""
+                ),
                 f"{eps['total']} = {eps['clip']} clip + {eps['prior']} prior + {eps['randomize']} randomize",
                 spent,
-                f"{fix['applied']}, noise variance {fix['noise_variance']:.6g}{_bias(fix)}",
+                f"{fix['applied']}, noise variance {fix['noise_variance']:.6g}"
+                + (f", bias {fix['residual_bias']:.3g} (root mean square)" if fix.get("residual_bias") else ""),
             ]
         )
     columns = ["release", "population", "batch", "examples", "mechanism", "ε", "spent of lifetime ε then", "correction"]
@@ -116,14 +120,6 @@ def _calibration(card: dict[str, Any]) -> list[str]:
     }
     text = "Every prediction goes through a private map from score to label, which the labels party computed."
     return [text, "", *_table(["", ""], [[name, value] for name, value in facts.items()])]
-
-
-def _clipped(clipping: dict[str, Any] | None) -> str:
-    return "" if clipping is None else f", labels clipped at {' and '.join(clipping['bounds'])} (bought)"
-
-
-def _bias(fix: dict[str, Any]) -> str:
-    return f", bias {fix['residual_bias']:.3g} (root mean square)" if fix.get("residual_bias") else ""
 
 
 def _privacy(card: dict[str, Any]) -> list[str]:

@@ -94,14 +94,16 @@ class Growing:
             tables = [*self.tables[at], np.zeros(size)]
             lambdas = [*self.shrinkage[at], shrinkage]
             residual = self.residual[at].copy()
+            columns = []
+            for column in (len(self.codes), *beside):
+                places = more.codes[column] + 1
+                rows = np.bincount(places[train], weights, minlength=len(tables[column])).astype(np.float64)
+                columns.append((column, places, places[train], rows + lambdas[column]))
             for _ in range(ROUNDS):
-                for column in (len(self.codes), *beside):
-                    places = more.codes[column] + 1
-                    train_places, old = places[train], tables[column]
-                    sums = np.bincount(
-                        train_places, weights * (residual[train] + old[train_places]), minlength=len(old)
-                    )
-                    tables[column] = sums / (np.bincount(train_places, weights, minlength=len(old)) + lambdas[column])
+                for column, places, train_places, rows in columns:
+                    old, rest = tables[column], residual[train]
+                    sums = np.bincount(train_places, weights * (rest + old[train_places]), minlength=len(old))
+                    tables[column] = sums / rows
                     residual += (old - tables[column])[places]
             more.tables.append(tables)
             more.shrinkage.append(lambdas)

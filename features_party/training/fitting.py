@@ -223,6 +223,7 @@ def fit(
         else:
             result = fit_classes(sample, task, classes, rest, averaged=recipe.model == "ensemble")
     mean = float(np.average(labels, weights=label_weights))
+    several = "the {:,} outputs of {:,} examples were taken together, each for what its channel lets it say"
     left_out = tuple(f"column '{name}' was left out: {why}" for name, why in schema.left_out)
     trained = TrainedModel(
         kind=recipe.model,
@@ -237,7 +238,7 @@ def fit(
         notes=(
             *notes,
             *scarce,
-            *_several(groups),
+            *(() if groups is None else (several.format(len(groups.which), len(groups.first)),)),
             *result.notes,
             *left_out,
             *(() if recipe.warm is None else (recipe.warm.note,)),
@@ -277,14 +278,6 @@ def made_columns(
         progress("statistics of categories", 0.02)
         schema, encoded = schema.with_statistics(encoded, draws)
     return schema, encoded, shrinkage
-
-
-def _several(groups: ExampleGroups | None) -> tuple[str, ...]:
-    """Note that examples have several outputs, if they do."""
-    if groups is None:
-        return ()
-    rows, n = len(groups.which), len(groups.first)
-    return (f"the {rows:,} outputs of {n:,} examples were taken together, each for what its channel lets it say",)
 
 
 def _likelihood(examples: Examples, kind: type[Learner]) -> RowLikelihood | ClassLikelihood:

@@ -47,15 +47,11 @@ def identify(channel: Channel, prior: FloatArray | None = None, rows: int = 1) -
     centre = float(channel.labels[0] + channel.labels[-1]) / 2
     if not channel.unbiased and prior is not None:
         return _nearly(channel, prior, rows, centre)
-    values = _unbiased_values(channel)
+    if not channel.unbiased:
+        raise _hides(channel)
+    values = np.asarray(channel.debiased_outputs(), np.float64)
     second, slack, why = _second(channel, (channel.labels - centre) ** 2)
     return Identified(centre, values - centre, second, slack, why, _noise(channel, values - centre))
-
-
-def _unbiased_values(channel: Channel) -> FloatArray:
-    if channel.unbiased:
-        return np.asarray(channel.debiased_outputs(), np.float64)
-    raise _hides(channel)
 
 
 def _nearly(channel: Channel, prior: FloatArray, rows: int, centre: float) -> Identified:

@@ -34,6 +34,8 @@ COARSE = 8  # levels of a number within a pair
 COARSE_VALUES = 12  # values of a category within a pair; the rest is one level
 REACH = 2.5  # length scale of an interaction, in levels
 MOST_PAIRS = 12
+STEPS = 10  # of the variances; twice as many move predictions by a hundredth of their spread
+LOG_STEPS = 2  # of Gauss and Newton
 FALSE_PAIRS = 3.0  # expected number of pairs without any effect that a model takes in
 SMALLEST_ROOT = 3e-3  # of the largest eigenvalue of a prior: smoother parts than labels could identify are left out
 
@@ -184,7 +186,7 @@ def fit_main(rows: TrainingRows, report: Report) -> AdditiveFit:
     data = moments(blocks, rows.labels, rows.weights, lambda share: report(0.4 * share))
     start = np.full(len(blocks), rows.signal / max(len(blocks), 1))
     residual = max(data.square / max(data.rows, 1.0), 1e-300)
-    posterior = empirical_bayes(data, rows.signal, residual, start, 25, lambda share: report(0.4 + 0.6 * share))
+    posterior = empirical_bayes(data, rows.signal, residual, start, STEPS, lambda share: report(0.4 + 0.6 * share))
     return _fitted(rows, blocks, (), data, posterior)
 
 
@@ -197,7 +199,7 @@ def fit_pairs(rows: TrainingRows, main: AdditiveFit, report: Report) -> Additive
     data = moments(every, rows.labels, rows.weights, lambda share: report(0.3 + 0.3 * share))
     start = np.concatenate([main.posterior.block_variances, np.full(len(blocks), 0.01 * rows.signal)])
     residual = main.posterior.residual_variance
-    posterior = empirical_bayes(data, rows.signal, residual, start, 20, lambda share: report(0.6 + 0.4 * share))
+    posterior = empirical_bayes(data, rows.signal, residual, start, STEPS, lambda share: report(0.6 + 0.4 * share))
     return _fitted(rows, every, shapes, data, posterior)
 
 
@@ -211,18 +213,14 @@ def fit_log(rows: TrainingRows, start: AdditiveFit, bounds: tuple[float, float],
     predictions = np.clip(start.predictions, np.exp(link.low), np.exp(link.high))
     score = np.log(predictions)
     weights = np.ones(len(score)) if rows.weights is None else rows.weights
-    steps, step = 5, 0
     additive_fit = start
-
-    def told(_share: float) -> None:
-        report(step / steps)
-
-    for step in range(steps):
+    for step in range(LOG_STEPS):
+        report(step / LOG_STEPS)
         # in units of the mean prediction, so that the residual variance stays that of a row
         slope = predictions / link.scale
         working = score + (rows.labels - predictions) / (link.scale * slope)
-        data = moments(start.blocks, working, weights * slope * slope, told)
-        posterior = empirical_bayes(data, signal, residual / square, variances, 10 if step == 0 else 5)
+        data = moments(start.blocks, working, weights * slope * slope, lambda _share: None)
+        posterior = empirical_bayes(data, signal, residual / square, variances, STEPS // 2)
         variances = posterior.block_variances
         additive_fit = _fitted(rows, start.blocks, start.shapes, data, posterior, link)
         score = np.clip(additive_fit.predictions, link.low, link.high)
@@ -271,7 +269,7 @@ def _covariance(feature: Feature) -> FloatArray:
     return covariance
 
 
-def _roots(covariance: FloatArray, counts: FloatArray) -> FloatArray:
+def _roots(covariance: npt.NDArray[np.floating], counts: FloatArray) -> FloatArray:
     """Return roots float64[levels, r]: roots·rootsᵀ is the covariance in units of its mean variance over the rows."""
     mean = float(counts @ np.diag(covariance)) / max(float(counts.sum()), 1.0)
     if mean <= 1e-12:
@@ -350,12 +348,8 @@ def _interactions(
     for shape in shapes:
         cells = shape.places(rows.levels)
         counts = np.bincount(cells, weights, minlength=shape.table.size).astype(np.float64)
-        blocks.append(DesignBlock(cells, _roots(_product(alike[shape.first], alike[shape.second]), counts)))
+        blocks.append(DesignBlock(cells, _roots(np.kron(alike[shape.first], alike[shape.second]), counts)))
     return shapes, blocks
-
-
-def _product(first: FloatArray, second: FloatArray) -> FloatArray:
-    return np.asarray(np.kron(first, second), np.float64)
 
 
 def _score(sums: FloatArray, counts: FloatArray, first: FloatArray, second: FloatArray, variance: float) -> float:
@@ -366,7 +360,7 @@ def _score(sums: FloatArray, counts: FloatArray, first: FloatArray, second: Floa
     """
     shape = (len(first), len(second))
     folded = first @ sums.reshape(shape) @ second
-    covariance = _product(first, second)
+    covariance = np.kron(first, second)
     scaled = covariance * counts[None, :]
     spread = float(np.sum(scaled * scaled.T))
     expected = variance * float(np.diag(covariance) @ counts)

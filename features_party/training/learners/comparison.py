@@ -99,7 +99,8 @@ class OutOfFold:
     def line(self, sample: Sample, objective: Objective) -> tuple[float, float]:
         """Return the most likely slope and shift of the scores, which all folds share."""
         middle, w = objective.constant, sample.row_weights
-        noise = _noise(sample, objective)
+        slopes, bends = objective.gradients(np.full(len(sample.labels), middle), sample.labels)
+        noise = float(np.sum((w * slopes) ** 2)) / max(float(w @ bends), 1e-300)  # φ
         if noise <= 0.0:
             return 0.0, middle
 
@@ -110,13 +111,6 @@ class OutOfFold:
         longest = math.inf if objective.link is None else 1.0
         slope, shift = straight_line(weighed, self.scores - middle, sample.labels, 1.0 / noise, longest)
         return slope, shift + (1.0 - slope) * middle
-
-
-def _noise(sample: Sample, objective: Objective) -> float:
-    """Return φ."""
-    gradient, hessian = objective.gradients(np.full(len(sample.labels), objective.constant), sample.labels)
-    w = sample.row_weights
-    return float(np.sum((w * gradient) ** 2)) / max(float(w @ hessian), 1e-300)
 
 
 def out_of_fold(

@@ -18,7 +18,7 @@ from features_party.training.capacity import Capacity
 from features_party.training.draws import seed
 from features_party.training.effects import Effects
 from features_party.training.learner import CrossFit, ModelInput, Sample, Task
-from features_party.training.learners.additive import Additive, AdditiveFit, TrainingRows, fit_log, fit_main, fit_pairs
+from features_party.training.learners.additive import Additive, TrainingRows, fit_log, fit_main, fit_pairs
 from features_party.training.learners.chance import Belief, drawn_in
 from features_party.training.learners.comparison import MANY, assign_folds
 from features_party.training.learners.forward import MOST_ROWS, Forward, fit_forward
@@ -32,13 +32,14 @@ from features_party.training.progress import part
 from label_dp.progress import Progress
 
 FloatArray = npt.NDArray[np.float64]
+Models = dict[str, Additive]
+Weights = dict[str, tuple[float, int]]
 
 CLEAR_ROWS = 20_000.0  # effective rows above which trees find the interactions without the Gaussian process
-FOLD_SEARCH = (
-    30_000  # rows up to which each fold chooses its own kernel; above, all folds share a dozen hyperparameters
-)
+FOLD_SEARCH = 30_000  # rows up to which each fold chooses its own kernel; above, all share a dozen hyperparameters
 PROCESS, ADDITIVE, FORWARD = "gaussian process", "additive model", "through the channel"
 BAGS = 3  # boosters on other rows and columns each; their average has less noise
+FASTER = 2.0  # factor on the steps of trees for MANY noisy rows, with so many fewer trees
 KERNEL = 0.2  # of the time, if the kernel is chosen once
 LOOKED_AT = 20_000  # rows used to measure how far the refitted members move predictions
 SHALLOWER = 2  # levels less for trees on top of an additive model, which has the main effects
@@ -111,14 +112,18 @@ def fit_validated(
 
     `chance` limits how far predictions move from the mean, those of the folds too.
     """
-    labels = sample.labels
+    labels, capacity = sample.labels, task.capacity
+    if _few(task) and capacity.rows >= MANY:
+        quick = {"learning_rate": FASTER * capacity.learning_rate, "rounds": max(round(capacity.rounds / FASTER), 1)}
+        task = replace(task, capacity=capacity.model_copy(update=quick))
     fold = assign_folds(sample.draws)
     count = int(fold.max()) + 1
     out: list[dict[tuple[str, int], FloatArray]] = []
-    plan = FoldPlan.among(task.members)
+    plan, additive = FoldPlan.among(task.members), Models()
     kernel: Kernel | None = None
     begun, expected = 0.0, 1 if task.capacity.rows >= MANY else count  # folds; the first does most of the work
-    if len(labels) > FOLD_SEARCH and _few(task) and plan.wants(PROCESS):
+    clear = CLEAR_ROWS if len(labels) < MANY else CLEAR_ROWS / 2  # of MANY rows it takes long
+    if len(labels) > FOLD_SEARCH and capacity.effective_rows <= clear and plan.wants(PROCESS):
         model_input, _ = sample.seen(task)
         begun = KERNEL
         kernel = _kernel(Fold(model_input, sample), task, lambda done: progress("kernel", KERNEL * done))
@@ -131,7 +136,9 @@ def fit_validated(
             progress(f"fold {at + 1} of {count}, {what}", begun + share * min(at + done, expected))
 
         test = sample.take(np.flatnonzero(held))
-        found, constants[held] = _unseen(sample.take(np.flatnonzero(~held)), test, task, plan, kernel, report)
+        rest = sample.take(np.flatnonzero(~held))
+        found = dict(_fold(rest, test, additive, task, plan, kernel, report))
+        constants[held] = rest.mean
         out.append(found)
         if index == 0:
             plan = FoldPlan.after(found, constants[held], test, task)
@@ -144,24 +151,16 @@ def fit_validated(
     weights, stacked_up, belief = _weighted(merged, constants[told], sample.take(told), side, task)
     predictions = np.full(len(labels), np.nan)
     predictions[told] = np.clip(stacked_up, *task.bounds)
-    del out, merged, test  # frees memory before the members are fitted on all rows
+    del out, merged, test, rest  # frees memory before the members are fitted on all rows
     model_input, effects = sample.seen(task)
-    members = _refit(Fold(model_input, sample), task, weights, kernel, part(progress, 1.0 - share / 2, share / 2))
+    models = additive if plan.enough else {}  # a third more rows would hardly change such smooth models
+    last = part(progress, 1.0 - share / 2, share / 2)
+    members = _refit(Fold(model_input, sample), models, task, weights, kernel, last)
     if not belief.certain and members:
         few = model_input.take(np.arange(0, len(model_input), -(-len(model_input) // LOOKED_AT)))
         factor = drawn_in(moves(members, sample.mean, task.bounds, few, task.threads), belief)
         members = [replace(member, weight=member.weight * factor) for member in members]
     return members, effects, CrossFit(predictions, constants, fold, index + 1), belief.notes
-
-
-def _unseen(
-    rest: Sample, test: Sample, task: Task, plan: FoldPlan, kernel: Kernel | None, report: Progress
-) -> tuple[dict[tuple[str, int], FloatArray], float]:
-    """Predict the rows `test` from the `rest`, float64[h] by member and number of trees; returns the rest's mean
-    too."""
-    model_input, effects = rest.seen(task)
-    unseen = ModelInput(test.encoded, effects.apply(test.encoded.codes), task.sizes)
-    return dict(_fold(Fold(model_input, rest), Fold(unseen, test), task, plan, kernel, report)), rest.mean
 
 
 def _kept(
@@ -184,7 +183,7 @@ def _weighted(
     sample: Sample,
     side: npt.NDArray[np.int8],
     task: Task,
-) -> tuple[dict[str, tuple[float, int]], FloatArray, Belief]:
+) -> tuple[Weights, FloatArray, Belief]:
     """Weigh the members; returns weight and number of trees by member, the weighted sum float64[h], and the limit by
     all of them.
 
@@ -211,7 +210,7 @@ def _weighted(
     return {name: (float(s), rounds[name]) for name, s in weighted if s > 0.0}, found, belief
 
 
-def _additive(fold: Fold, task: Task, report: Callable[[float], None]) -> Iterator[tuple[str, AdditiveFit]]:
+def _additive(fold: Fold, task: Task, report: Callable[[float], None]) -> Iterator[tuple[str, Additive]]:
     """Yield the additive members; the last one is the base of the trees."""
     features = learn_features(fold.seen, task.smooth)
     signal = task.capacity.signal_share * task.capacity.label_variance
@@ -219,12 +218,12 @@ def _additive(fold: Fold, task: Task, report: Callable[[float], None]) -> Iterat
     if not features:
         return
     main = fit_main(rows, lambda done: report(0.2 * done))
-    yield "main effects", main
+    yield "main effects", main.model
     pairs = fit_pairs(rows, main, lambda done: report(0.2 + 0.3 * done))
     if pairs is not main:
-        yield "interactions", pairs
+        yield "interactions", pairs.model
     if task.positive:
-        yield "multiplicative", fit_log(rows, pairs, task.bounds, lambda done: report(0.5 + 0.5 * done))
+        yield "multiplicative", fit_log(rows, pairs, task.bounds, lambda done: report(0.5 + 0.5 * done)).model
 
 
 def _kernel(fold: Fold, task: Task, report: Callable[[float], None]) -> Kernel | None:
@@ -238,10 +237,8 @@ def _kernel(fold: Fold, task: Task, report: Callable[[float], None]) -> Kernel |
 
 
 def _process(fold: Fold, task: Task, kernel: Kernel | None, report: Callable[[float], None]) -> Gaussian | None:
-    if not _few(task):
-        return None
     labels, w, draws = fold.sample.labels, fold.sample.row_weights, fold.sample.draws
-    if len(labels) <= FOLD_SEARCH:
+    if len(labels) <= FOLD_SEARCH and _few(task):
         kernel = _kernel(fold, task, lambda done: report(0.8 * done))
     if kernel is None:
         return None
@@ -255,15 +252,20 @@ def _tree_capacity(task: Task, on_top: bool, rounds: int) -> Capacity:
 
 
 def _fold(
-    fold: Fold, later: Fold, task: Task, plan: FoldPlan, kernel: Kernel | None, report: Progress
+    rest: Sample, test: Sample, models: Models, task: Task, plan: FoldPlan, kernel: Kernel | None, report: Progress
 ) -> Iterator[tuple[tuple[str, int], FloatArray]]:
-    """Yield ((member, trees), predictions for the held-out rows) of everything that is compared."""
+    """Yield ((member, trees), predictions for the rows `test`) of everything that is compared; `models` receives the
+    additive members."""
+    model_input, effects = rest.seen(task)
+    unseen = ModelInput(test.encoded, effects.apply(test.encoded.codes), task.sizes)
+    fold, later = Fold(model_input, rest), Fold(unseen, test)
     base: tuple[Additive, FloatArray] | None = None
     if plan.wants(ADDITIVE):
-        for name, additive_fit in _additive(fold, task, lambda done: report("additive model", 0.2 * done)):
-            score = additive_fit.model.score(later.seen)
-            yield (name, 0), np.clip(additive_fit.model.linked(score), *task.bounds)
-            base = (additive_fit.model, score)
+        for name, additive in _additive(fold, task, lambda done: report("additive model", 0.2 * done)):
+            models[name] = additive
+            score = additive.score(later.seen)
+            yield (name, 0), np.clip(additive.linked(score), *task.bounds)
+            base = (additive, score)
     if plan.wants(PROCESS):
         process = _process(fold, task, kernel, lambda done: report(PROCESS, 0.2 + 0.15 * done))
         if process is not None:
@@ -311,13 +313,14 @@ def _start(base: Additive, fold: Fold, task: Task) -> FloatArray:
 
 
 def _refit(
-    fold: Fold, task: Task, weights: dict[str, tuple[float, int]], kernel: Kernel | None, report: Progress
+    fold: Fold, models: Models, task: Task, weights: Weights, kernel: Kernel | None, report: Progress
 ) -> list[Member]:
+    """Fit the members with a weight on all rows, but for the additive `models` that are given."""
     members: list[Member] = []
     on_top = _TREES[True] in weights or FORWARD in weights
     if set(weights) - {_TREES[False], PROCESS}:
-        for name, additive_fit in _additive(fold, task, lambda done: report("additive model", 0.2 * done)):
-            members.append(Member(name, weights.get(name, (0.0, 0))[0], additive_fit.model))
+        models = models or dict(_additive(fold, task, lambda done: report("additive model", 0.2 * done)))
+        members += [Member(name, weights.get(name, (0.0, 0))[0], one) for name, one in models.items()]
     last = len(members) - 1
     # only members with a weight are kept, and the base of the trees on top
     refitted = [at for at, member in enumerate(members) if member.weight > 0.0 or (on_top and at == last)]

@@ -110,11 +110,11 @@ class Sums:
         gram, cross, total = np.zeros((m, m)), np.zeros(m), np.zeros(m)
         for start in range(0, len(z), CHUNK):
             rows = slice(start, start + CHUNK)
-            part = columns(rows)
-            weighted = part * w[rows, None]
-            gram += part.T @ weighted
-            cross += weighted.T @ z[rows]
-            total += weighted.sum(axis=0)
+            root = np.sqrt(w[rows])
+            part = columns(rows) * root[:, None]
+            gram += part.T @ part  # of one array by itself: half the products
+            cross += part.T @ (root * z[rows])
+            total += part.T @ root
         return cls(gram, cross, total, float(w @ z), float(w @ (z * z)), float(w.sum()))
 
 
