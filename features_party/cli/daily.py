@@ -52,6 +52,8 @@ def _show(data: dict[str, Any]) -> None:
     ]
     if "today" in data:
         rows.append(["trained on", f"{data['trained_rows']:,} rows; {data['held_out_examples']:,} examples held out"])
+        if data["warm_start"] is not None:
+            rows.append(["warm start", f"only members and crossed effects of {data['warm_start']} were looked at"])
         if data["unmatched_warning"] is not None:
             rows.append(["warning", data["unmatched_warning"]])
         rows += [[f"ε per example of {one['name']}", one["epsilon_per_example"]] for one in data["epsilon"]]

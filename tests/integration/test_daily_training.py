@@ -135,6 +135,7 @@ def test_runs_start_warm_but_for_each_seventh(job: Job) -> None:
     assert [run["warm_start"] for run in runs] == [None] + 6 * [runs[0]["today"]] + [None]
     depends = [any("depends on the messages" in note for note in job.notes(run)) for run in runs]
     assert depends == [False] + 6 * [True] + [False]
+    assert "warm start" in job.shell.run("daily", "pipeline.toml", "--again").stdout
     job.says('[train]\nmodel = "trees"\nwarm_start = "none"\n')
     assert job.runs("--again")["warm_start"] is None
     job.says()  # another kind of model makes other choices

@@ -14,11 +14,13 @@ from features_party.training.capacity import choose_capacity
 from features_party.training.encoding import Encoded
 from features_party.training.learner import CrossFit, Sample, Task
 from features_party.training.learners import crossfit
+from features_party.training.learners.additive import AdditiveFit, Report, TrainingRows
 from features_party.training.learners.crossfit import FoldPlan
 from features_party.training.learners.stacking import worthwhile
 from features_party.training.learners.staged import Course, Growth, stages_of
 from features_party.training.learners.trees import LONGEST, Boosting, TreeInput, Trees, fit_trees
 from label_dp.domain import Domain
+from label_dp.progress import Progress
 from tests.support.training import draws, fit_and_judge
 
 pytestmark = pytest.mark.extended
@@ -210,3 +212,38 @@ def test_one_fold_is_enough_for_many_rows_whose_labels_tell(monkeypatch: pytest.
     again = one.take(np.repeat(np.arange(rows), 2))
     assert np.array_equal(again.rows // 2, np.repeat(one.rows, 2))
     assert len(validated(200.0).rows) == rows
+
+
+@pytest.mark.parametrize("clear", [0.0, 1e9], ids=["precise", "noisy"])
+def test_many_rows_are_fitted_once_and_in_longer_steps(clear: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one fold the additive members are kept; where rows count as noisy, trees take longer steps."""
+    rng, rows = np.random.default_rng(12), 4000
+    table = pa.table({"x": rng.uniform(size=rows)})
+    labels = 20.0 * table["x"].to_numpy() + rng.normal(size=rows)
+    main, trees = crossfit.fit_main, crossfit.fit_trees
+    smooth: list[int] = []
+    rates: set[float] = set()
+
+    def fit_main(data: TrainingRows, report: Report) -> AdditiveFit:
+        smooth.append(len(data.labels))
+        return main(data, report)
+
+    def fit_some(inputs: TreeInput, data: Sample, task: Task, boosting: Boosting, progress: Progress) -> Trees:
+        assert boosting.capacity is not None
+        rates.add(boosting.capacity.learning_rate)
+        return trees(inputs, data, task, boosting, progress)
+
+    monkeypatch.setattr(crossfit, "CLEAR_ROWS", clear)
+    monkeypatch.setattr(crossfit, "fit_main", fit_main)
+    monkeypatch.setattr(crossfit, "fit_trees", fit_some)
+    fit_and_judge(table, labels, unbiased=True)
+    usual = rates.copy()
+    rates.clear()
+    if not clear:  # else the Gaussian process takes their weight
+        assert smooth[-1] == rows
+    smooth.clear()
+    monkeypatch.setattr(crossfit, "MANY", rows)
+    fit_and_judge(table, labels, unbiased=True)
+    assert len(smooth) == 1
+    assert smooth[0] < rows
+    assert rates == {rate * (crossfit.FASTER if clear else 1.0) for rate in usual}
