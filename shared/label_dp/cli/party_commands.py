@@ -115,14 +115,13 @@ def add_serve(
         configure_logging(lines)  # before any reading or migration
         with server.together(processes), _logged(lines, typer.Exit):
             found = services()
-            home, public = str(found.home.path), str(found.home.path / "keys" / "signing.pub")
+            home, public, settings = str(found.home.path), str(found.home.path / "keys/signing.pub"), found.settings
             text = f"{party}: home {home}, public key {public}"
             announce(lines, "starting", text, home=home, public_key=public)
-            chosen = port if port is not None else found.settings.port
-            app = create_app(found)
+            app, child = create_app(found), f"{create_app.__module__}:serving"
             collect_as_usual()
-            child = f"{create_app.__module__}:serving"
-            server.serve(app, host or found.settings.host, chosen, party, found.settings, processes, child)
+            address = host or settings.host, settings.port if port is None else port
+            server.serve(app, *address, party, settings, processes, child)
 
     def serving() -> Any:
         from label_dp.http.serving import join

@@ -55,8 +55,7 @@ class Connection(HttpToolsProtocol):
         self._due = self.waits_since = math.inf  # times of the loop's clock, while it waits for a request or a rest
         self._head = self._next = b""  # of the request that comes; what came while the one before was being answered
         self._checked = self._in_body = False
-        self._left = 0  # bytes of its body
-        self._overhead = 0  # bytes since the last one of a body
+        self._left = self._overhead = 0  # bytes of a body that are to come; bytes since the last one of a body
         self._rest: int | None = None  # bytes that may still arrive of a body answered early
 
     def connection_made(self, transport: Any) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse
@@ -15,7 +14,6 @@ from label_dp.errors import PreconditionFailed, RangeNotSatisfiable
 from label_dp.http.asgi import Message, Receive, Scope, Send, headers_of
 
 SEND_FILE = "label_dp.send_file"  # extension of a connection: sends bytes of an open file
-SendFile = Callable[[BinaryIO, int, int], Awaitable[None]]
 _RANGE = re.compile(r"bytes=(\d{1,18})-(\d{0,18})", re.ASCII)
 
 
@@ -41,7 +39,7 @@ class ServedFile(FileResponse):
         if span is None:
             await self._in_pieces(scope, receive, send)
         else:
-            await self._by_the_kernel(span, send, scope["extensions"][SEND_FILE])
+            await self._by_the_kernel(span, scope, send)
 
     def _refuse_other(self, if_match: str) -> None:
         if if_match != "*" and self.headers["etag"] not in [tag.strip() for tag in if_match.split(",")]:
@@ -64,7 +62,7 @@ class ServedFile(FileResponse):
         stop = min(int(match[2]) + 1, size) if match[2] else size
         return _Span(start, stop, size, whole=False) if start < stop else None
 
-    async def _by_the_kernel(self, span: _Span, send: Send, send_file: SendFile) -> None:
+    async def _by_the_kernel(self, span: _Span, scope: Scope, send: Send) -> None:
         headers: Any = self.headers
         if not span.whole:
             headers["content-range"] = f"bytes {span.start}-{span.stop - 1}/{span.size}"
@@ -74,7 +72,7 @@ class ServedFile(FileResponse):
             await send(
                 {"type": "http.response.start", "status": 200 if span.whole else 206, "headers": self.raw_headers}
             )
-            await send_file(file, span.start, span.stop - span.start)
+            await scope["extensions"][SEND_FILE](file, span.start, span.stop - span.start)
         finally:
             file.close()
 

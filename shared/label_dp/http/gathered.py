@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from itertools import accumulate
@@ -15,6 +16,7 @@ from label_dp.errors import Unavailable
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 MOST, MOST_WEIGHT = 64, 1 << 22  # items of one call, and their total weight
+PAUSE = 0.25  # of a call's time until the next: who was answered asks again, and one call costs less than two by turns
 
 
 class Gathered(Generic[Item, Result]):
@@ -46,11 +48,16 @@ class Gathered(Generic[Item, Result]):
         return await future
 
     async def _all(self, place: tuple[Any, Hashable], limiter: anyio.CapacityLimiter | None) -> None:
-        while waiting := self._waiting[place]:
-            weights = accumulate(self.weight(item) for item, _ in waiting[:MOST])
-            count = max(1, sum(weight <= MOST_WEIGHT for weight in weights))
-            now, self._waiting[place] = waiting[:count], waiting[count:]
+        now, pause = list[tuple[Item, asyncio.Future[Result]]](), 0.0
+        while True:
             try:
+                await asyncio.sleep(pause)
+                waiting = self._waiting[place]
+                weights = accumulate(self.weight(item) for item, _ in waiting[:MOST])
+                count = max(1, sum(weight <= MOST_WEIGHT for weight in weights))
+                now, self._waiting[place], start = waiting[:count], waiting[count:], time.monotonic()
+                if not now:
+                    break
                 work = partial(self.work, place[1], [item for item, _ in now])
                 results = await anyio.to_thread.run_sync(work, limiter=limiter)
             except Exception as error:
@@ -67,4 +74,5 @@ class Gathered(Generic[Item, Result]):
                     future.set_exception(result)
                 else:
                     future.set_result(result)
+            pause = PAUSE * (time.monotonic() - start) if len(now) > 1 else 0.0
         del self._waiting[place]

@@ -21,14 +21,12 @@ def install_metrics(app: FastAPI, *, here: bool, others: tuple[Collector, ...] =
     from prometheus_client.multiprocess import MultiProcessCollector
 
     prometheus.disable_created_metrics()  # type: ignore[no-untyped-call]  # times of first calls are useless
-
     registry = prometheus.CollectorRegistry()
-    shared = SHARED in os.environ
-    if shared:  # counters are in files, and those of all processes are added up
+    counted = None if SHARED in os.environ else registry
+    if counted is None:  # counters are in files, and those of all processes are added up
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]  # the library's own
-    counted = None if shared else registry
-    says, labels = "Requests by route, method and status.", ["route", "method", "status"]
-    requests = prometheus.Counter("label_dp_requests_total", says, labels, registry=counted)
+    says, of = "Requests by route, method and status.", ["route", "method", "status"]
+    requests = prometheus.Counter("label_dp_requests_total", says, of, registry=counted)
     says = "Calls that were refused for their API key, by reason."
     app.state.failures.counter = prometheus.Counter("label_dp_refused_keys_total", says, ["reason"], registry=counted)
     for other in others:

@@ -124,6 +124,7 @@ def join(app: FastAPI) -> FastAPI:
     app.state.quiet.enter_context(quiet_python())
     stop = threading.Event()
     app.state.stopping = stop.is_set
+    parent: Any = multiprocessing.parent_process()
     earlier: Any = signal.getsignal(signal.SIGTERM)
 
     def ended(number: int, frame: Any) -> None:
@@ -131,10 +132,8 @@ def join(app: FastAPI) -> FastAPI:
         earlier(number, frame)
 
     def follow() -> None:
-        parent = multiprocessing.parent_process()
-        if parent is not None:
-            parent.join()
-            os.kill(os.getpid(), signal.SIGTERM)
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, ended)
     threading.Thread(target=follow, daemon=True).start()

@@ -30,6 +30,7 @@ def test_what_comes_meanwhile_is_done_together_and_each_gets_its_own() -> None:
         go.set()
         assert await other == 2
         found = await asyncio.gather(*asked, return_exceptions=True)
+        await asyncio.gather(*gathered._running)  # which wait a moment for more
         assert gathered._waiting == {}
         return found
 
