@@ -98,7 +98,7 @@ images: $(VENV)/.runtime
 dist: $(VENV)/.runtime
 	@$(BIN)/python -m tests.distribution
 
-# Each recipe of deploy/guides/recipes in its tool (Airflow, Dagster, dbt), installed in an environment of its own: two minutes.
+# Each recipe of deploy/guides/recipes in its tool (Airflow, Dagster, dbt, DuckDB, Polars, Daft, Ray), in an environment of its own.
 recipes: $(VENV)/.dev
 	@$(BIN)/python -m tests.distribution.recipes
 

@@ -18,10 +18,7 @@ from label_dp.problems import status_of_kind
 PARTIES = (features_party.api.app, labels_party.api.app, labels_party.work.restored)
 ROOMS = ("label_dp", "labels_party", "features_party")
 # of the web framework: no class of ours
-OTHERS = {
-    "headers-too-large": (431, "Headers too large"),
-    "method-not-allowed": (405, "Method not allowed"),
-}
+OTHERS = {"headers-too-large": (431, "Headers too large"), "method-not-allowed": (405, "Method not allowed")}
 INTRODUCTION = """# Codes of errors
 
 An error over REST is a problem body (RFC 9457): `code` never changes, `detail` is the sentence for people. A command

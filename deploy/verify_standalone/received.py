@@ -117,12 +117,7 @@ class ReceivedRules:
 
     def add(self, event: Any, amount: Amount) -> tuple[int, str] | None:
         subject, details = event["subject"], event["details"]
-        key, population, batch, name = (
-            details.get("key_id"),
-            subject["population"],
-            subject["batch"],
-            subject["work"],
-        )
+        key, population, batch, name = (details.get("key_id"), subject["population"], subject["batch"], subject["work"])
         if not isinstance(key, str) or not (name and batch and population):
             return 16, "it does not say what was accepted"
         key = self.hand_overs.party(key)

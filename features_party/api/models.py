@@ -35,11 +35,7 @@ ACCEPTS: dict[Holds, str] = {
     "time": "an ISO 8601 time without a zone, such as 2024-06-01T12:00:00",
     "zoned time": "an ISO 8601 time with its zone, such as 2024-06-01T12:00:00Z",
 }
-EXAMPLES: dict[Holds, Any] = {
-    "date": "2024-06-01",
-    "time": "2024-06-01T12:00:00",
-    "zoned time": "2024-06-01T12:00:00Z",
-}
+EXAMPLES: dict[Holds, Any] = {"date": "2024-06-01", "time": "2024-06-01T12:00:00", "zoned time": "2024-06-01T12:00:00Z"}
 CARD_DOCS: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The card, as JSON or, where `Accept` prefers it, as Markdown.",

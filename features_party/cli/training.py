@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import sys
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,7 +35,7 @@ def join(
             metavar="PATH",
             help="Table to write (.parquet or .csv), here or at s3://, gs:// or abfs://; or a lake table, delta:PLACE "
             "or iceberg:CATALOG/NAMESPACE.TABLE, which gets one commit (--force: in place of the rows of these "
-            "messages). With Spark a folder of Parquet files.",
+            "messages); or -, an Arrow stream. With Spark a folder of Parquet files.",
         ),
     ],
     labels_key: common.LabelsKey = None,
@@ -71,7 +72,8 @@ def join(
 
         show_join(data)
 
-    emit(data, as_json, human)
+    with redirect_stdout(sys.stderr if out == "-" else sys.stdout):
+        emit(data, as_json, human)
 
 
 @command(common.app)
@@ -134,8 +136,7 @@ def train(
 def evaluate(
     model: ModelName,
     examples: Annotated[
-        Any,
-        table_option("--examples", "--features", help="Parquet or CSV, or a lake table, of features held out."),
+        Any, table_option("--examples", "--features", help="Parquet or CSV, or a lake table, of features held out.")
     ],
     label_column: Annotated[str | None, typer.Option(help="Its column with true labels.")] = None,
     message: Annotated[

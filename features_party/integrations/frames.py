@@ -61,13 +61,7 @@ class LabelSource:
         table of a path. Raises as `labeled_frame`."""
         kind = as_ or KINDS.get(type(features).__module__.split(".")[0], "arrow")
         return labeled_frame(
-            self.messages,
-            features,
-            id_column=id,
-            labels_key=self.key,
-            correction=correction,
-            as_=kind,
-            home=self.home,
+            self.messages, features, id_column=id, labels_key=self.key, correction=correction, as_=kind, home=self.home
         )
 
 

@@ -24,12 +24,7 @@ from label_dp.strict_json import decoded_bytes, read_json
 
 MODEL_FILE, CARD_FILE, CARD_TEXT, SIGNATURE = "model.json", "card.json", "card.md", "model.dsse.json"
 CARD_FORMAT, CARD_VERSION = "label-dp-model-card", 1
-MAX_BYTES = {
-    MODEL_FILE: 1 << 28,
-    CARD_FILE: 1 << 26,
-    CARD_TEXT: 1 << 26,
-    SIGNATURE: ModelStatement.MOST_ENVELOPE,
-}
+MAX_BYTES = {MODEL_FILE: 1 << 28, CARD_FILE: 1 << 26, CARD_TEXT: 1 << 26, SIGNATURE: ModelStatement.MOST_ENVELOPE}
 MOST_DECODED = 1 << 30  # bytes of a file as values in memory
 
 

@@ -108,12 +108,7 @@ class LabelsService(PublishedCalls, BlockingClient):
         base = service_url(url)
         self.files = FileRules(base, files, closed)
         peer = Peer(
-            "labels party",
-            base,
-            api_key,
-            RETRIES if within is None else SERVICE_RETRIES,
-            refusal=_refused,
-            wary=True,
+            "labels party", base, api_key, RETRIES if within is None else SERVICE_RETRIES, refusal=_refused, wary=True
         )
         # a redirect would carry the key to another host: only those of files are followed, without it
         transport = transport or Transport(SECONDS, tls=tls, within=within)

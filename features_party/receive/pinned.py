@@ -31,11 +31,7 @@ class PinnedKeys:
     clock: Clock = utc_now
 
     def pin(
-        self,
-        public_key: Path,
-        name: str | None = None,
-        expires: str | None = None,
-        origin: str | None = None,
+        self, public_key: Path, name: str | None = None, expires: str | None = None, origin: str | None = None
     ) -> Pin:
         """Trust the PEM key in the file `public_key`, as `trust` does. Raises InvalidFile as well."""
         return self.trust(VerifyingKey.load(public_key), name, expires, origin, f"file {public_key.name}")

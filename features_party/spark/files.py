@@ -14,14 +14,7 @@ from features_party.models.trainer import check_one_label, common_domain, defaul
 from features_party.receive.accepted import AcceptedMessage
 from features_party.spark.features import SparkFeatures
 from features_party.spark.joined import Corrected, meet
-from features_party.spark.training import (
-    NO_ESTIMATE,
-    ClusterFit,
-    check_columns,
-    check_learning,
-    check_loss,
-    source,
-)
+from features_party.spark.training import NO_ESTIMATE, ClusterFit, check_columns, check_learning, check_loss, source
 from features_party.tables.join import check_correctable, join_summary
 from features_party.tables.unmatched import WATCHED, Limits
 from features_party.training.correction import check_correction

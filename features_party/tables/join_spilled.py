@@ -20,12 +20,7 @@ import numpy.typing as npt
 from features_party.receive.accepted import AcceptedMessage
 from features_party.tables.buckets import Buckets, IdHash
 from features_party.tables.feature_files import FeatureFile
-from features_party.tables.join import (
-    correct_message,
-    label_columns,
-    refuse_nothing_matched,
-    refuse_taken,
-)
+from features_party.tables.join import correct_message, label_columns, refuse_nothing_matched, refuse_taken
 from features_party.tables.output import writing
 from features_party.tables.unmatched import SILENT, Counts, Limits, Unmatched, check_unmatched
 from features_party.training.correction import Correction

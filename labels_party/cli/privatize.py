@@ -40,10 +40,7 @@ def show_message(data: dict[str, Any]) -> None:
         ["examples", f"{data['examples']:,}"],
         ["audiences", ", ".join(data["audiences"])],
         ["mechanism", f"{data['mechanism']}, {data['loss']} loss, prior {data['prior']}"],
-        [
-            "ε",
-            f"{eps['total']} = {clip}{eps['prior']} prior + {eps['randomize']} randomize; δ = {eps['delta']}",
-        ],
+        ["ε", f"{eps['total']} = {clip}{eps['prior']} prior + {eps['randomize']} randomize; δ = {eps['delta']}"],
         *budget_rows(data),
     ]
     if data.get("clipping"):
@@ -130,7 +127,7 @@ def privatize(
         typer.Option(
             metavar="PATH",
             help="Parquet or CSV with ids and labels: a file, folder or pattern, here or at s3://, gs://, abfs://; "
-            "or delta:PLACE@VERSION, iceberg:CATALOG/NAMESPACE.TABLE@SNAPSHOT. With Spark, Parquet of any store.",
+            "delta:PLACE@VERSION, iceberg:CATALOG/NAMESPACE.TABLE@SNAPSHOT; - (an Arrow stream). Spark: only Parquet.",
         ),
     ] = None,
     events: Annotated[

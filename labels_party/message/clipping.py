@@ -182,9 +182,4 @@ def describe(quantiles: Sequence[str], epsilon: Epsilon, public: Domain, domain:
     if not quantiles:
         return None
     ends = [format(domain.value(0), "f"), format(domain.value(domain.k - 1), "f")]
-    return Clipping(
-        quantiles=list(quantiles),
-        bounds=ends[-len(quantiles) :],
-        epsilon=epsilon,
-        public_domain=public,
-    )
+    return Clipping(quantiles=list(quantiles), bounds=ends[-len(quantiles) :], epsilon=epsilon, public_domain=public)

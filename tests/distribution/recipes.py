@@ -1,7 +1,8 @@
 """`make recipes`: runs each recipe of deploy/guides/recipes in its tool, installed in an environment of its own.
 
 From a Delta table of sales to a message (Airflow), from there to an Iceberg table with labels (Dagster) and to a table
-of DuckDB (dbt). A line for each; where one does not do its part, what it printed is shown, and the exit code is 1.
+of DuckDB (dbt); from DuckDB, Polars, Daft and Ray by a pipe to a message, and by another to a join. A line for each;
+where one does not do its part, what it printed is shown, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import write_deltalake
 from pyiceberg.catalog.sql import SqlCatalog
 
@@ -113,6 +115,28 @@ def try_dbt(folder: Path, env: Mapping[str, str]) -> str:
     return f"a model has {ROWS} labels"
 
 
+def try_streams(folder: Path, env: Mapping[str, str]) -> str:
+    environment(folder / "engines", "duckdb>=1.4", "polars>=1.20", "daft>=0.7", "ray[data]>=2.50")
+    clicks = [f"c{i:04d}" for i in range(ROWS)]
+    pq.write_table(pa.table({"click_id": clicks * 2, "revenue": [1.0] * 2 * ROWS}), folder / "sales.parquet")
+    pq.write_table(pa.table({"click_id": clicks, "revenue": [0] * ROWS}), folder / "features.parquet")
+    python = f"{folder / 'engines' / 'bin' / 'python'} {RECIPES / 'arrow_streams.py'}"
+    columns = "--id-column click_id --label-column revenue --domain 0:9 --budget 1 --epsilon 1"
+    engines = ("duckdb", "polars", "daft", "ray")
+    for engine in engines:
+        sales = "features.parquet" if engine == "ray" else "sales.parquet"  # Ray's lines do not sum
+        homes = {"LABELS_PARTY_HOME": str(folder / engine), "FEATURES_PARTY_HOME": str(folder / f"{engine}-features")}
+        homes |= {"DAFT_ANALYTICS_ENABLED": "0", "DO_NOT_TRACK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+        command = f"set -o pipefail; {python} {engine} {sales} | {env['LABELS_PARTY']} privatize --labels - {columns}"
+        run(folder, homes, "bash", "-c", f"{command} --population {engine} --out {engine}.parquet")
+        join = f"{env['FEATURES_PARTY']} join --message {engine}.parquet --labels-key {engine}/keys/signing.pub"
+        command = f"set -o pipefail; {python} {engine} features.parquet | {join} --features - --id-column click_id"
+        run(folder, homes, "bash", "-c", f"{command} --out - > {engine}.arrows")
+        with pa.ipc.open_stream((folder / f"{engine}.arrows").read_bytes()) as reader:
+            assert reader.read_all().num_rows == ROWS, engine
+    return f"{', '.join(engines)} each sent {ROWS} labels and {ROWS} features by pipes"
+
+
 def main() -> None:
     for recipe in RECIPES.glob("*.py"):
         length = len(recipe.read_text(encoding="utf-8").splitlines())
@@ -120,7 +144,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="label-dp-recipes-") as name:
         folder = Path(name)
         env = write_tables(folder)
-        for part in (try_airflow, try_dagster, try_dbt):
+        for part in (try_streams, try_airflow, try_dagster, try_dbt):
             begin = time.monotonic()
             say(part.__name__.removeprefix("try_"), begin, part(folder, env))
 

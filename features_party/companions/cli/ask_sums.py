@@ -30,8 +30,7 @@ def codes(
     epsilon: Annotated[str, typer.Option(help="ε that the sums will have; the smaller, the fewer columns share it.")],
     out: Annotated[Path, typer.Option(help="Table of ids and codes to write (.parquet).")],
     cross: Annotated[
-        list[str] | None,
-        typer.Option(help="Two columns whose pairs of codes are asked for too; repeatable."),
+        list[str] | None, typer.Option(help="Two columns whose pairs of codes are asked for too; repeatable.")
     ] = None,
     categorical: Annotated[list[str] | None, typer.Option(help="Column to treat as a category; repeatable.")] = None,
     exclude: Annotated[list[str] | None, typer.Option(help="Column to leave out; repeatable.")] = None,

@@ -20,8 +20,7 @@ from label_dp.store.output_files import writable
 @app.command(rich_help_panel=AROUND)
 def calibrate(
     score_map: Annotated[
-        str,
-        typer.Option("--map", help="The signed map: a file, or the id of an answer (`answers list`)."),
+        str, typer.Option("--map", help="The signed map: a file, or the id of an answer (`answers list`).")
     ],
     out: Annotated[Path | None, typer.Option(help="With --model: new folder; with --scores: table to write.")] = None,
     labels_key: LabelsKey = None,

@@ -88,11 +88,7 @@ class ArrivingRows:
 
 
 def id_blocks(
-    kind: int,
-    ids: pa.Array,
-    part: npt.NDArray[np.uint16],
-    numbers: npt.NDArray[np.generic] | None,
-    key: bytes,
+    kind: int, ids: pa.Array, part: npt.NDArray[np.uint16], numbers: npt.NDArray[np.generic] | None, key: bytes
 ) -> pa.RecordBatch:
     """Blocks of ids, one for each `part` uint16[n], with their `numbers` encrypted, if there are any."""
     import pyarrow as pa

@@ -17,12 +17,12 @@ Frames: TypeAlias = Any  # a frame, an Arrow reader, or an iterable of frames
 
 # pandas writes an unnamed index beside the columns, useless for later rows
 PANDAS_INDEX = re.compile(r"__index_level_\d+__")
-WANTED = "A table is an Arrow table, record batch or reader, a pandas or polars frame, or an iterable of these."
+WANTED = "A table is an Arrow table, record batch or stream, a pandas or polars frame, or an iterable of these."
 
 
 def as_table(frame: Frame) -> pa.Table:
-    """Convert one frame to an Arrow table, with texts and bytes instead of views. Raises InvalidTable for other objects
-    and for unsupported columns."""
+    """Convert a frame, or all of a stream of them, to an Arrow table with texts and bytes instead of views. Raises
+    InvalidTable for other objects, for unsupported columns, and for frames of several schemas."""
     table = _as_table(frame)
     return table.cast(plain) if (plain := plain_schema(table.schema)) != table.schema else table
 
@@ -32,20 +32,16 @@ def _as_table(frame: Frame) -> pa.Table:
 
     if isinstance(frame, pa.Table):
         return frame
-    if isinstance(frame, pa.RecordBatch):
-        return pa.Table.from_batches([frame])
-    if isinstance(frame, pa.RecordBatchReader):
-        return frame.read_all()
     module, name = type(frame).__module__.split(".")[0], type(frame).__name__
     if module in ("pandas", "polars") and name in ("Series", "Index", "MultiIndex"):
         raise InvalidTable(f"A {name} of {module} is one column without a table; make it a frame. {WANTED}")
     if module == "pandas":
         return _of_pandas(frame)
     try:
-        if module == "polars" and hasattr(frame, "to_arrow"):
-            return frame.to_arrow()
-        if hasattr(frame, "__arrow_c_stream__"):
+        if hasattr(frame, "__arrow_c_stream__") or hasattr(frame, "__arrow_c_array__"):
             return pa.table(frame)
+        if isinstance(frame, Iterable) and not isinstance(frame, dict | str | bytes):
+            return pa.concat_tables(as_table(part) for part in frame)
     except (pa.ArrowException, TypeError, ValueError) as error:
         # Arrow's own texts quote values
         raise InvalidTable(
@@ -84,9 +80,9 @@ def chunked(frames: Frames, rows: int) -> Iterator[pa.Table]:
     """Yield Arrow tables of at most `rows` rows each; a stream is never in memory as a whole."""
     import pyarrow as pa
 
-    if isinstance(frames, pa.RecordBatchReader) or (
-        isinstance(frames, Iterable) and not is_frame(frames) and not isinstance(frames, dict | str | bytes)
-    ):
+    if hasattr(frames, "__arrow_c_stream__") and not is_frame(frames):
+        frames = pa.RecordBatchReader.from_stream(frames)
+    if isinstance(frames, Iterable) and not is_frame(frames) and not isinstance(frames, dict | str | bytes):
         for part in frames:
             yield from chunked(part, rows)
         return

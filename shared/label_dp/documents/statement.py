@@ -66,10 +66,7 @@ class Bin:
 
 
 def render_statement(
-    manifest: Manifest,
-    digest: str,
-    prior: npt.NDArray[np.float64] | None = None,
-    later: Later | None = None,
+    manifest: Manifest, digest: str, prior: npt.NDArray[np.float64] | None = None, later: Later | None = None
 ) -> str:
     """Render the page of a *verified* manifest with payload digest `digest`. `prior`: float64[k], from its prior
     file."""

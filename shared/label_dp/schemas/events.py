@@ -78,7 +78,7 @@ class EventRule(Ask):
     )
     take: Take = Field(
         description="any: 1 if more events add than subtract, else 0; count: their difference; sum, first, last or max "
-        "of their signed values.",
+        "of their signed values."
     )
     example_id: str = Field(
         default="user_data.click_id",

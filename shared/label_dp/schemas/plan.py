@@ -32,8 +32,7 @@ class Plan(QueryAsk):
         description="Of two values: a share of the higher one that you assume, to see what can be learnt at it.",
     )
     clip_quantile: Annotated[str | None, EXPERT] = Field(
-        default=None,
-        description="As with clipping at this quantile (0.95, or 0.05:0.95), bought with `clip_epsilon`.",
+        default=None, description="As with clipping at this quantile (0.95, or 0.05:0.95), bought with `clip_epsilon`."
     )
     clip_epsilon: Annotated[str | None, EXPERT] = Field(
         default=None, description="Of every ε, what the clipping bounds cost."

@@ -51,10 +51,7 @@ class Predictor(Ask):
         default=None, description="The public value that stable-ridge shrinks to; default the middle of the domain."
     )
     bound: int | None = Field(
-        default=None,
-        ge=1,
-        le=1 << 40,
-        description="T of a walk: its value stays within ±T; default from n and ε.",
+        default=None, ge=1, le=1 << 40, description="T of a walk: its value stays within ±T; default from n and ε."
     )
     additional_release: bool = Field(
         default=False, description="Charge queries on top of what the batch carries already."

@@ -1,5 +1,6 @@
 """Addresses of tables, for commands and calls in one process: a file, a folder, a pattern, `s3://`, `gs://`, `abfs://`,
-`delta:PLACE@VERSION` and `iceberg:CATALOG/NAMESPACE.TABLE@SNAPSHOT`. No call of REST takes one.
+`delta:PLACE@VERSION`, `iceberg:CATALOG/NAMESPACE.TABLE@SNAPSHOT`, and `-` for an Arrow IPC stream by a pipe. No call of
+REST takes one.
 
 Credentials come from the usual environment of each store and library. An address is shown without what follows a
 question mark.
@@ -21,20 +22,20 @@ from label_dp.errors import InvalidInput, InvalidSettings, Unavailable
 from label_dp.store.objects.address import Address, store_of
 from label_dp.store.objects.bucket import Bucket, StoredFile
 
-DELTA, ICEBERG, LAST = "delta", "iceberg", "last"
+DELTA, ICEBERG, LAST, STREAM = "delta", "iceberg", "last", "-"
 STORES = {"s3": "s3", "s3a": "s3", "gs": "gs", "az": "az", "abfs": "az", "abfss": "az"}
 URL = re.compile(r"([a-z][a-z0-9+.-]*):/+(?=[^/])(.*)", re.DOTALL)  # a Path has one slash
 VERSIONS = re.compile(r"(.*)@(?:(v?\d+|last)(\.\.))?(v?\d+)?", re.DOTALL)
 FORMS = (
     "a file, a folder, a pattern such as 'in/*.parquet', s3://BUCKET/KEY, gs://BUCKET/KEY, abfs://CONTAINER/KEY, "
-    "delta:PLACE@VERSION or iceberg:CATALOG/NAMESPACE.TABLE@SNAPSHOT"
+    "delta:PLACE@VERSION, iceberg:CATALOG/NAMESPACE.TABLE@SNAPSHOT, or - for an Arrow stream by a pipe"
 )
 Last = Callable[[str], str | None]  # the snapshot of a table in the last batch
 
 
 @dataclass(frozen=True)
 class TableAddress:
-    """Address of a table. `kind`: file, store, delta or iceberg; `place`: a path, a URL or the name in a catalog.
+    """Address of a table. `kind`: file, store, delta, iceberg or "-"; `place`: a path, a URL or the name in a catalog.
 
     Of a lake table: the `version` (None: the newest), and the one `after` which its rows were appended, or LAST.
     """
@@ -53,7 +54,7 @@ class TableAddress:
             return cls._lake(scheme, rest)
         match = URL.fullmatch(spelled)
         if match is None or (match[1] not in (*STORES, "file") and Path(spelled).exists()):
-            return cls("file", spelled)
+            return cls(STREAM if spelled == STREAM else "file", spelled)
         if match[1] == "file":
             return cls("file", unquote("/" + match[2].lstrip("/")))
         if match[1] not in STORES:
@@ -80,7 +81,7 @@ class TableAddress:
         return address
 
     def __str__(self) -> str:
-        if self.kind in ("file", "store"):
+        if self.kind in ("file", "store", STREAM):
             return shown(self.place)
         span = "" if self.after is None else f"{self.after}.."
         version = "" if self.version is None else str(self.version)

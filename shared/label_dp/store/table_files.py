@@ -3,23 +3,28 @@ is written appears whole, by one commit."""
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import unquote
 
 from label_dp.columnar.csv_types import exact_type
+from label_dp.columnar.frames import as_table
 from label_dp.columnar.parts import TablePart, TableParts, TablePath
+from label_dp.columnar.rows import MOST_ROWS
 from label_dp.errors import InvalidFile, InvalidInput, Unavailable
 from label_dp.named_modules import installed
 from label_dp.store.objects.bucket import Bucket
 from label_dp.store.table_addresses import (
     DELTA,
     ICEBERG,
+    STREAM,
     Last,
     TableAddress,
     bucket_at,
@@ -36,6 +41,7 @@ if TYPE_CHECKING:
 WILD = re.compile(r"[*?\[]")
 PART = "part-00000.parquet"
 COMMITS = "lake_commits"
+END_OF_STREAM = b"\xff\xff\xff\xff" + bytes(4)
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -52,6 +58,8 @@ def table_at(text: str | os.PathLike[str], last: Last | None = None) -> TablePat
     if address.kind in (DELTA, ICEBERG):
         parts: TableParts = _lakes(address).lake_parts(address, last)
         return parts
+    if address.kind == STREAM:
+        return _of_stream(sys.stdin)
     path = Path(address.place)
     if path.is_dir():
         return _parts(str(path), _local(path, path.rglob("*")))
@@ -79,6 +87,8 @@ def target_at(text: str) -> Path | TableAddress:
 def require_place(out: TableAddress, rows: pa.Schema | None, properties: Mapping[str, str], force: bool) -> None:
     """Refuse an object or a folder of a store that exists; call it before long work. A lake table is appended to, if it
     has the columns of `rows`. Raises InvalidInput and its kinds, Conflict, Unavailable."""
+    if out.kind == STREAM:
+        return
     if out.kind != "store":
         _lakes(out, COMMITS).require_place(out, rows, properties, force)
         return
@@ -95,12 +105,49 @@ def require_place(out: TableAddress, rows: pa.Schema | None, properties: Mapping
 def commit(out: TableAddress, file: Path, properties: Mapping[str, str], force: bool) -> None:
     """Put the rows of a Parquet file where the address says, at once or not at all. Raises InvalidInput and its kinds,
     Unavailable."""
+    if out.kind == STREAM:
+        _send(file, sys.stdout)
+        return
     if out.kind != "store":
         _lakes(out, COMMITS).commit(out, file, properties, force)
         return
     bucket, key = _object(out)
     with file.open("rb") as opened, _named(out):
         bucket.send(key, opened)
+
+
+def _of_stream(stream: TextIO) -> TableParts:
+    """Hold the rows of an Arrow IPC stream in memory: tables are read more than once, and labels touch no disk. Raises
+    InvalidFile, InvalidTable."""
+    import pyarrow as pa
+
+    try:
+        if stream.isatty():
+            raise InvalidFile("Standard input is a terminal; '-' takes an Arrow IPC stream from another program.")
+        data = stream.buffer.read()
+        if not data.endswith(END_OF_STREAM):  # Arrow itself takes what a killed program left for all of it
+            raise OSError
+        with pa.ipc.open_stream(data) as reader:
+            table = as_table(reader.read_all())
+    except (pa.ArrowException, OSError):  # its text may quote what came
+        raise InvalidFile("What came to standard input is no whole Arrow IPC stream.") from None
+
+    def read(columns: Sequence[str]) -> Iterator[pa.Table]:
+        rows = table.select(list(columns))
+        return (rows.slice(at, MOST_ROWS) for at in range(0, rows.num_rows, MOST_ROWS))
+
+    part = TablePart("standard input", io.BytesIO, table.nbytes, table.num_rows, read=read)
+    return TableParts("standard input", (part,), table.schema)
+
+
+def _send(file: Path, stream: TextIO) -> None:
+    """Send the rows of a Parquet file as an Arrow IPC stream."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(file) as parquet, pa.ipc.new_stream(stream.buffer, parquet.schema_arrow) as writer:
+        for batch in parquet.iter_batches():
+            writer.write_batch(batch)
 
 
 @contextmanager
@@ -147,8 +194,7 @@ def _in_store(address: TableAddress) -> TableParts:
         objects = [stored for stored in bucket.listed(root) if pattern.fullmatch(stored.key)]
     listing = [(PurePosixPath(stored.key[len(root) :].strip("/")), stored) for stored in objects]
     return _parts(
-        label,
-        ((below, stored_part(bucket, f"{base}/{s.key}", s.key, s.size)) for below, s in listing if below.name),
+        label, ((below, stored_part(bucket, f"{base}/{s.key}", s.key, s.size)) for below, s in listing if below.name)
     )
 
 

@@ -182,11 +182,7 @@ class CalibrationKind(AnswerKind[CalibrationRequest]):
         terms = _terms(domain, job.work.split.randomize, parameters, job.n, scores)
         mapping, facts = fitted(parameters["shape"], terms, x, y)
         return Computed(
-            {"map": mapping.as_json()},
-            "isotonic",
-            SHAPES[parameters["shape"]].source,
-            facts,
-            self.adjacency,
+            {"map": mapping.as_json()}, "isotonic", SHAPES[parameters["shape"]].source, facts, self.adjacency
         )
 
     def _met(self, job: Job, scores: Scores) -> tuple[Any, Any]:

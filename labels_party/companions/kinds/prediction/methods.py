@@ -329,10 +329,7 @@ METHODS: dict[str, Method] = {
             lambda plan, total: average.noisy_average(total, _parts(plan), plan.epsilon.fraction),
             lambda plan: _parts(plan) * GRID,
             lambda plan: AverageFacts(
-                noise=NOISE,
-                grid=STEPS,
-                parts=_parts(plan),
-                scale=decimal(1 / (_parts(plan) * plan.epsilon.fraction)),
+                noise=NOISE, grid=STEPS, parts=_parts(plan), scale=decimal(1 / (_parts(plan) * plan.epsilon.fraction))
             ),
         ),
         Method(

@@ -75,11 +75,7 @@ class Charging(Strict):
 
     def session(self) -> SessionBound:
         return SessionBound(
-            self.bound,
-            self.delta_of_bound.fraction,
-            [int(text) for text in self.rho],
-            self.slice_noise,
-            self.examples,
+            self.bound, self.delta_of_bound.fraction, [int(text) for text in self.rho], self.slice_noise, self.examples
         )
 
 

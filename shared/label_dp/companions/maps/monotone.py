@@ -72,9 +72,7 @@ class MonotoneMap:
         if not isinstance(values, list) or len(values) > MAX_PIECES:
             raise InvalidInput(f"A monotone map lists at most {MAX_PIECES} values.")
         return cls(
-            data["x_size"],
-            read_breakpoints(data["breakpoints"]),
-            np.array([read_value(v) for v in values], np.float64),
+            data["x_size"], read_breakpoints(data["breakpoints"]), np.array([read_value(v) for v in values], np.float64)
         )
 
 
