@@ -35,7 +35,13 @@ class Served:
         self.prefix, self.log = party.upper().replace("-", "_"), home.with_suffix(".log")
         self.port, self.metrics, self.probes = free_port(), free_port(), free_port()
         own = {"HOME": str(home), "METRICS_PORT": self.metrics, "PROBES_PORT": self.probes, "LOG_FORMAT": "json"}
-        env = os.environ | {f"{self.prefix}_{name}": value for name, value in own.items()}
+        self.temporary = home.with_suffix(".tmp")
+        self.temporary.mkdir()
+        env = (
+            os.environ
+            | {"TMPDIR": str(self.temporary)}
+            | {f"{self.prefix}_{name}": value for name, value in own.items()}
+        )
         words = [BIN / party, "apikey", "create", "--role", role, "--json"]
         made = subprocess.run(words, env=env, check=True, capture_output=True, text=True)
         self.headers = {"Authorization": f"Bearer {json.loads(made.stdout)['key']}"}
@@ -178,6 +184,7 @@ def test_metrics_and_probes_speak_for_all(party: str, role: str, tmp_path: Path)
         served.process.send_signal(signal.SIGTERM)
         assert served.process.wait(30) == 0
         assert not children & set(pids())
+        assert not list(served.temporary.glob("label-dp-*"))
         assert "Traceback" not in served.log.read_text()
     finally:
         served.process.kill()

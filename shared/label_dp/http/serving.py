@@ -13,7 +13,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
@@ -93,8 +93,8 @@ def serve(
 @contextmanager
 def together(processes: int) -> Iterator[None]:
     """Have several processes count calls together; to be entered before the library of metrics is loaded."""
-    with TemporaryDirectory(prefix="label-dp-metrics-") as folder:
-        if processes > 1:
+    with TemporaryDirectory(prefix="label-dp-metrics-") if processes > 1 else nullcontext() as folder:
+        if folder is not None:
             os.environ[SHARED] = folder
         yield
 
