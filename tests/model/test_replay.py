@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from tests.support import object_store
 from tests.support.backups import brought_back, keys_of, taken
 from tests.support.labels import LabelsParty, label_table
 from tests.support.ledger_kills import DRAW, random_kills
+from tests.support.ledger_kills import nursery as nursery
+from tests.support.ledger_kills import template as template
 from tests.support.ledger_machine import play
 from tests.support.ledger_parties import Here, There
 from tests.support.ledger_places import SqlitePlace, SqliteTemplate
@@ -33,21 +35,6 @@ SEQUENCES = 2
 @pytest.fixture(autouse=True)
 def _spin() -> None:
     installed()
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> SqliteTemplate:
-    return SqliteTemplate(tmp_path_factory.mktemp("template") / "home")
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    # children are forked, and look for an object store's credentials there
-    with pytest.MonkeyPatch.context() as environment:
-        for name, value in object_store.CREDENTIALS.items():
-            environment.setenv(name, value)
-        with Nursery() as found:
-            yield found
 
 
 @pytest.fixture

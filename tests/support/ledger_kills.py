@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+import pytest
+
+from tests.support import object_store
 from tests.support.ledger_parties import There
+from tests.support.ledger_places import SqliteTemplate
+from tests.support.ledger_process import Nursery
 from tests.support.ledger_world import OPEN, SEALED, World
 
 PARTS = (":begin", ":before-commit", ":after-commit")
 CHARGES = ("release", "median", "calibrate", "predict", "predict", "predict")
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    # children are forked, and look for an object store's credentials there
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in object_store.CREDENTIALS.items():
+            environment.setenv(name, value)
+        with Nursery() as processes:
+            yield processes
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> SqliteTemplate:
+    return SqliteTemplate(tmp_path_factory.mktemp("template") / "home")
 
 
 def _points(*names: str) -> list[str]:

@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from tests.benchmarks.utility import (
@@ -78,15 +79,20 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: there is no part '{strange[0]}'; there are {', '.join(PARTS)}.", file=sys.stderr)
         return 2
     store, began = Store(asked.work, keep=asked.keep, earlier=COMMITTED), time.monotonic()
+    settings = replace(settings, kept=(stored := store.read()))
     if asked.stale:
         return _stale({name: set(PARTS[name][0](settings)) for name in parts}, store)
-    wanted = [cell for name in parts for cell in PARTS[name][0](settings)] + list(figures.cells(settings, parts))
+    failed: dict[Cell, str] = {}
     try:
-        failed = {} if asked.stored else run(wanted, store, asked.jobs, files)
+        while True:  # what is best on one split may decide what is computed of another
+            wanted = [*(cell for name in parts for cell in PARTS[name][0](settings)), *figures.cells(settings, parts)]
+            if asked.stored or all(cell in stored or cell in failed for cell in wanted):
+                break
+            failed |= run([cell for cell in wanted if cell not in failed], store, asked.jobs, files)
+            settings = replace(settings, kept=(stored := store.read()))
     except KeyboardInterrupt:
         print("stopped; the same command goes on from here", file=sys.stderr)
         return 130
-    stored = store.read()
     results = Results({cell: stored[cell] for cell in dict.fromkeys(wanted) if cell in stored}, settings)
     tables = [table for name in parts for table in PARTS[name][1](results)]
     out = asked.out or (PART_OUT if asked.quick or asked.only or asked.data or asked.epsilons or files else FOLDER)

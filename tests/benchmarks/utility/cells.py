@@ -23,6 +23,11 @@ RANDOMIZING = (
     "shared/label_dp/channels/*.py",
 )
 TRAINING = ("features_party/training/*.py", "features_party/training/learners/*.py")
+# what trees of a size that nothing is validated for are made by: models of "quick" cells, and of what peers published
+MODULES = ("capacity", "category_statistics", "cells", "class_likelihood", "column_cells", "correction", "draws")
+MODULES += ("crossed_effects", "crossings", "effects", "encoding", "fitting", "learner", "links", "model", "progress")
+MODULES += ("recentring", "threads", "words", "learners/__init__", "learners/comparison", "learners/ensemble")
+TREES = tuple(f"features_party/training/{name}.py" for name in (*MODULES, "learners/trees"))
 HARNESS = ("sources.py", "message.py", "sales.py")
 OF_KIND = {
     "train": ("training.py",),
@@ -97,12 +102,17 @@ def order(epsilon: str) -> Decimal:
     return Decimal("Infinity") if epsilon == INFINITE else Decimal(epsilon)
 
 
+def digest(cell: Cell) -> str:
+    """12 hex digits over the files that decide such a cell: a change there recomputes it."""
+    message = cell.learner.startswith("message")  # of a peer's cell: what this service learns from it
+    return digest_of(cell.kind, cell.data, cell.learner == "quick" or (cell.kind == "peers" and not message))
+
+
 @lru_cache(maxsize=64)
-def digest(kind: str, data: str) -> str:
-    """12 hex digits over the files that decide cells of that kind and data: a change there recomputes them."""
+def digest_of(kind: str, data: str, trees: bool) -> str:
     from tests.benchmarks.utility.sources import PAPER, mark
 
-    patterns = RANDOMIZING + (TRAINING if kind in TRAINED else ())
+    patterns = RANDOMIZING + ((TREES if trees else TRAINING) if kind in TRAINED else ())
     patterns += ("tests/benchmarks/utility/paper/*.py",) if data in PAPER else ()
     patterns += OF_SUMS if kind == "codes" else ()
     files = sorted(path for pattern in patterns for path in ROOT.glob(pattern))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -88,12 +88,13 @@ NO_PRIOR = {"prior_epsilon": "auto", "prior_method": "project"}
 
 @dataclass(frozen=True)
 class Settings:
-    """What was asked for on the command line. Empty `epsilons`: each data set's own grid."""
+    """What was asked for on the command line. Empty `epsilons`: each data set's own grid. `kept`: what is stored."""
 
     data: tuple[str, ...] = ("bike", "census", "retail", "claims")
     seeds: int = SEEDS
     epsilons: tuple[str, ...] = ()
     quick: bool = False
+    kept: Mapping[Cell, dict[str, Any]] = field(default_factory=dict, hash=False)
 
     def grid(self, data: str) -> tuple[str, ...]:
         return self.epsilons or (QUICK_GRID if self.quick else GRIDS.get(data, PAPER_GRID))

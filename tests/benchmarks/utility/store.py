@@ -26,9 +26,7 @@ class Store:
 
     def add(self, cell: Cell, result: Result) -> None:
         """Append whole lines only: one writer at a time, and a torn line of a killed one is ended first."""
-        line = json.dumps(
-            {"cell": asdict(cell), "digest": digest(cell.kind, cell.data), "result": result}, ensure_ascii=False
-        )
+        line = json.dumps({"cell": asdict(cell), "digest": digest(cell), "result": result}, ensure_ascii=False)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -56,7 +54,7 @@ class Store:
             try:
                 record = json.loads(line)
                 cell = Cell(**record["cell"])
-                yield cell, record["digest"] == digest(cell.kind, cell.data), dict(record["result"])
+                yield cell, record["digest"] == digest(cell), dict(record["result"])
             except (ValueError, TypeError, KeyError):
                 continue
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import math
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -21,11 +24,10 @@ from tests.benchmarks.utility import training
 from tests.benchmarks.utility.cells import Cell
 from tests.benchmarks.utility.conversions import INCOME, income, learned, seen, some
 from tests.benchmarks.utility.message import draw, make_message
-from tests.benchmarks.utility.peers import block_rr, boosters, noisy_gradients, rp_with_prior
+from tests.benchmarks.utility.peers import block_rr, boosters, lp_mst, noisy_gradients, rp_with_prior
 from tests.benchmarks.utility.peers.boosters import QUICK_SIZES, SIZES, Size
 from tests.benchmarks.utility.peers.coded import MOST_COLUMNS_CROSSED, Coded, one_hot
 from tests.benchmarks.utility.peers.judged import HIGHER, Best, judge
-from tests.benchmarks.utility.peers.lp_mst import multi_stage
 from tests.benchmarks.utility.sources import FIGURES, Split, split
 from tests.support.real_data import DATA, ID
 from tests.support.training import fit
@@ -34,6 +36,9 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 # (setting, rows of the training data, their private labels): one release at one choice of the method's parameters
 Release = tuple[str, IntArray, FloatArray]
+Models = Iterator[
+    tuple[str, Callable[[], FloatArray]]
+]  # (setting, its predictions of the test rows once they are asked)
 
 EDUCATION = "education"  # the several-class task: 17 levels of the census
 CLASS_ROWS = 40_000
@@ -45,12 +50,14 @@ STAGES = (1, 2, 4)
 SCREENED = 50_000  # rows on which the settings of a randomizer are compared
 MESSAGE, PUBLISHED, LP_MST, NOISY = "message", "published", "lp-mst", "noisy-gradients"
 RP_WITH_PRIOR, BLOCK_RR = "rp-with-prior", "block-rr"
+NEAR, NUMBER = "near", re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
 SHARES = ("auto", "1/10", "1/3")  # of ε for RPWithPrior's prior: the service's own, two more; the notebooks have 1/3
 
 
 def peers(cell: Cell) -> dict[str, Any]:
     """Test figures at the best of the peer's settings, and which these were. A cell's learner is "message OURS …",
-    "published" or the peer's name; after it may come "quick" (one small setting)."""
+    "published" or the peer's name; after it may come "quick" (one small setting). The option "near" names settings:
+    those that are nearest to them are the only ones that are tried."""
     data, (peer, *words) = data_of(cell), cell.learner.split()
     if peer == MESSAGE:
         return _facts(data) | _message(cell, data, words)
@@ -62,9 +69,24 @@ def peers(cell: Cell) -> dict[str, Any]:
         RP_WITH_PRIOR: _rp_with_prior,
         BLOCK_RR: _block_rr,
     }
-    for setting, predictions in how[peer](cell, data, QUICK in words):
-        found.see(setting, predictions)
+    models = how[peer](cell, data, QUICK in words)
+    near = json.loads(cell.options).get(NEAR)
+    for setting, predictions in models if near is None else nearest(dict(models), near).items():
+        found.see(setting, predictions())
     return _facts(data) | found.as_json()
+
+
+def nearest(models: Mapping[str, Any], near: list[str]) -> dict[str, Any]:
+    """Those of `models`, by setting, whose numbers are nearest to those of each of the settings `near`: on another
+    split the same rule of a setting may give another number."""
+
+    def distance(one: str, other: str) -> float:
+        if NUMBER.sub("", one) != NUMBER.sub("", other):
+            return math.inf
+        pairs = zip(NUMBER.findall(one), NUMBER.findall(other), strict=True)
+        return sum(abs(math.log((float(a) + 1e-9) / (float(b) + 1e-9))) for a, b in pairs)
+
+    return {one: models[one] for one in {min(models, key=lambda name: distance(name, other)) for other in near}}
 
 
 def data_of(cell: Cell) -> Split:
@@ -145,7 +167,7 @@ def _message(cell: Cell, data: Split, words: list[str]) -> dict[str, Any]:
     return result
 
 
-def _published(cell: Cell, data: Split, quick: bool) -> Iterator[tuple[str, FloatArray]]:
+def _published(cell: Cell, data: Split, quick: bool) -> Models:
     """Outputs of the cell's mechanism as labels, without correction: as RR-on-Bins and its like were published. Models
     of numbers and of two values are trees under the squared loss; labels of classes take a classifier."""
     message = make_message(cell, data)
@@ -154,10 +176,10 @@ def _published(cell: Cell, data: Split, quick: bool) -> Iterator[tuple[str, Floa
     if data.domain.nominal or cell.mechanism == "rr-with-prior":
         coded = Coded.of(data.features, data.test_features)
         for size in QUICK_SIZES if quick else CLASS_SIZES:
-            yield str(size), _classified(data, coded, every, labels, size)
+            yield str(size), partial(_classified, data, coded, every, labels, size)
         return
     for capacity in CAPACITIES[2:3] if quick else CAPACITIES:
-        yield f"{capacity:g} × rows", _regressed(data, every, labels, capacity)
+        yield f"{capacity:g} × rows", partial(_regressed, data, every, labels, capacity)
 
 
 def _classified(data: Split, coded: Coded, rows: IntArray, labels: FloatArray, size: Size) -> FloatArray:
@@ -182,8 +204,8 @@ def _regressed(data: Split, rows: IntArray, labels: FloatArray, capacity: float)
     return np.asarray(found.predict(data.test_features, threads=1), np.float64)
 
 
-def _rp_with_prior(cell: Cell, data: Split, quick: bool) -> Iterator[tuple[str, FloatArray]]:
-    yield from _of_releases(data, _intervals(cell, data, quick), quick)
+def _rp_with_prior(cell: Cell, data: Split, quick: bool) -> Models:
+    yield from _of_releases(cell, data, _intervals(cell, data, quick), quick)
 
 
 def _intervals(cell: Cell, data: Split, quick: bool) -> Iterator[Release]:
@@ -200,8 +222,8 @@ def _intervals(cell: Cell, data: Split, quick: bool) -> Iterator[Release]:
             yield f"δ {channel.reach:.4g}, ε for the prior {plan.epsilon}", np.arange(data.n), labels
 
 
-def _block_rr(cell: Cell, data: Split, quick: bool) -> Iterator[tuple[str, FloatArray]]:
-    yield from _of_releases(data, _blocks(cell, data, quick), quick)
+def _block_rr(cell: Cell, data: Split, quick: bool) -> Models:
+    yield from _of_releases(cell, data, _blocks(cell, data, quick), quick)
 
 
 def _blocks(cell: Cell, data: Split, quick: bool) -> Iterator[Release]:
@@ -223,10 +245,16 @@ def _blocks(cell: Cell, data: Split, quick: bool) -> Iterator[Release]:
                     yield f"σ {sigma:g}, ℓ {int(chosen.sum())}, part {part:g}", rows, data.domain.values[outputs]
 
 
-def _of_releases(data: Split, releases: Iterator[Release], quick: bool) -> Iterator[tuple[str, FloatArray]]:
+def _of_releases(cell: Cell, data: Split, releases: Iterator[Release], quick: bool) -> Models:
     """Models of every size of one release: of the one from which, at one size and on some of its rows, the best model
-    by test labels is learned. Every release at every size would take a day."""
+    by test labels is learned. Every release at every size would take a day; where the settings are known, all are
+    given."""
     learn, first, sizes = _learners(data)
+    if NEAR in json.loads(cell.options):
+        for setting, rows, labels in releases:
+            for size in sizes:
+                yield f"{setting}, {size}", partial(learn, rows, labels, size)
+        return
     best: tuple[float, Release] | None = None
     for setting, rows, labels in releases:
         some = np.sort(np.random.default_rng(0).permutation(len(rows))[:SCREENED])
@@ -238,7 +266,7 @@ def _of_releases(data: Split, releases: Iterator[Release], quick: bool) -> Itera
     assert best is not None
     setting, rows, labels = best[1]
     for size in (first,) if quick else sizes:
-        yield f"{setting}, {size}", learn(rows, labels, size)
+        yield f"{setting}, {size}", partial(learn, rows, labels, size)
 
 
 Learn = Callable[[IntArray, FloatArray, Any], FloatArray]
@@ -252,9 +280,14 @@ def _learners(data: Split) -> tuple[Learn, Any, tuple[Any, ...]]:
     return lambda rows, labels, size: _classified(data, coded, rows, labels, size), CLASS_SIZES[0], CLASS_SIZES
 
 
-def _lp_mst(cell: Cell, data: Split, quick: bool) -> Iterator[tuple[str, FloatArray]]:
+def _lp_mst(cell: Cell, data: Split, quick: bool) -> Models:
     coded, k = Coded.of(data.features, data.test_features), data.domain.k
     rng = np.random.default_rng()
+
+    def predicted(stages: int, train: lp_mst.Trainer) -> FloatArray:
+        *_, test = lp_mst.multi_stage(data.index, k, float(cell.epsilon), stages, train, rng)
+        return np.asarray(test if data.domain.nominal else test[:, 1], np.float64)
+
     for size in QUICK_SIZES if quick else CLASS_SIZES:
 
         def train(
@@ -263,11 +296,10 @@ def _lp_mst(cell: Cell, data: Split, quick: bool) -> Iterator[tuple[str, FloatAr
             return boosters.classifier(coded, rows, labels, k, size, CLASS_ROUNDS)
 
         for stages in STAGES[1:2] if quick else STAGES:
-            *_, test = multi_stage(data.index, k, float(cell.epsilon), stages, train, rng)
-            yield f"{stages} stages, {size}", test if data.domain.nominal else test[:, 1]
+            yield f"{stages} stages, {size}", partial(predicted, stages, train)
 
 
-def _noisy(cell: Cell, data: Split, quick: bool) -> Iterator[tuple[str, FloatArray]]:
+def _noisy(cell: Cell, data: Split, quick: bool) -> Models:
     coded, rng = Coded.of(data.features, data.test_features), np.random.default_rng()
     t, sensitivity = noisy_gradients.targets(data.domain, data.truth)
     penalties = noisy_gradients.PENALTIES[::3] if quick else noisy_gradients.PENALTIES
@@ -281,4 +313,5 @@ def _noisy(cell: Cell, data: Split, quick: bool) -> Iterator[tuple[str, FloatArr
             for setting, predictions in (
                 one for make in makers for one in make(data.domain, train, noisy, test, penalties)
             ):
-                yield f"{'pairs of columns' if crossed else 'columns'}, μ {shape:g}, {setting}", predictions
+                columns = "pairs of columns" if crossed else "columns"
+                yield f"{columns}, μ {shape:g}, {setting}", partial(np.asarray, predictions)

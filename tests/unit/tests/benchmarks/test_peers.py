@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,11 +19,21 @@ from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
 from labels_party.mechanisms.unbiased import unbiased_channel
 from tests.benchmarks.utility import figures, table_classes, table_peers
-from tests.benchmarks.utility.cells import INFINITE, Cell
+from tests.benchmarks.utility.cells import INFINITE, Cell, options_text
 from tests.benchmarks.utility.conversions import INCOME
 from tests.benchmarks.utility.grid import Settings
 from tests.benchmarks.utility.peers import boosters, lp_mst, noisy_gradients
-from tests.benchmarks.utility.peers.cell import BLOCK_RR, EDUCATION, LP_MST, MESSAGE, NOISY, RP_WITH_PRIOR
+from tests.benchmarks.utility.peers import cell as peers_cell
+from tests.benchmarks.utility.peers.cell import (
+    BLOCK_RR,
+    EDUCATION,
+    LP_MST,
+    MESSAGE,
+    NEAR,
+    NOISY,
+    RP_WITH_PRIOR,
+    nearest,
+)
 from tests.benchmarks.utility.peers.coded import Coded, one_hot
 from tests.benchmarks.utility.peers.judged import Best, judge, macro_auc
 from tests.benchmarks.utility.results import Results
@@ -328,6 +339,12 @@ def test_the_table_of_classes_shows_each_mechanism_beside_the_constant() -> None
 
 
 def _results(settings: Settings) -> Iterator[tuple[Cell, Result]]:
+    """Of every cell, those of further splits after those of the first."""
+    first = dict(_figures(replace(settings, seeds=1)))
+    yield from _figures(replace(settings, kept=first))
+
+
+def _figures(settings: Settings) -> Iterator[tuple[Cell, Result]]:
     for cell in table_peers.cells(settings):
         if cell.learner.startswith(MESSAGE):
             worse = 20.0 * cell.seed
@@ -335,7 +352,7 @@ def _results(settings: Settings) -> Iterator[tuple[Cell, Result]]:
         elif cell.learner.startswith(NOISY):
             yield cell, {"mse": 50.0}
         elif cell.learner in (BLOCK_RR, RP_WITH_PRIOR):
-            yield cell, {"mse": 130.0}
+            yield cell, {"mse": 130.0, "settings": {"mse": "σ 1, ℓ 1, part 0.1, 4"}}
         else:
             yield cell, {"mse": 150.0 if cell.capacity == 4.0 else 200.0}
 
@@ -354,9 +371,41 @@ def test_the_table_takes_a_peers_best_and_marks_the_best_of_one_message() -> Non
     assert shown["LP-MST"] == "–"
     assert [line[0] for line in who.rows] == table.header[3:]
     # a peer of which a setting is missing has no figure of that seed
-    part = {cell: result for cell, result in found.items() if cell.capacity != 0.25 or cell.seed == 0}
+    part = {cell: result for cell, result in found.items() if cell.capacity != 4.0 or cell.seed == 0}
     again = table_peers.figure(Results(part, settings), "rr-on-bins", "bike", "1", "mse")
     assert again.values == (150.0,)
+
+
+def test_other_splits_take_the_settings_that_were_best_on_the_first() -> None:
+    settings = Settings(data=("bike",), seeds=2, epsilons=("1",))
+    assert {cell.seed for cell in table_peers.cells(settings) if not cell.learner.startswith((MESSAGE, NOISY))} == {0}
+    kept = dict(_results(settings)) | {
+        replace(cell, seed=0): {"mse": 130.0, "settings": {"mse": "δ 0.2, ε for the prior 0.1, 4"}}
+        for cell in table_peers.cells(settings)
+        if cell.learner in (BLOCK_RR, RP_WITH_PRIOR)
+    }
+    other = [cell for cell in table_peers.cells(replace(settings, kept=kept)) if cell.seed == 1]
+    assert {cell.capacity for cell in other if cell.kind == "train"} == {4.0}
+    near = options_text({NEAR: ["δ 0.2, ε for the prior 0.1, 4"]})
+    assert {cell.options for cell in other if cell.learner in (BLOCK_RR, RP_WITH_PRIOR)} == {near}
+    names = (
+        "δ 0.19, ε for the prior 0.1, 4",
+        "δ 0.19, ε for the prior 0.1, 1",
+        "δ 0.4, ε for the prior 0.1, 4",
+        "λ 0.2",
+    )
+    assert list(nearest(dict.fromkeys(names), json.loads(near)[NEAR])) == [names[0]]
+
+
+def test_known_settings_are_the_only_ones_that_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    models: list[int] = []
+    learn = peers_cell._regressed
+    monkeypatch.setattr(peers_cell, "_regressed", lambda *given: (models.append(1), learn(*given))[1])
+    cell = Cell("peers", "bike", 1, "2", mechanism=RP_WITH_PRIOR, learner=RP_WITH_PRIOR, rows=500)
+    near = "δ 97.7, ε for the prior 0.2, 0.25"
+    told = peers_cell.peers(replace(cell, options=options_text({NEAR: [near]})))
+    assert len(models) == 1
+    assert told["settings"]["mse"].endswith(", 0.25")
 
 
 def test_the_picture_has_a_line_for_every_method_of_one_message(tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 
 import numpy as np
 import pytest
@@ -26,8 +28,9 @@ from tests.benchmarks.utility import (
     table_combined,
     table_conversions,
     table_gap,
+    training,
 )
-from tests.benchmarks.utility.cells import INFINITE, Cell, digest, options_text
+from tests.benchmarks.utility.cells import INFINITE, ROOT, TREES, Cell, digest_of, options_text
 from tests.benchmarks.utility.checks import violations
 from tests.benchmarks.utility.grid import AUTO, CORRECTED, RR_ON_BINS, Settings, cell_of, seeds_of
 from tests.benchmarks.utility.results import Mean, Results, number
@@ -99,12 +102,42 @@ def test_changed_source_files_recompute_their_cells(
 ) -> None:
     path = tmp_path / "cells.ndjson"
     runner.run(CELLS[:1], Store(path))
-    assert store.digest("prior", "bike") != store.digest("train", "bike")
-    monkeypatch.setattr(store, "digest", lambda _kind, _data: "of other files")
+    prior, trees, default = (
+        Cell(kind, "bike", 0, "1", learner=name)
+        for kind, name in (("prior", "full"), ("train", "quick"), ("train", "full"))
+    )
+    assert len({store.digest(cell) for cell in (prior, trees, default)}) == 3
+    monkeypatch.setattr(store, "digest", lambda _cell: "of other files")
     assert Store(path).read() == {}
     assert list(Store(path, keep=True).read()) == CELLS[:1]
     runner.run(CELLS[:1], Store(path))
     assert counted == CELLS[:1] * 2
+
+
+def test_quick_cells_are_kept_by_every_file_that_their_trees_run() -> None:
+    files: set[str] = set()
+    package = ROOT / "features_party" / "training"
+
+    def called(frame: FrameType, _event: str, _argument: object) -> None:
+        path = Path(frame.f_code.co_filename)
+        if path.is_relative_to(package) and frame.f_code.co_name != "<module>":
+            files.add(path.relative_to(ROOT).as_posix())
+
+    cell = Cell("train", "claims", 0, "1", mechanism="balanced", correction="auto", learner="quick", rows=1000)
+    for one in (cell, replace(cell, data="bike", mechanism="rr-on-bins", correction="none")):
+        sys.setprofile(called)
+        try:
+            training.train(one)
+        finally:
+            sys.setprofile(None)
+    assert files <= set(TREES)
+    assert all((ROOT / name).exists() for name in TREES)
+    sys.setprofile(called)
+    try:
+        training.train(replace(cell, learner="full"))
+    finally:
+        sys.setprofile(None)
+    assert not files <= set(TREES)  # the default model runs others, and is noticed
 
 
 def test_stale_cells_are_counted_by_part(
@@ -113,7 +146,7 @@ def test_stale_cells_are_counted_by_part(
     path = tmp_path / "cells.ndjson"
     runner.run(CELLS[:2], Store(path))
     with monkeypatch.context() as patch:
-        patch.setattr(store, "digest", lambda _kind, _data: "of other files")
+        patch.setattr(store, "digest", lambda _cell: "of other files")
         runner.run(CELLS[2:3], Store(path))
     assert command._stale({"one": set(CELLS[:2])}, Store(path)) == 0
     assert command._stale({"all": set(CELLS)}, Store(path)) == 1
@@ -202,10 +235,10 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     monkeypatch.setattr(real_data, "DATA", tmp_path / "nowhere")
     monkeypatch.setattr(coverage, "REPETITIONS", 2)
     monkeypatch.setattr(randomizing, "PRIORS", 2)
-    for cached in (split, digest):
+    for cached in (split, digest_of):
         cached.cache_clear()
     yield tmp_path
-    for cached in (split, digest):
+    for cached in (split, digest_of):
         cached.cache_clear()
 
 
