@@ -8,8 +8,8 @@ from importlib.util import find_spec
 DISTRIBUTION = "label-dp-service"
 # the extra of each party, and what it installs, by the names that are imported
 SERVICE = (
-    "fastapi fastapi_swagger uvicorn sqlalchemy alembic prometheus_client python_multipart standardwebhooks joserfc "
-    "matplotlib"
+    "fastapi fastapi_swagger uvicorn httptools sqlalchemy alembic prometheus_client python_multipart standardwebhooks "
+    "joserfc matplotlib"
 )
 OF_PARTY = {
     "labels-party": ("labels", f"{SERVICE} numba highspy opendp orjson".split()),

@@ -29,6 +29,7 @@ from fastapi.testclient import TestClient
 
 from label_dp.channels.base import Channel, smallest_unsigned
 from label_dp.companions.maps.monotone import MonotoneMap
+from label_dp.companions.maps.shapes import BINS
 from label_dp.documents.kind import Facts
 from label_dp.domain import Domain
 from label_dp.errors import LabelDPError
@@ -78,7 +79,7 @@ def scripted(seed: str) -> Iterator[None]:
         patch.setattr(secrets, "token_urlsafe", lambda n=32: token_bytes(n).hex())
         patch.setattr(engine, "sample", constant_draw)
         patch.setattr(engine, "estimate_prior", constant_prior)
-        for shape in (shapes.BINS, shapes.MONOTONE):
+        for shape in (BINS, shapes.MONOTONE):
             patch.setitem(shapes.SHAPES, shape, replace(shapes.SHAPES[shape], fit=constant_fit))
         for name in medians.METHOD:
             patch.setitem(medians.METHOD, name, lambda job, k, epsilon: (1, Facts()))
