@@ -54,7 +54,7 @@ def save_model(folder: Path, model: TrainedModel, card: dict[str, Any], key: Sig
         temporary.mkdir()
         text = json.dumps(whole, ensure_ascii=False, allow_nan=False, indent=2)
         files = {MODEL_FILE: data, CARD_FILE: f"{text}\n".encode(), CARD_TEXT: card_markdown(whole).encode()}
-        for name, content in (files | {SIGNATURE: signature.sign(whole, files, key)}).items():
+        for name, content in (files | {SIGNATURE: signature.statement(whole, files, key.public.id).sign(key)}).items():
             (temporary / name).write_bytes(content)
         if folder.exists():
             folder.rmdir()
@@ -68,9 +68,10 @@ def save_model(folder: Path, model: TrainedModel, card: dict[str, Any], key: Sig
 
 def sign_model(folder: Path, key: SigningKey) -> ModelStatement:
     """Sign a folder in place of whoever signed it; returns the statement. Raises InvalidFile, Unavailable."""
-    files, card = _files(folder), load_model(folder, None).card
-    write_durably(folder / SIGNATURE, signature.sign(card, files, key))
-    return signature.statement(card, files, key.public.id)
+    files = _files(folder)
+    statement = signature.statement(_opened(folder, files, None).card, files, key.public.id)
+    write_durably(folder / SIGNATURE, statement.sign(key))
+    return statement
 
 
 def load_model(folder: Path, signers: Signers | None) -> SavedModel:
@@ -79,10 +80,15 @@ def load_model(folder: Path, signers: Signers | None) -> SavedModel:
     Raises the VerificationFailed kind of a missing, strange or wrong signature, InvalidFile for a missing, damaged or
     newer folder.
     """
-    files, stated = _files(folder), None
+    files, statement = _files(folder), None
     if signers is not None:
-        signed = (folder / SIGNATURE).exists()
-        stated = signature.verify(_read(folder, SIGNATURE) if signed else None, files, signers)
+        envelope = _read(folder, SIGNATURE) if (folder / SIGNATURE).exists() else None
+        statement = signature.verify(envelope, files, signers)
+    return _opened(folder, files, statement)
+
+
+def _opened(folder: Path, files: dict[str, bytes], statement: ModelStatement | None) -> SavedModel:
+    """Parse a folder's files, against the statement that signed them if there is one."""
     data, card = files[MODEL_FILE], _parse(files[CARD_FILE], CARD_FILE)
     if card.get("format") != CARD_FORMAT or type(card.get("version")) is not int:
         raise InvalidFile(f"'{folder / CARD_FILE}' is not the card of a model.")
@@ -90,9 +96,9 @@ def load_model(folder: Path, signers: Signers | None) -> SavedModel:
         raise InvalidFile("The model was written by a newer version of this software; upgrade it to read it.")
     if digest(data) != card.get("model_sha256"):
         raise InvalidFile(f"'{folder / MODEL_FILE}' does not match its card: it was changed or cut short.")
-    if stated is not None and stated != signature.statement(card, files, stated.key_id):
+    if statement is not None and statement != signature.statement(card, files, statement.key_id):
         raise SignatureInvalid("The model's signed statement says something else than its card about ε or messages.")
-    return SavedModel(TrainedModel.from_json(_parse(data, MODEL_FILE)), card, folder, stated)
+    return SavedModel(TrainedModel.from_json(_parse(data, MODEL_FILE)), card, folder, statement)
 
 
 def _files(folder: Path) -> dict[str, bytes]:

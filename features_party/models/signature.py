@@ -8,16 +8,11 @@ from typing import Any
 from features_party.models.card_reading import reading_card
 from label_dp.documents.canonical import digest
 from label_dp.documents.model_statement import ModelEpsilon, ModelSource, ModelStatement
-from label_dp.documents.signing import SigningKey, VerifyingKey, named_key
+from label_dp.documents.signing import VerifyingKey, named_key
 from label_dp.errors import SignatureInvalid
 from label_dp.privacy import Delta, Epsilon, EpsilonSplit
 
 Signers = Sequence[VerifyingKey]  # whose models are loaded; our own key first
-
-
-def sign(card: dict[str, Any], files: Mapping[str, bytes], key: SigningKey) -> bytes:
-    """Sign a folder's files, whose card is `card`; returns the envelope. Raises InvalidFile for a damaged card."""
-    return statement(card, files, key.public.id).sign(key)
 
 
 @reading_card()
@@ -59,16 +54,17 @@ def verify(envelope: bytes | None, files: Mapping[str, bytes], signers: Signers)
         raise SignatureInvalid(
             "The model is not signed. If you know where it comes from, sign it with: features-party models sign FOLDER."
         )
-    named = named_key(envelope)
-    key = next((one for one in signers if one.id == named), None)
+    key_id = named_key(envelope)
+    key = next((one for one in signers if one.id == key_id), None)
     if key is None:
+        ours = " or ".join(one.id for one in signers) or "a key of ours, which this party has not made yet"
         raise SignatureInvalid(
-            f"The model is signed with the key {named[:80]!a}, which is neither this party's own nor the one that "
-            "FEATURES_PARTY_MODEL_KEY names. Take it over with: features-party models verify FOLDER --key PUB, then "
-            "models sign FOLDER."
+            f"The model is signed with the key {key_id[:80]!a}, where {ours} was expected. Name a key that you know by "
+            "FEATURES_PARTY_MODEL_KEY, or take the model over with: features-party models verify FOLDER --key PUB, "
+            "then models sign FOLDER."
         )
-    signed, _ = ModelStatement.opened(envelope, key)
-    for name in sorted({*signed.files, *files}):
-        if name not in files or signed.files.get(name) != digest(files[name]):
+    model_statement, _ = ModelStatement.opened(envelope, key)
+    for name in sorted({*model_statement.files, *files}):
+        if name not in files or model_statement.files.get(name) != digest(files[name]):
             raise SignatureInvalid(f"The model's '{name}' is not the file that was signed: it was changed or replaced.")
-    return signed
+    return model_statement

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from tests.benchmarks.bench_events import event, opened
 from tests.benchmarks.bench_intake import CONNECTIONS, JSON, cpu_of, first_core, serving
+from tests.benchmarks.children import listening
 from tests.benchmarks.lines import Line
 
 SECONDS, ROUNDS = 3, 3
@@ -98,12 +99,7 @@ def plain(parser: str) -> Iterator[tuple[int, str]]:
         if core is not None:
             os.sched_setaffinity(process.pid, {core})
         try:
-            while True:
-                try:
-                    socket.create_connection(("127.0.0.1", port)).close()
-                    break
-                except OSError:
-                    time.sleep(0.05)
+            listening(port)
             yield process.pid, f"http://127.0.0.1:{port}/labels"
         finally:
             process.terminate()

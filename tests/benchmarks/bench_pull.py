@@ -15,7 +15,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.benchmarks.children import listening
 from tests.benchmarks.lines import Line
 from tests.support.messages import Sender
 
@@ -171,12 +171,7 @@ def _server(folder: Path) -> Iterator[str]:
         port = free.getsockname()[1]
     with subprocess.Popen([sys.executable, "-c", SERVE, str(folder), str(port)]) as process:
         try:
-            while True:
-                try:
-                    socket.create_connection(("127.0.0.1", port)).close()
-                    break
-                except OSError:
-                    time.sleep(0.05)
+            listening(port)
             yield f"http://127.0.0.1:{port}"
         finally:
             process.terminate()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -32,6 +34,16 @@ _, status, used = os.wait4(pid, 0)
 took = time.perf_counter() - start
 print(json.dumps([os.waitstatus_to_exitcode(status), took, used.ru_utime + used.ru_stime, used.ru_maxrss, own[0]]))
 """
+
+
+def listening(port: int) -> None:
+    """Wait until a child listens there."""
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        except OSError:
+            time.sleep(0.05)
 
 
 class Used(NamedTuple):

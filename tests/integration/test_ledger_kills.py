@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support import object_store
 from tests.support.ledger_kills import NAMED, random_kills, replayed
+from tests.support.ledger_kills import nursery as nursery
+from tests.support.ledger_kills import template as template
 from tests.support.ledger_parties import There
 from tests.support.ledger_places import SqliteTemplate
 from tests.support.ledger_process import Nursery
 from tests.support.ledger_world import World
 
 pytestmark = pytest.mark.processes
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    # children are forked, and look for an object store's credentials there
-    with pytest.MonkeyPatch.context() as environment:
-        for name, value in object_store.CREDENTIALS.items():
-            environment.setenv(name, value)
-        with Nursery() as found:
-            yield found
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> SqliteTemplate:
-    return SqliteTemplate(tmp_path_factory.mktemp("template") / "home")
 
 
 def test_killed_at_every_named_point_in_turn(nursery: Nursery, template: SqliteTemplate, tmp_path: Path) -> None:

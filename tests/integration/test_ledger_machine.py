@@ -18,16 +18,12 @@ from label_dp.errors import Unavailable
 from label_dp.store.idempotency import IdempotentCall
 from labels_party.work.pipeline import Pipeline
 from tests.support.ledger_faults import CRASH, FULL, LOSE
+from tests.support.ledger_kills import template as template
 from tests.support.ledger_machine import play
 from tests.support.ledger_parties import Here
 from tests.support.ledger_places import PostgresTemplate, SqliteTemplate
 from tests.support.ledger_rules import nano
 from tests.support.ledger_world import World
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> SqliteTemplate:
-    return SqliteTemplate(tmp_path_factory.mktemp("template") / "home")
 
 
 def test_whatever_is_done_the_ledger_holds(template: SqliteTemplate) -> None:

@@ -137,11 +137,10 @@ def fit_validated(
 
         test = sample.take(np.flatnonzero(held))
         rest = sample.take(np.flatnonzero(~held))
-        found = dict(_fold(rest, test, additive, task, plan, kernel, report))
+        out.append(dict(_fold(rest, test, additive, task, plan, kernel, report)))
         constants[held] = rest.mean
-        out.append(found)
         if index == 0:
-            plan = FoldPlan.after(found, constants[held], test, task)
+            plan = FoldPlan.after(out[0], constants[held], test, task)
         if plan.enough:
             break
     told = np.flatnonzero(fold <= index)
