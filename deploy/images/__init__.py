@@ -1,1 +1,1 @@
-"""Both images built, and the Compose section of the README played, with a real engine: `make images`."""
+"""The engine of containers that builds both images."""

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from deploy.images.__main__ import BEGIN, END, keep, play, table
 from deploy.images.engine import ContainerEngine, Failed
-from deploy.images.measured import mebibytes
-from deploy.images.rig import Rig, same_releases
-from deploy.images.steps import STEPS
+from tests.images.__main__ import BEGIN, END, keep, play, table
+from tests.images.measured import mebibytes
+from tests.images.rig import Rig, same_releases
+from tests.images.steps import STEPS
 
 
 def held(_rig: Rig) -> str:

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 
 from deploy.images.engine import PROJECT, Failed
-from deploy.images.measured import DATABASES, at_rest, started, under_load
-from deploy.images.rig import PARTIES, READY_SECONDS, Rig, features_export, one_history, said, same_releases
+from tests.images.measured import DATABASES, at_rest, started, under_load
+from tests.images.rig import PARTIES, READY_SECONDS, Rig, features_export, one_history, said, same_releases
 
 IMAGES = ("label-dp/labels-party", "label-dp/features-party", "label-dp/demo")
 LARGEST = 900_000_000  # bytes of a party's image

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from deploy.images.engine import ContainerEngine, Failed, stand_ins
-from deploy.images.rig import Rig
-from deploy.images.steps import STEPS
+from tests.images.rig import Rig
+from tests.images.steps import STEPS
 
 ROOT = Path(__file__).parents[2]
 BEGIN, END = "<!-- make images ARGS=--keep -->", "<!-- until here -->"
@@ -44,7 +44,7 @@ def keep(page: Path, found: str) -> None:
 def parser() -> argparse.ArgumentParser:
     """The options of `make images ARGS=…`."""
     made = argparse.ArgumentParser(
-        "python -m deploy.images", description="Build both images and play docker-compose.yml."
+        "python -m tests.images", description="Build both images and play docker-compose.yml."
     )
     made.add_argument(
         "--stand-ins", type=Path, metavar="FOLDER", help="no registry: an engine and base images of its own"

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 
 from deploy.images.engine import Failed
-from deploy.images.rig import PARTIES, READY_SECONDS, Rig, answers
+from tests.images.rig import PARTIES, READY_SECONDS, Rig, answers
 
 DATABASES = ("labels-db", "features-db")
 UNITS = {"B": 1, "kB": 1000, "KiB": 1 << 10, "MB": 1000**2, "MiB": 1 << 20, "GB": 1000**3, "GiB": 1 << 30}
