@@ -20,10 +20,10 @@ import numpy as np
 import pytest
 
 from label_dp.privacy import Epsilon
+from labels_party.companions.audit_bounds import audit, epsilon_bound, lower_bound, power, upper_bound
 from labels_party.mechanisms import one_bit, quantiles, sampling
 from labels_party.mechanisms import prior as prior_module
 from labels_party.mechanisms.catalogue import MECHANISMS
-from tests.support.auditor import audit, epsilon_bound, lower_bound, power, upper_bound
 from tests.support.exact_matrix import CASES
 from tests.support.pipeline_audit import by_functions, published
 
@@ -61,13 +61,13 @@ PUBLISHED = {"epsilon": "0.2", "mechanism": "rr-on-bins", "prior": "estimate", "
 def with_priors(epsilon: str, index: list[int], releases: int, request: dict[str, Any]) -> float:
     """The bound of ε for releases that estimate their prior."""
     one, two = (by_functions([y, *index[1:]], 1, 0, "0:1", releases, epsilon=epsilon, **request) for y in (index[0], 0))
-    return audit(one, two, EACH).bound
+    return audit(one, two, EACH)
 
 
 def with_bounds(index: list[int], releases: int, request: dict[str, Any]) -> float:
     """The bound of ε for releases that buy their clipping bounds, of 2.5 in all."""
     one, two = (by_functions([y, *index[1:]], 6, 0, "0:6", releases, epsilon="2.5", **request) for y in (6, 0))
-    return audit(one, two, EACH).bound
+    return audit(one, two, EACH)
 
 
 def of_channel(name: str, options: dict[str, Any], epsilon: str, releases: int = MANY) -> float:
@@ -75,13 +75,13 @@ def of_channel(name: str, options: dict[str, Any], epsilon: str, releases: int =
     prior = {"prior": "uniform"} if MECHANISMS[name].needs_prior(options) else {}
     request = {"epsilon": epsilon, "mechanism": name, "options": options} | prior
     one, two = (by_functions([y], 6, 0, "0:6", releases, **request) for y in (6, 0))
-    return audit(one, two, EACH).bound
+    return audit(one, two, EACH)
 
 
 def of_published(home: Path, releases: int = FEW) -> float:
     """Without noise the prior's mass is a fifth or two, and one symbol each: the leak is then found every time."""
     one, two = (published(home / f"{y}", [y, 0, 0, 0, 1], 1, 0, "0:1", releases, **PUBLISHED) for y in (1, 0))
-    return audit(one, two, EACH).bound
+    return audit(one, two, EACH)
 
 
 def without_noise(patch: pytest.MonkeyPatch) -> None:
@@ -174,7 +174,7 @@ def test_the_auditor_errs_no_more_often_than_it_says() -> None:
     wrong = 0
     for _ in range(400):
         one, two = rng.integers(0, 5, (2, 300)).tolist()
-        wrong += audit(one, two, 0.1).bound > 0
+        wrong += audit(one, two, 0.1) > 0
     assert wrong < 75
 
 

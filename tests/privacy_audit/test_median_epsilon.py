@@ -17,11 +17,11 @@ from label_dp.documents.signing import SigningKey
 from label_dp.domain import Domain
 from label_dp.errors import EpsilonNotProved
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
+from labels_party.companions.audit_bounds import audit
 from labels_party.companions.kinds import median as medians_module
 from labels_party.companions.kinds.median import SLICES, MedianKind, slices_plan
 from labels_party.companions.mechanisms.private_median.median import MedianPlan, private_median
 from tests.support.asking import population as parse_population
-from tests.support.auditor import audit
 from tests.support.coupling import Labels
 from tests.support.jobs import job
 
@@ -41,11 +41,11 @@ def medians(labels: list[int], epsilon: int) -> list[int | None]:
 
 
 def test_medians_of_neighbours_never_prove_more_than_was_paid() -> None:
-    assert audit(medians(ONE, 1), medians(OTHER, 1), ALPHA).bound <= 1
+    assert audit(medians(ONE, 1), medians(OTHER, 1), ALPHA) <= 1
 
 
 def test_control_a_median_drawn_at_four_times_its_epsilon_is_found() -> None:
-    assert audit(medians(ONE, 4), medians(OTHER, 4), ALPHA).bound > 1
+    assert audit(medians(ONE, 4), medians(OTHER, 4), ALPHA) > 1
 
 
 @pytest.mark.parametrize(("times", "more"), [(Fraction(1001, 1000), 0), (Fraction(1), 1)])

@@ -18,13 +18,13 @@ import pytest
 from label_dp.domain import Domain
 from label_dp.errors import EpsilonNotProved
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
+from labels_party.companions.audit_bounds import audit
 from labels_party.companions.kinds.feature_store import FeatureStore
 from labels_party.companions.kinds.linear_model import LinearModelKind
 from labels_party.companions.kinds.own_features import Planned
 from labels_party.companions.kinds.rectangle import RectangleKind
 from tests.support.asked import planned as plan_of
 from tests.support.asking import population as parse_population
-from tests.support.auditor import audit
 from tests.support.jobs import job
 
 pytestmark = pytest.mark.extended
@@ -81,12 +81,12 @@ MODELS = [(10.0, 7.0), (5.0, 3.5)], [(0.0, 7.0), (5.0, 3.5)]
 
 @pytest.mark.parametrize(("draw", "pair"), [(rectangles, RECTANGLES), (models, MODELS)])
 def test_answers_about_neighbours_never_prove_more_than_was_paid(draw: Any, pair: Any) -> None:
-    assert audit(*(draw(data, 1) for data in pair), ALPHA).bound <= 1
+    assert audit(*(draw(data, 1) for data in pair), ALPHA) <= 1
 
 
 @pytest.mark.parametrize(("draw", "pair"), [(rectangles, RECTANGLES), (models, MODELS)])
 def test_control_answers_drawn_at_eight_times_their_epsilon_are_found(draw: Any, pair: Any) -> None:
-    assert audit(*(draw(data, 8) for data in pair), ALPHA).bound > 1
+    assert audit(*(draw(data, 8) for data in pair), ALPHA) > 1
 
 
 def test_an_answer_that_costs_more_than_was_charged_reads_no_label() -> None:

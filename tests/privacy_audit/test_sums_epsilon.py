@@ -16,9 +16,9 @@ import pytest
 
 from label_dp.companions.kinds.sum import LabelLattice
 from label_dp.domain import Domain
+from labels_party.companions.audit_bounds import audit
 from labels_party.companions.kinds.sum import GroupColumns, noisy_groupings
 from labels_party.mechanisms.entropy import LaplaceNoise, discrete_laplace
-from tests.support.auditor import audit
 
 pytestmark = pytest.mark.extended
 
@@ -53,7 +53,7 @@ def answers(
 
 def proved(*noises: LaplaceNoise, codes: Callable[[Any], Any] = lambda _labels: CODES) -> float:
     pair = (noises[0], noises[1])
-    return float(audit(answers(LOW, pair, codes), answers(HIGH, pair, codes), ALPHA / 2).bound)
+    return audit(answers(LOW, pair, codes), answers(HIGH, pair, codes), ALPHA / 2)
 
 
 def noise(sensitivity: int, epsilon: Fraction = HALF) -> LaplaceNoise:

@@ -6,4 +6,5 @@ from __future__ import annotations
 from labels_party.companions.cli import asking as asking
 from labels_party.companions.cli import predictors as predictors
 from labels_party.companions.cli import answers as answers
+from labels_party.companions.cli import audit_privacy as audit_privacy
 # isort: on
