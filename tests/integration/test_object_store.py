@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import shutil
 import sqlite3
@@ -35,21 +34,6 @@ def share_keys(home: Path, other: Path) -> None:
     shutil.copytree(home / "keys", other / "keys")
 
 
-def message(party: LabelsParty, release: str, folder: Path) -> Path:
-    """What a publisher downloads."""
-    client = party.client("features")
-    folder.mkdir()
-    envelope = client.get(f"/v1/releases/{release}/manifest")
-    assert envelope.status_code == 200, envelope.text
-    (folder / "manifest.dsse.json").write_bytes(envelope.content)
-    for file in client.get(f"/v1/releases/{release}").json()["files"]:
-        if file["role"] != "envelope":
-            got = client.get(f"/v1/releases/{release}/files/{file['name']}")
-            assert hashlib.sha256(got.content).hexdigest() == file["sha256"]
-            (folder / file["name"]).write_bytes(got.content)
-    return folder
-
-
 def test_two_replicas_share_a_database_and_a_store_and_no_folder(
     postgres_url: str, bucket: Room, tmp_path: Path
 ) -> None:
@@ -70,7 +54,7 @@ def test_two_replicas_share_a_database_and_a_store_and_no_folder(
         wish = {"epsilon": "1", "mechanism": "rr-on-bins"}
         release = owner.post(f"/v1/batches/{batch}/releases", json=wish).json()["id"]
         second.services.worker.drain()
-        one, two = (message(party, release, tmp_path / name) for party, name in ((first, "m1"), (second, "m2")))
+        one, two = (party.download(release, tmp_path / name) for party, name in ((first, "m1"), (second, "m2")))
         for folder in (one, two):
             verified = verify(folder, first.services.key.public, "features-party")
             assert verified.manifest.n == 300
@@ -152,7 +136,7 @@ def crash_and_go_on(point: str, number: int, bucket: Room, tmp_path: Path) -> No
         s.worker.drain()
         (found,) = s.database.read("look", lambda c: s.work.of_batch(c, batch))
         assert (found.state, again.spent(batch)) == ("published", "1")
-        verify(message(again, found.id, tmp_path / "m"), s.key.public, "features-party")
+        verify(again.download(found.id, tmp_path / "m"), s.key.public, "features-party")
         kept = {key.split("/")[2] for key in bucket.keys(f"work/{found.id}")}
         assert kept == {f"attempt-{found.attempt}"}, "what an abandoned attempt sent is gone"
         published = [e for e in s.database.read("e", s.audit.events) if e.kind == events.PUBLISHED]

@@ -12,7 +12,12 @@ from urllib.parse import quote
 
 from pyarrow import fs
 
-CREDENTIALS = {"AWS_ACCESS_KEY_ID": "tester", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_EC2_METADATA_DISABLED": "true"}
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "test:tester",
+    "AWS_SECRET_ACCESS_KEY": "secret",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",  # of pyarrow's client: Swift takes no others
+}
 BUCKET = "labels-and-messages"
 
 

@@ -15,13 +15,12 @@ import tenacity
 from label_dp.errors import Unavailable
 from label_dp.logs import event
 from label_dp.store.faults import FaultHook, no_faults
-from label_dp.store.objects.port import Anywhere, Stored, StoreRefused
+from label_dp.store.objects.port import CHUNK, Anywhere, Stored, StoreRefused
 
 if TYPE_CHECKING:
     from obstore.store import AzureStore, GCSStore, S3Store
 
 log = logging.getLogger("label_dp.objects")
-CHUNK = 1 << 23
 PIECE, PIECES = 1 << 21, 24  # bytes of an object that is read here and there, and how many pieces stay in memory
 PARTS, AT_ONCE = 9000, 2  # parts of an object at most (stores take 10,000), and parts in memory while it is sent
 TRIES = 3  # of a whole object; the client retries each of its requests as well

@@ -19,7 +19,7 @@ class FolderObjects(Objects):
     """Objects in a folder of this machine."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
+        self.root = self.room = root
 
     def path(self, key: str) -> Path:
         return self.root / key
@@ -39,8 +39,7 @@ class FolderObjects(Objects):
             raise
 
     def adopt(self, key: str, path: Path) -> None:
-        """Move a durable file of the same file system in as an object. Raises OSError; then there is no object, and
-        perhaps no file either."""
+        """Move the file, on the same file system."""
         target = self.path(key)
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.rename(target)

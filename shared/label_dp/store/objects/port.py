@@ -6,12 +6,16 @@ from __future__ import annotations
 import io
 import mmap
 import os
+import shutil
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from label_dp.errors import Unavailable
+
+CHUNK = 1 << 23  # bytes of an object that are moved at once
 
 
 class StoreRefused(Unavailable):
@@ -74,12 +78,20 @@ class Anywhere(io.RawIOBase):
 
 class Objects(ABC):
     """Store of immutable objects. A put is durable when the call returns. A read returns the bytes that were put, or
-    raises FileNotFoundError or Unavailable."""
+    raises FileNotFoundError or Unavailable. `room`: a folder for files that become objects."""
+
+    room: Path
 
     @abstractmethod
     def writing(self, key: str) -> AbstractContextManager[BinaryIO]:
         """Open a new object; it exists after the block, and not if the block raises. Raises OSError (a disk),
         Unavailable (the store)."""
+
+    def adopt(self, key: str, path: Path) -> None:
+        """Take in a durable file of `room` as an object. Raises as `writing`; then there is no object, and perhaps no
+        file either."""
+        with path.open("rb") as source, self.writing(key) as file:
+            shutil.copyfileobj(source, file, CHUNK)
 
     @abstractmethod
     def reading(self, key: str) -> AbstractContextManager[Any]:

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from label_dp.errors import Unavailable
-from label_dp.store.objects.bucket import CHUNK, Bucket
+from label_dp.store.objects.bucket import Bucket
 from label_dp.store.objects.folder import mapping
-from label_dp.store.objects.port import DamagedObject, Objects, Stored
+from label_dp.store.objects.port import CHUNK, DamagedObject, Objects, Stored
 
 MAC_BYTES = 32
 KEPT_SECONDS = 600.0
@@ -31,13 +31,13 @@ class StoreObjects(Objects):
     """Objects of a bucket. `keyed` begins a MAC; copies lie in `spill`."""
 
     def __init__(self, bucket: Bucket, spill: Path, keyed: Callable[[], hmac.HMAC]) -> None:
-        self.bucket, self.spill, self._keyed = bucket, spill, keyed
+        self.bucket, self.room, self._keyed = bucket, spill, keyed
         self._kept: OrderedDict[str, tuple[mmap.mmap | bytes, float]] = OrderedDict()
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
     def writing(self, key: str) -> Iterator[BinaryIO]:
-        with tempfile.TemporaryFile(dir=self.spill) as file:
+        with tempfile.TemporaryFile(dir=self.room) as file:
             yield file
             file.write(self._mac(key, file, file.tell()))
             self.bucket.send(key, file)
@@ -54,8 +54,7 @@ class StoreObjects(Objects):
         with self._lock:
             self._forget_idle()
             if key in self._kept:
-                self._kept.move_to_end(key)
-                data, _ = self._kept[key]
+                data, _ = self._kept.pop(key)  # and to the end
                 self._kept[key] = data, time.monotonic()
                 return data
         with self._copy(key) as file:
@@ -78,8 +77,9 @@ class StoreObjects(Objects):
     @contextlib.contextmanager
     def _copy(self, key: str) -> Iterator[BinaryIO]:
         """Yield a checked copy. Raises FileNotFoundError, Unavailable."""
-        with tempfile.TemporaryFile(dir=self.spill) as file:
+        with contextlib.ExitStack() as stack:
             try:
+                file = stack.enter_context(tempfile.TemporaryFile(dir=self.room))
                 self.bucket.fetch(key, file)
                 size = file.tell() - MAC_BYTES
                 whole = size >= 0 and hmac.compare_digest(self._mac(key, file, size), file.read(MAC_BYTES))
@@ -87,6 +87,8 @@ class StoreObjects(Objects):
             except FileNotFoundError:
                 raise
             except OSError as error:
+                with contextlib.suppress(OSError):  # it writes once more what the disk refused
+                    stack.close()
                 raise Unavailable(f"A copy of a stored object cannot be kept ({error.strerror}).") from None
             if not whole:
                 raise DamagedObject(
@@ -100,8 +102,7 @@ class StoreObjects(Objects):
         mac.update(key.encode() + b"\0")
         file.seek(0)
         while size:
-            chunk = file.read(min(size, CHUNK))
-            mac.update(chunk)
+            mac.update(chunk := file.read(min(size, CHUNK)))
             size -= len(chunk)
         return mac.digest()
 
