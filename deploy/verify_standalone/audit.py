@@ -13,14 +13,13 @@ from .comparison import Verified
 from .document import check_format
 from .envelope import canonical_bytes, open_envelope, parse, read
 from .exact import ATTO, NANO, decimal, units
-from .members import DAY, count, matching, members, text
+from .members import GENESIS, count, members, moment, text
 from .receipts import Receipts
 from .refusal import refuse
 from .rules import NAMES, Rules
 
 EXPORT_TYPE = "application/vnd.label-dp.audit-export+json"
 MAX_EXPORT = 1 << 30  # bytes of the envelope
-GENESIS = "0" * 64
 MEMBERS = {"format", "party", "made", "count", "head", "events"}
 TIME = re.compile(r"\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}:\d{2}Z)?", re.ASCII)
 EVENT_MEMBERS = {
@@ -30,19 +29,15 @@ EVENT_MEMBERS = {
 SUBJECT_MEMBERS = {"population", "population_name", "label", "batch", "work", "attempt"}
 
 
-def verify_audit(path: Path, key: Ed25519PublicKey, key_id: str) -> list[str]:
-    """What was checked, a line each: the signature, the chain of events, ε per batch within its lifetime, receipts."""
-    return open_export(path, key, key_id)[1]
-
-
 def open_export(path: Path, key: Ed25519PublicKey, key_id: str) -> tuple[Verified, list[str]]:
-    """As `verify_audit`, and what was read: the export, and the receipts in it."""
+    """What was read, the export and the receipts in it; and what was checked, a line each: the signature, the chain of
+    events, ε per batch within its lifetime, receipts."""
     document = parse(open_envelope(read(path, MAX_EXPORT), key, key_id, EXPORT_TYPE), "the export")
     check_format(document, "label-dp-audit-export")
     members(document, MEMBERS, "the export")
     text(document["party"], "the party")
     count(document["count"], 0, (1 << 53) - 1, "the count of events")
-    matching(document["made"], TIME, "when the export was made")
+    moment(document["made"], "when the export was made", TIME)
     previous, rules, receipts = GENESIS, Rules(), Receipts(key, key_id)
     for number, event in enumerate(document["events"], start=1):
         _check_event(number, event, previous, document["events"][0])
@@ -100,7 +95,7 @@ def _check_members(number: int, event: Any) -> None:
         or not all(one is None or isinstance(one, str) for one in [*optional, unit["column"]])
         or not all(number is None or (type(number) is int and number >= 1) for number in counts)
         or set(unit) != {"kind", "column", "max_examples"}
-        or DAY.fullmatch(event["time"]) is None
         or unit["kind"] != ("unit" if unit["column"] else "example")
     ):
         refuse(f"event {number} has a member of the wrong kind")
+    moment(event["time"], f"the day of event {number}")

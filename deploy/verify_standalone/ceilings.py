@@ -88,7 +88,7 @@ class Policies:
             if self.held[member] is not None and total > self.held[member]:
                 return f"it is beyond the ceiling {member}"
         what = details.get("mechanism") if details.get("answer") is None else details["answer"]
-        if self.held["mechanisms"] is not None and str(what) not in self.held["mechanisms"]:
+        if self.held["mechanisms"] is not None and what not in self.held["mechanisms"]:
             return "the policy does not allow what it is for"
         above = self.held["four_eyes_above"]
         return "no second person approved it" if above is not None and nano > above and not approved else None

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from .exact import ATTO, NANO, units
-from .members import DAY, ID, MANY, count, listed, matching, members, one_of, perhaps, text
+from .members import DIGEST, ID, MANY, count, listed, matching, members, moment, one_of, perhaps, text
 from .refusal import refuse
 
 MOST_BYTES = 1 << 20  # of the signed document itself
@@ -22,7 +22,7 @@ CURRENCY = re.compile("[A-Z]{3}")
 COMMON = (
     *("format", "id", "batch", "population", "audiences", "key_id", "created", "n", "domain", "out_of_domain"),
     *("missing_label", "mechanism", "epsilon", "epsilon_spent", "epsilon_lifetime", "delta_spent", "delta_lifetime"),
-    *("unit", "adjacency", "randomness"),
+    *("unit", "chain_head", "adjacency", "randomness"),
 )
 
 
@@ -53,12 +53,23 @@ def check_common(d: Any, key_id: str, audience: str | None, what: str) -> None:
         refuse(f"the {what} names another signing key than the one that signed it")
     if audience is not None and audience not in d["audiences"]:
         refuse(f"the {what} is not meant for '{audience}'", "audience")
-    matching(d["created"], DAY, "the day")
+    moment(d["created"], "the day")
     count(d["n"], 1, MANY, "n")
     one_of(d["out_of_domain"], ("clip", "refuse"), "the rule for labels outside the domain")
     perhaps(d["missing_label"], "the missing label")
     text(d["randomness"], "the word on randomness", least=0, most=MOST_BYTES)
     _check_unit(d)
+    if (d["chain_head"] is None) != (d["format"] == "label-dp-rehearsal/1"):
+        refuse("a charged document states the head of its labels party's chain, a rehearsal none")
+    check_head(d["chain_head"])
+
+
+def check_head(value: Any) -> None:
+    """A day and the digest of the first event of that day; or none."""
+    if value is not None:
+        head = members(value, ("day", "digest"), "the head of a chain")
+        moment(head["day"], "the day of a head")
+        matching(head["digest"], DIGEST, "the digest of a head")
 
 
 def check_split(d: Any) -> tuple[list[int], str]:

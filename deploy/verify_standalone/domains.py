@@ -59,11 +59,14 @@ class Domain:
         self.low, self.high, self.step = Fraction(0), Fraction(self.k - 1), Fraction(1)
 
     def _distinct(self) -> None:
-        """Floats are rounded in order, so that neighbours are different ones where they are all at least as far apart
-        as two floats can be; otherwise all are looked at."""
-        if not self.texts and self.step >= Fraction(math.ulp(float(max(abs(self.low), abs(self.high))))):
+        """Floats are rounded in order, so that neighbours are different ones where they are all farther apart than two
+        floats can be; otherwise all are looked at."""
+        if not self.texts and self.step > Fraction(math.ulp(float(max(abs(self.low), abs(self.high))))):
             return
-        if any(float(self.at(i)) >= float(self.at(i + 1)) for i in range(self.k - 1)):
+        scale = math.lcm(*(number.denominator for number in self.values or (self.low, self.step)))
+        first, step = int(self.low * scale), int(self.step * scale)
+        whole = (int(v * scale) for v in self.values) if self.texts else (first + i * step for i in range(self.k))
+        if any(a >= b for a, b in pairwise(number / scale for number in whole)):  # each division rounds once
             refuse("two values of the label domain are the same 64-bit float")
 
     def at(self, position: int) -> Fraction:

@@ -50,7 +50,7 @@ def check_clipping(m: Any, domain: Domain) -> list[str]:
     if len(numbers) == 2 and numbers[0] >= numbers[1]:
         refuse("the clip quantiles do not rise")
     first = _place(domain, Domain(clipping["public_domain"]))
-    if domain.k < 2 or (len(quantiles) == 1 and first != 0):
+    if domain.names or domain.k < 2 or (len(quantiles) == 1 and first != 0):
         refuse("the label domain has other ends than those that were bought")
     if clipping["bounds"] != [domain.text(0), domain.text(domain.k - 1)][-len(quantiles) :]:
         refuse("the clipping bounds are not the ends of the label domain, in their one spelling")

@@ -8,26 +8,26 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from .document import check_format
+from .document import check_format, check_head
 from .envelope import canonical_bytes, open_envelope, parse, strict_base64
-from .members import DAY, count, matching, members, text
+from .members import DAY, DIGEST, GENESIS, link, matching, members, moment, text
 from .refusal import refuse
 
 RECEIPT_TYPE = "application/vnd.label-dp.receipt+json"
-GENESIS = "0" * 64
 # kinds of events of releases and answers, and the detail with the SHA-256 of what was signed
 PUBLISHED = {"release-published": "manifest_sha256", "answer-published": "sha256"}
 ACCEPTED = {"message-accepted": "manifest_digest", "answer-accepted": "document_digest"}
 MEMBERS = {
     *("format", "document_id", "document_digest", "labels_key_id", "audience", "accepted", "position", "previous"),
+    "chain_head",
 }
 
 ANY = re.compile(r"(?s:.+)")
 FORMS = {
     "document_id": ANY,
     "audience": ANY,
-    "document_digest": re.compile(r"[0-9a-f]{64}", re.ASCII),
-    "previous": re.compile(r"[0-9a-f]{64}", re.ASCII),
+    "document_digest": DIGEST,
+    "previous": DIGEST,
     "labels_key_id": re.compile(r"ed25519:[0-9a-f]{64}", re.ASCII),
     "accepted": DAY,
 }
@@ -42,8 +42,10 @@ class Receipts:
         self.keys: dict[tuple[str, str], Ed25519PublicKey] = {}
         self.published: dict[str, str] = {}
         self.given: dict[str, list[str]] = {}  # digests, by the labels party's key
-        # (digest, previous) by position, of each list: the receiver's key and that of the labels party
-        self.kept: dict[tuple[str, str], dict[int, tuple[str, str]]] = {}
+        # (digest, previous, day) by position, of each list: the receiver's key and that of the labels party
+        self.kept: dict[tuple[str, str], dict[int, tuple[str, str, str]]] = {}
+        self.heads: set[bytes] = set()  # of the chain, canonical: days, each with the digest of its first event
+        self.newest = ""  # of these days
 
     @property
     def count(self) -> int:
@@ -66,6 +68,11 @@ class Receipts:
             self._kept(number, event, details["receipt"])
         elif kind in ACCEPTED and "receipt" in details:
             self._given(number, event, details["receipt"])
+        day = event["time"]
+        if day != self.newest:  # by a wrong clock a day may begin again
+            digest = hashlib.sha256(canonical_bytes(event)).hexdigest()
+            self.heads.add(canonical_bytes({"day": day, "digest": digest}))
+        self.newest = day
 
     def _given(self, number: int, event: Any, envelope: Any) -> None:
         receipt, digest = open_receipt(number, envelope, self.key, self.key_id)
@@ -79,6 +86,10 @@ class Receipts:
             refuse(f"event {number}: its receipt is of another audience")
         if receipt["position"] != len(given) + 1 or receipt["previous"] != (given[-1] if given else GENESIS):
             refuse(f"event {number}: its receipt does not follow the one before")
+        head = receipt["chain_head"]
+        newest = head is not None and canonical_bytes(head) in self.heads and head["day"] == self.newest
+        if not newest and (head is not None or number != 2):
+            refuse(f"event {number}: its receipt states another head of this chain")
         given.append(digest)
 
     def _kept(self, number: int, event: Any, envelope: Any) -> None:
@@ -97,7 +108,7 @@ class Receipts:
         after = kept.get(place + 1, ("", digest))[1]
         if place in kept or receipt["previous"] != before or after != digest:
             refuse(f"event {number}: its receipt does not link to those beside it")
-        kept[place] = digest, receipt["previous"]
+        kept[place] = digest, receipt["previous"], event["time"]
 
 
 def open_receipt(number: int, envelope: Any, key: Ed25519PublicKey, key_id: str) -> tuple[Any, str]:
@@ -109,5 +120,7 @@ def open_receipt(number: int, envelope: Any, key: Ed25519PublicKey, key_id: str)
     members(receipt, MEMBERS, f"the receipt of event {number}")
     for name, form in FORMS.items():
         matching(text(receipt[name], what, most=200), form, what)
-    count(receipt["position"], 1, (1 << 53) - 1, what)
+    check_head(receipt["chain_head"])
+    moment(receipt["accepted"], what)
+    link(receipt, f"the receipt of event {number}")
     return receipt, hashlib.sha256(payload).hexdigest()

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from .document import check_format
 from .envelope import canonical_bytes, open_envelope, parse, strict_base64
 from .exact import ATTO, NANO, units
-from .members import DAY, count, matching, members
+from .members import link, members, moment
 from .refusal import RefusedError, refuse
 
 HAND_OVER_TYPE = "application/vnd.label-dp.hand-over+json"
@@ -46,7 +46,7 @@ class HandOvers:
         if (old, new) != (details.get("old_key_id"), details.get("new_key_id")):
             return "it holds the hand-over of another key than it names"
         place, before = self.led.get(old, (document["position"] - 1, document["previous"]))
-        if old in self.retired or new in self.keys:
+        if old in self.retired or new in self.keys or new == old:
             return "its key had handed over before, or its next key is not new"
         if (document["position"], document["previous"]) != (place + 1, before):
             return "it does not follow the hand-over to its key"
@@ -76,8 +76,8 @@ def open_hand_over(envelope: Any) -> tuple[Any, str]:
     document = parse(payload, "the hand-over")
     members(document, MEMBERS, "the hand-over")
     check_format(document, "label-dp-hand-over")
-    matching(document["day"], DAY, "the day of a hand-over")
-    count(document["position"], 1, (1 << 53) - 1, "the position of a hand-over")
+    moment(document["day"], "the day of a hand-over")
+    link(document, "a hand-over")
     new = public(document["new_key"])
     agreed_bytes = canonical_bytes({name: value for name, value in document.items() if name != "consent"})
     kind = HAND_OVER_TYPE.encode()

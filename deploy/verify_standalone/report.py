@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from .document import MOST_BYTES, check_format
 from .envelope import open_envelope, parse, read
-from .members import DAY, count, matching, members, text
+from .members import count, matching, members, moment, text
 from .refusal import refuse
 
 REPORT_TYPE = "application/vnd.label-dp.report+json"
@@ -27,7 +27,7 @@ def verify_report(path: Path, key: Ed25519PublicKey, key_id: str) -> list[str]:
     members(report, MEMBERS, "the report")
     text(report["party"], "the party")
     text(report["about"], "what the report is about")
-    matching(report["made"], DAY, "the day of the report")
+    moment(report["made"], "the day of the report")
     size = count(report["bytes"], 1, (1 << 53) - 1, "the length of the page")
     events = count(report["events"], 0, (1 << 53) - 1, "the count of events")
     matching(report["head"], DIGEST, "the head of the audit store")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from .ceilings import Policies
+from .envelope import canonical_bytes
 from .exact import ATTO, DECIMAL, NANO, decimal, units
 from .people import PeopleCap
 from .received import ReceivedRules
@@ -114,7 +115,8 @@ class Rules:
         elif kind.startswith("predictor-") and kind in OF_BATCHES:
             self._predictor(number, subject, details, kind)
         elif kind == "answer-shared":
-            if subject["work"] not in self.batches[subject["batch"]]["published"] or not event["audiences"]:
+            published = subject["work"] in self.batches[subject["batch"]]["published"] and event["audiences"]
+            if not published or self.works[subject["work"]]["charge"]["details"].get("answer") is None:
                 broken(12, number, "an answer is shown that was not published, or to nobody")
         elif kind == "allowance-set":
             most, of = amount(details.get("epsilon")), details.get("answer")
@@ -276,7 +278,8 @@ class Rules:
         split = {part: decimal(nano) for part, nano in event["epsilon_nano"].items()} | {"delta": event["delta"]}
         per_unit = ("epsilon_per_unit", "delta_per_unit")
         charged = {name: value for name, value in event["details"].items() if name not in per_unit}
-        if "epsilon" in charged or work["asked"]["details"] != charged | {"epsilon": split}:
+        request = canonical_bytes(work["asked"]["details"])
+        if "epsilon" in charged or request != canonical_bytes(charged | {"epsilon": split}):
             broken(10, number, "another release was charged than was asked for")
 
     def _returned(self, number: int, event: Any, work: Any) -> None:
@@ -292,11 +295,14 @@ class Rules:
     def _published(self, number: int, event: Any, work: Any) -> None:
         answer = work["charge"]["details"].get("answer")
         of_release = event["kind"].startswith("release-")
-        if of_release != (answer is None) or event["details"].get("answer") != answer:
+        if of_release != (answer is None) or canonical_bytes(event["details"].get("answer")) != canonical_bytes(answer):
             broken(12, number, "it was charged as something else")
         if event["kind"].endswith("-published"):
-            if not event["audiences"] and "predictor" not in work["charge"]["details"]:
+            details = work["charge"]["details"]
+            if not event["audiences"] and "predictor" not in details:
                 broken(12, number, "it is published for nobody")
+            if "lost" in details or ("restored" in details and "restored" not in event["details"]):
+                broken(12, number, "a restore charged it again, for what was published before")
             self.batches[event["subject"]["batch"]]["published"].add(event["subject"]["work"])
         work["state"] = "over"
 

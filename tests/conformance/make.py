@@ -104,8 +104,11 @@ def make(folder: Path) -> list[Case]:
         ("an answer of an unknown kind", {"kind": "novelty"}, "version"),
         ("an answer of a newer format", {"format": "label-dp-answer/2"}, "version"),
         ("an answer for somebody else", {"audiences": ["somebody"]}, "audience"),
+        ("an answer of a day that is none", {"created": "2026-02-30"}, "malformed"),
     ):
         _document(kit, name, median | members, stubs, code)
+    for name, document, code in _corners(golden):
+        _document(kit, name, document, stubs, code)
     _forged_envelopes(kit)
     _other_texts(kit, _with_stubs(golden["message: one bit"], stubs), stubs)
     rng = random.Random(SEED)
@@ -134,6 +137,26 @@ def _document(kit: Kit, name: str, document: Any, stubs: dict[str, bytes], code:
         kit.add(name, "verify-message", {FOLDER_ENVELOPE: KEY.sign(MANIFEST_TYPE, document), **stubs}, code)
     else:
         kit.add(name, "verify-answer", {"answer.json": KEY.sign(ANSWER_TYPE, document)}, code)
+
+
+def _corners(golden: dict[str, Document]) -> Iterator[tuple[str, Document, str]]:
+    """What readers once told apart."""
+    sums, none = golden["sums: of one"], golden["median: none"]
+    monotone, grid = golden["calibration: monotone"], golden["calibration: grid of two"]
+    zeros = copy.deepcopy(monotone)
+    zeros["parameters"]["scores"] = "0.0:10.00:100"
+    yield "scores with needless zeros", zeros, ACCEPTED
+    unknown = copy.deepcopy(grid)
+    unknown["result"]["map"]["kind"] = "novel"
+    yield "a map of an unknown kind", unknown, "malformed"
+    two, three = {"names": ["no", "yes"]}, {"names": ["no", "perhaps", "yes"]}
+    yield "an answer about two classes", sums | {"domain": two}, ACCEPTED
+    yield "an answer about three classes", sums | {"domain": three}, "malformed"
+    for name, code in (("1__0", ACCEPTED), ("²", ACCEPTED), ("٣", "malformed"), ("1_0.0_1e-1_2", "malformed")):
+        yield f"a class named {name}", sums | {"domain": {"names": [name, "yes"]}}, code
+    yield "sums of labels that are all the same", sums | {"domain": {"range": "0:0:1"}}, "malformed"
+    yield "a median of few labels that costs a δ", none | {"domain": {"range": "0:100:1"}}, "malformed"
+    yield "a domain with an exponent", sums | {"domain": {"range": "0:1e1:1"}}, "malformed"
 
 
 def _golden_message(kit: Kit) -> None:
@@ -220,7 +243,10 @@ def _chains(kit: Kit) -> None:
 
 
 def _other_members() -> Iterator[dict[str, Any]]:
-    yield from ({"made": made} for made in (5, "", None, "zzz", "2026-11-20T08:30:00", "2026-11-20\n"))
+    yield from (
+        {"made": made}
+        for made in (5, "", None, "zzz", "2026-11-20T08:30:00", "2026-11-20\n", "2026-02-30", "2026-11-20T24:00:00Z")
+    )
     yield from ({"party": party} for party in (7, None))
     yield from ({"count": count} for count in (True, "1", None, 2))
     yield from ({"more": 1}, {"head": None}, {"head": "0" * 64}, {"format": "label-dp-audit-export/2"})
@@ -242,6 +268,7 @@ def _broken_links(labels: chains.Chain) -> Iterator[tuple[str, chains.Chain]]:
     yield "a negative part", chains.chained(changed(5, epsilon_nano=chains.split(1) | {"prior": -7, "clip": 7}))
     yield "a member more", chains.chained(changed(5, more=1))
     yield "a δ in another spelling", chains.chained(changed(5, delta="0.0"))
+    yield "a day that is none", chains.chained(changed(5, time="2026-02-30"))
     yield "a time that is no day", chains.chained(changed(5, time="2026-11-20T00:00:00Z"))
 
 
@@ -255,10 +282,16 @@ def chains_of_another_store(labels: chains.Chain) -> chains.Chain:
 def _pairs(kit: Kit) -> None:
     """Two exports: of one store at two times, and of both parties."""
     labels = chains.chained(chains.labels_chain()[:7])
+    head = {"day": chains.DAY, "digest": hashlib.sha256(canonical_bytes(labels[0])).hexdigest()}
+    another, absent = head | {"digest": "0" * 64}, head | {"day": "2026-11-19"}
     fork = chains.chained([*labels[:6], chains.published("rel_1", actor="worker 2")])
 
     def received(**members: Any) -> chains.Chain:
-        more = {"key_id": KEY.public.id, "manifest_digest": labels[6]["details"]["manifest_sha256"]}
+        more = {
+            "chain_head": head,
+            "key_id": KEY.public.id,
+            "manifest_digest": labels[6]["details"]["manifest_sha256"],
+        }
         about = {"key": KEY.public.id, **members}
         first = chains.event("store-created", actor="", party="features-party")
         return chains.chained(
@@ -280,12 +313,50 @@ def _pairs(kit: Kit) -> None:
         "another ε was accepted than was charged": (0.5, "1", {}, "against"),
         "another document was accepted than was published": (1, "1", {"manifest_digest": "0" * 64}, "against"),
         "less is stated as spent than the chain shows": (0.5, "0.5", {}, "against"),
+        "another head than the chain has is stated": (1, "1", {"chain_head": another}, "against"),
+        "the head of a day that the chain has not": (1, "1", {"chain_head": absent}, "against"),
+        "no head of a chain is stated": (1, "1", {"chain_head": None}, "against"),
     }.items():
         chain = received(epsilon=epsilon, spent=spent, more=more)
         pairs[name] = chains.whole(chain, OTHER, party="features-party"), "features", code
+    for name, chain, there, code in _single_lies(head):
+        other = chains.whole(there, OTHER, party="features-party")
+        files = {"audit.json": chains.whole(chain, KEY), "other.json": other}
+        words = ("--against", "@/other.json", "--against-key", "keys/features.pub")
+        kit.add(f"two exports: {name}", "verify-audit", files, code, *words)
     for name, (other, key, code) in pairs.items():
         more_words = ("--against", "@/other.json", "--against-key", f"keys/{key}.pub")
         kit.add(f"two exports: {name}", "verify-audit", {"audit.json": one, "other.json": other}, code, *more_words)
+
+
+def _single_lies(head: dict[str, str]) -> Iterator[tuple[str, chains.Chain, chains.Chain, str]]:
+    """Chains of a labels party and of a receiver that differ in one thing."""
+    late = {"time": "2026-12-01"}
+    begun = chains.labels_chain()[:5]
+    honest = [chains.charge("rel_0"), chains.published("rel_0"), chains.charge("rel_1"), chains.published("rel_1")]
+    digest = chains.published("rel_1")["details"]["manifest_sha256"]
+
+    def pair(after: chains.Chain, spent: str = "2", **members: Any) -> tuple[chains.Chain, chains.Chain]:
+        stated = {"chain_head": head, "key_id": KEY.public.id, "manifest_digest": digest} | members.pop("more", {})
+        accepted = chains.accepted("rel_1", 1, spent, key=KEY.public.id, more=stated, **members)
+        there = [chains.event("store-created", actor="", party="features-party"), accepted]
+        return chains.chained(copy.deepcopy([*begun, *after])), chains.chained(there)
+
+    yield "nothing differs", *pair(honest), ACCEPTED
+    yield "less is stated as spent than was charged by then", *pair(honest, "1"), "against"
+    yield "another lifetime is stated", *pair(honest, more={"epsilon_lifetime": "300"}), "against"
+    yield "another lifetime δ is stated", *pair(honest, more={"delta_lifetime": "0.1"}), "against"
+    yield "another batch is stated", *pair(honest, batch="bat_7"), "against"
+    yield "another audience is stated", *pair(honest, audiences=["features-party", "somebody"]), "against"
+    yield "the charge was returned", *pair([honest[2], chains.cancelled("rel_1"), chains.returned("rel_1")]), "against"
+    yield "the release failed", *pair([honest[2], chains.failed("rel_1")]), "against"
+    yield "before the labels party's last event", *pair(honest[:2], time="2026-11-19"), "against"
+    yield "after the labels party's last event", *pair(honest[:2], **late), ACCEPTED
+    drawn = [*honest[:2], *(event | late for event in honest[2:])]
+    yield "a head from before the charge", *pair(drawn, **late), "against"
+    begins = chains.chained(copy.deepcopy([*begun, *drawn]))[7]
+    newest = {"day": late["time"], "digest": hashlib.sha256(canonical_bytes(begins)).hexdigest()}
+    yield "the head of the day of the charge", *pair(drawn, more={"chain_head": newest}, **late), ACCEPTED
 
 
 def pack(folder: Path, archive: Path) -> None:
@@ -311,7 +382,11 @@ def _receipts(kit: Kit) -> None:
         labels += [chains.charge(name), chains.published(name)]
     details = {"key_id": OTHER.public.id, "public_key": base64.b64encode(OTHER.public.raw).decode()}
     labels.append(chains.event("receipt-key-registered", audiences=[ME], details=details))
-    features = [chains.event("store-created", actor="", party="features-party")]
+    features = chains.chained([chains.event("store-created", actor="", party="features-party")])
+    head, labels_head = (
+        {"day": chains.DAY, "digest": hashlib.sha256(canonical_bytes(chain[0])).hexdigest()}
+        for chain in (features, chains.chained(labels))
+    )
 
     def receipts(**changed: Any) -> list[dict[str, Any]]:
         """Two, linked; `changed`: members of the second."""
@@ -322,7 +397,7 @@ def _receipts(kit: Kit) -> None:
             "position": 1,
             "previous": "0" * 64,
         }
-        first["format"] = "label-dp-receipt/1"
+        first |= {"format": "label-dp-receipt/1", "chain_head": head}
         second = first | {"document_id": "rel_2", "document_digest": digests["rel_2"], "position": 2}
         return [first, second | {"previous": hashlib.sha256(canonical_bytes(first)).hexdigest()} | changed]
 
@@ -338,6 +413,8 @@ def _receipts(kit: Kit) -> None:
         ("a position left out", {"position": 3}, OTHER),
         ("a position twice", {"position": 1, "previous": "0" * 64}, OTHER),
         ("linked to another one", {"previous": "1" * 64}, OTHER),
+        ("of another head of its chain", {"chain_head": head | {"digest": "0" * 64}}, OTHER),
+        ("of no head of its chain", {"chain_head": None}, OTHER),
         ("of a newer format", {"format": "label-dp-receipt/2"}, OTHER),
         ("signed with another key", {}, KEY),
     ):
@@ -350,7 +427,7 @@ def _receipts(kit: Kit) -> None:
             for work, one in envelopes.items()
         ]
         accepted = [
-            chains.accepted(work, 1, str(spent), key=KEY.public.id, more={"receipt": one})
+            chains.accepted(work, 1, str(spent), key=KEY.public.id, more={"receipt": one, "chain_head": labels_head})
             for spent, (work, one) in enumerate(envelopes.items(), start=1)
         ]
         here = chains.whole(chains.chained(copy.deepcopy([*labels, *received])), KEY)

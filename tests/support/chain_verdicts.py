@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.verify_standalone.audit import verify_audit
+from deploy.verify_standalone.audit import open_export
 from deploy.verify_standalone.refusal import RefusedError, RuleError
 from label_dp.audit.receipts import ReceiptChain
 from label_dp.audit.rulebook import RuleBroken
@@ -43,7 +43,7 @@ def standalone(envelope: bytes, key: SigningKey, folder: Path) -> Verdict:
     path = folder / "export.json"
     path.write_bytes(envelope)
     try:
-        verify_audit(path, Ed25519PublicKey.from_public_bytes(key.public.raw), key.public.id)
+        open_export(path, Ed25519PublicKey.from_public_bytes(key.public.raw), key.public.id)[1]
     except RuleError as broken:
         return Verdict(broken.rule, str(broken))
     except RefusedError as refused:

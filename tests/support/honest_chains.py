@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from label_dp.documents.canonical import canonical_bytes
 from label_dp.documents.export import AuditExport
-from label_dp.documents.hand_over import HandOver
-from label_dp.documents.signing import EXPORT_TYPE, SigningKey
+from label_dp.documents.hand_over import HAND_OVER_TYPE, HandOver
+from label_dp.documents.receipt import public_key_text
+from label_dp.documents.signing import EXPORT_TYPE, SigningKey, pae
 
 Chain = list[dict[str, Any]]
 DAY = "2026-11-20"
@@ -268,6 +270,9 @@ def policy_chain() -> Chain:
         policy("proposed", "b", "command line: ada", WIDE),
         policy("applied", "b", "command line: bob", WIDE, proposed_by="command line: ada"),
         charge("rel_10b", 0.75, "bat_10", **RIDES, details={"mechanism": "exponential"}),
+        # one person may propose and apply what is no looser
+        policy("proposed", "c", "command line: ada", NARROW),
+        policy("applied", "c", "command line: ada", NARROW, proposed_by="command line: ada"),
     ]
 
 
@@ -280,19 +285,38 @@ def accepted(
         "n": 9,
     }
     details |= {"epsilon_spent": spent, "epsilon_lifetime": "3", "delta_spent": "0", "delta_lifetime": "0.000001"}
+    details["chain_head"] = {"day": DAY, "digest": "cd" * 32}
     details |= members.pop("more", {})
     kind = members.pop("kind", "message-accepted")
     about = ABOUT | TOLD | {"details": details} | members
     return event(kind, epsilon=epsilon, batch=batch, work=release, party="features-party", **about)
 
 
-FIRST, SECOND, THIRD, FOURTH = (SigningKey(Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32)) for n in range(1, 5))
+FIRST, SECOND, THIRD, FOURTH, FIFTH = (
+    SigningKey(Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32)) for n in range(1, 6)
+)
 HANDED = [(FIRST, SECOND, None), (SECOND, THIRD, HandOver.read(HandOver.signed_by(FIRST, SECOND, DAY, None)))]
 NEWEST = THIRD.public.id
 
 
 def handed(old: SigningKey, new: SigningKey, before: HandOver | None) -> dict[str, Any]:
     envelope = HandOver.signed_by(old, new, DAY, before)
+    details = {"old_key_id": old.public.id, "new_key_id": new.public.id, "hand_over": envelope}
+    return event("key-handed-over", actor="cli", party="features-party", details=details)
+
+
+def respelled(text: str) -> str:
+    """The same bytes in base64, an unused bit set."""
+    digits = text.rstrip("=")
+    return digits[:-1] + chr(ord(digits[-1]) + 1) + text[len(digits) :]
+
+
+def handed_raw(old: SigningKey, new: SigningKey, spell: Callable[[str], str] = str, **changed: Any) -> dict[str, Any]:
+    """The event of a first hand-over with other members, signed by both keys; `spell`: of the consent."""
+    members = {"format": "label-dp-hand-over/1", "day": DAY, "position": 1, "previous": "0" * 64}
+    members |= {"old_key": public_key_text(old.public), "new_key": public_key_text(new.public)} | changed
+    consent = base64.b64encode(new.key.sign(pae(HAND_OVER_TYPE, canonical_bytes(members)))).decode()
+    envelope = json.loads(old.sign(HAND_OVER_TYPE, {"consent": spell(consent)} | members))
     details = {"old_key_id": old.public.id, "new_key_id": new.public.id, "hand_over": envelope}
     return event("key-handed-over", actor="cli", party="features-party", details=details)
 

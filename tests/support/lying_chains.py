@@ -10,6 +10,7 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from label_dp.documents.receipt import public_key_text
 from tests.support.honest_chains import (
     ABOUT,
     ASKED,
@@ -17,6 +18,7 @@ from tests.support.honest_chains import (
     CLICKS,
     DECLARATION,
     EYES,
+    FIFTH,
     FIRST,
     FOURTH,
     HANDED,
@@ -36,8 +38,10 @@ from tests.support.honest_chains import (
     event,
     failed,
     handed,
+    handed_raw,
     published,
     query,
+    respelled,
     returned,
     sealed,
     shared,
@@ -104,6 +108,8 @@ LIES: dict[str, tuple[int, Change]] = {
     "a lifetime as a number": (3, _details(1, lifetime_epsilon=3)),
     "no lifetime": (3, lambda chain: chain[1]["details"].pop("lifetime_epsilon")),
     "four eyes that are neither": (3, _details(2, four_eyes="yes")),
+    "four eyes that are null": (3, _details(2, four_eyes=None)),
+    "a lifetime δ that is null": (3, _details(2, lifetime_delta=None)),
     "a population for nobody": (3, _member(1, "audiences", [])),
     "a population that was not declared": (4, _drop(1)),
     "a charge under another name": (4, _subject(5, population_name="shap")),
@@ -142,6 +148,7 @@ LIES: dict[str, tuple[int, Change]] = {
     "four eyes charged by who asked": (10, _member(12, "actor", "apikey:a")),
     "another ε than was approved": (10, _member(12, "epsilon_nano", split(2))),
     "another split than was approved": (10, _member(12, "epsilon_nano", split(1, prior=0.5))),
+    "a zero where false was approved": (10, lambda chain: chain[12].update(details=ASKED | {"additional_release": 0})),
     "another mechanism than was approved": (10, lambda chain: chain[12].update(details=ASKED | {"mechanism": "rr"})),
     "an answer in four eyes": (
         10,
@@ -182,8 +189,15 @@ LIES: dict[str, tuple[int, Change]] = {
         ),
     ),
     "an answer published for nobody": (12, _member(17, "audiences", [])),
+    "an answer that is true, published as 1": (
+        12,
+        lambda chain: (chain[16]["details"].update(answer=True), chain[17]["details"].update(answer=1)),
+    ),
+    "a charge for a lost batch, published": (12, _details(5, lost=["bat_0"])),
+    "a charge of a restore, published as any other": (12, _details(5, restored=True)),
     "an answer shown before it was published": (12, lambda chain: chain.insert(17, shared(chain[17]))),
     "an answer shown to nobody": (12, lambda chain: chain.insert(18, shared(chain[17], audiences=[]))),
+    "a message shown as an answer is": (12, lambda chain: chain.insert(7, shared(chain[6]))),
     "a query without a predictor": (13, _drop(21)),
     "a query that costs less": (13, _member(22, "epsilon_nano", split(0.05))),
     "queries beyond the cap": (13, lambda chain: chain.__setitem__(slice(26, 26), query("ans_8", 3))),
@@ -221,6 +235,13 @@ LIES: dict[str, tuple[int, Change]] = {
     "a charge of δ beyond the policy's ceiling": (22, _member(56, "delta", "0.0000001")),
     "an example beyond the policy's ceiling": (22, _put(57, *RIDDEN)),
     "a year beyond the policy's ceiling": (22, lambda chain: chain.append(charge("rel_x", 0.4, "bat_10", **RIDES))),
+    "a charge for nothing named, where the policy names None": (
+        22,
+        lambda chain: (
+            chain[53]["details"].update(ceilings=NARROW | {"mechanisms": ["None"]}),
+            chain[56]["details"].pop("mechanism"),
+        ),
+    ),
     "a mechanism that the policy does not allow": (22, _details(56, mechanism="exponential")),
     "an answer that the policy does not allow": (22, _details(56, answer="sum")),
     "a charge that nobody approved, where the policy asks for it": (
@@ -273,6 +294,14 @@ RECEIVED_LIES: dict[str, tuple[int, Change]] = {
     "a second successor": (20, lambda chain: chain.append(handed(FIRST, FOURTH, None))),
     "a hand-over that skips one": (20, lambda chain: chain.append(handed(THIRD, FOURTH, HANDED[1][2]))),
     "a hand-over to a known key": (20, lambda chain: chain.append(handed(THIRD, FIRST, None))),
+    "a hand-over number 2 that follows none": (20, _put(9, handed_raw(FOURTH, FIFTH, position=2))),
+    "a first hand-over that follows one": (20, _put(9, handed_raw(FOURTH, FIFTH, previous="1" * 64))),
+    "a hand-over on a day that is none": (20, _put(9, handed_raw(FOURTH, FIFTH, day="2026-02-30"))),
+    "a key in another spelling of its base64": (
+        20,
+        _put(9, handed_raw(FOURTH, FIFTH, old_key=respelled(public_key_text(FOURTH.public)))),
+    ),
+    "a consent in another spelling of its base64": (20, _put(9, handed_raw(FOURTH, FIFTH, respelled))),
     "a hand-over of another key": (20, _details(6, old_key_id=NEWEST)),
     "a hand-over without its signature": (20, lambda chain: chain[6]["details"].pop("hand_over")),
     "a hand-over by somebody else": (

@@ -27,7 +27,7 @@ from label_dp.documents.export import AuditExport
 from label_dp.documents.hand_over import HandOver
 from label_dp.documents.invitation import Invitation
 from label_dp.documents.manifest import Clipping, FileEntry, Manifest, MechanismChoice, PriorRef
-from label_dp.documents.members import PopulationRef, Unit
+from label_dp.documents.members import ChainHead, PopulationRef, Unit
 from label_dp.documents.model_statement import ModelEpsilon, ModelSource, ModelStatement
 from label_dp.documents.receipt import Receipt
 from label_dp.documents.registry import KINDS as ANSWERS
@@ -65,6 +65,7 @@ ENVELOPE: dict[str, Any] = json.loads(SigningKey.generate().sign("type", {}))
 EXPECTED: dict[str, list[set[str]]] = {
     "Envelope": [{*ENVELOPE, *ENVELOPE["signatures"][0]}],
     "What messages and answers share": [COMMON | {"mechanism"}],
+    "Head of a chain": [members(ChainHead)],
     "Population": [members(PopulationRef)],
     "Rule of events": [members(EventRule)],
     "Domain": [{m for d in ("0:1", [0, 1], ["no", "yes"]) for m in Domain.from_json(d).as_json()}],

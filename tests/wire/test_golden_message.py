@@ -43,6 +43,9 @@ PAYLOAD = (
     # who may accept the message
     b',"audiences":["features-party","second-party"]'
     b',"batch":"bat_0123456789abcdef01234567"'
+    # the first event of the newest day of the labels party's audit chain
+    b',"chain_head":{"day":"2026-01-02"'
+    b',"digest":"0b1c7a4f5e6d3829a1b0c9d8e7f60514233241506f7e8d9cab0b1c2d3e4f5a69"}'
     # randomized response: weights A (own bin) and B (each other bin) out of N = 2^64, all as decimal strings
     b',"channel":{"A":"13485650502877570762","B":"4961093570831980854","N":"18446744073709551616"'
     # E[label | bin] under the private prior, shortest decimals of doubles
@@ -105,7 +108,7 @@ ENVELOPE = (
     # exactly one signature
     b',"signatures":[{"keyid":"ed25519:56475aa75463474c0285df5dbf2bcab73da651358839e9b77481b2eab107708c"'
     # Ed25519 over "DSSEv1 38 <payloadType> <length of payload in bytes> <payload>"
-    b',"sig":"+UWqbtM3tu1R888F7Qae+KgH+NOcwfP4DuNSR4SOH1CCoKxgBH/Nt+EQG27mTseMUdBke5NaQlSJO36ufd7YBQ=="}]}'
+    b',"sig":"xm2Iv7SNOJp7MsaeXEBjhA/7fRXHZywBAj57Ewh8XClOT6qK8bbjD1v+nBA9Xekvsu484pr+6pT91/Am011qAg=="}]}'
 )
 
 IDS = ["click-0", "click-1", *(f"click-{i}" for i in range(10, 20)), *(f"click-{i}" for i in range(2, 10))]
@@ -139,7 +142,7 @@ def test_a_message_of_format_one_verifies_and_reads_for_ever() -> None:
         "total": "1.05",
         "delta": "0",
     }
-    assert verified.digest == "e1f9e96613aff6903329202c937a61cfa0ada671fad1acdcae243a4475eac21b"
+    assert verified.digest == "aeeaac6e565dd43c09bc04aec7b34e2dfaf4aa570478a7a4e7ec1f0200b65e5e"
     assert verified.prior_path == V1 / "message.prior.parquet"
     table = read_message(list(verified.paths), verified.manifest)
     assert table["example_id"].to_pylist() == IDS

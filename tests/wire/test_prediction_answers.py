@@ -45,6 +45,7 @@ def signed(**changes: Any) -> bytes:
         "mechanism": AnswerMechanism(name="average", facts=FACTS),
         "epsilon": {"clip": "0", "prior": "0", "randomize": "0.5", "total": "0.5", "delta": "0"},
         "epsilon_spent": "0.5",
+        "chain_head": {"day": "2026-11-20", "digest": "cd" * 32},
         "epsilon_lifetime": "3",
         "adjacency": IN_PARTS,
         "result": {"value": "7.5"},

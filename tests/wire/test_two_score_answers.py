@@ -18,7 +18,7 @@ import pytest
 from deploy.verify_standalone.command import main
 from label_dp.companions.kinds.calibration import open_calibration
 from label_dp.documents.signing import ANSWER_TYPE, MANIFEST_TYPE, SigningKey
-from label_dp.errors import InvalidInput, MalformedAnswer, UnsupportedVersion, VerificationFailed
+from label_dp.errors import InvalidInput, MalformedAnswer, VerificationFailed
 from tests.support.calibrations import TWO_SCORES, grid_map, signed, signed_grid
 
 KEY = SigningKey.generate()
@@ -137,9 +137,9 @@ def test_a_signed_lie_is_refused_by_both_verifiers(name: str, tmp_path: Path) ->
     assert done.stderr.startswith("REFUSED: ")
 
 
-def test_a_map_of_a_kind_to_come_is_for_a_newer_version(tmp_path: Path) -> None:
+def test_a_map_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
     envelope = changed(**of_map(kind="forest"))
-    with pytest.raises(UnsupportedVersion, match="newer version"):
+    with pytest.raises(VerificationFailed):
         open_calibration(envelope, KEY.public, None)
     assert standalone(tmp_path, envelope).returncode == 1
 

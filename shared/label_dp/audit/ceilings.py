@@ -54,7 +54,8 @@ class Ceilings:
             raise InvalidEpsilon("It does not state every ceiling.")
         nano = {name: None if data[name] is None else Epsilon.canonical(data[name]).nano for name in AMOUNTS}
         delta, names = data["delta_per_release"], data["mechanisms"]
-        if names is not None and (not _texts(names) or list(names) != sorted(set(names))):
+        texts = isinstance(names, list | tuple) and all(isinstance(one, str) for one in names)
+        if names is not None and (not texts or list(names) != sorted(set(names))):
             raise InvalidEpsilon("Its mechanisms are no sorted list of names.")
         atto = None if delta is None else Delta.canonical(delta).atto
         return cls(**nano, delta_per_release=atto, mechanisms=None if names is None else tuple(names))
@@ -80,7 +81,7 @@ class Ceilings:
         lifted = before.mechanisms is not None and self.mechanisms is None
         return raised if within and not lifted else [*raised, "mechanisms"]
 
-    def refusal(self, split: EpsilonSplit, batch: int, person: int, mechanism: str, *, approved: bool) -> str | None:
+    def refusal(self, split: EpsilonSplit, batch: int, person: int, mechanism: object, *, approved: bool) -> str | None:
         """Return why a charge is beyond a ceiling, or None. `batch` and `person`: nano-ε after it, of its batch, and of
         a person in the year."""
         limits = (
@@ -177,13 +178,9 @@ def year_of(event: Event) -> str:
     return event.moment[:YEAR]
 
 
-def charged_for(details: Mapping[str, Any]) -> str:
+def charged_for(details: Mapping[str, Any]) -> Any:
     """Return the kind of answer, or the mechanism of a message, that a charge is for."""
-    return str(details["answer"] if details.get("answer") is not None else details.get("mechanism"))
-
-
-def _texts(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
+    return details["answer"] if details.get("answer") is not None else details.get("mechanism")
 
 
 def _refuse(event: Event, why: str) -> NoReturn:

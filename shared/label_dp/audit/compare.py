@@ -11,9 +11,10 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from label_dp.audit.events import ANSWER_FAILED, CHARGED, DECLINED, FAILED, POPULATION_CREATED, RETURNED, Event
+from label_dp.audit import events as kinds
+from label_dp.audit.events import Event
 from label_dp.audit.hand_overs import hand_overs
-from label_dp.audit.receipts import ANSWER, RELEASE, ReceiptChain, signed_digest
+from label_dp.audit.receipts import ANSWER, RELEASE, ReceiptChain, signed_digest, stated_head
 from label_dp.audit.rulebook import MATCHED
 from label_dp.audit.show import counted
 from label_dp.audit.store import Export
@@ -24,7 +25,8 @@ from label_dp.documents.signing import VerifyingKey
 ROLLBACK, FORK, ALTERED = "rollback", "fork", "altered"
 MISSING_WORK, MISSING_RECEIPT = "missing-work", "missing-receipt"
 UNMATCHED = "unmatched"  # MATCHED is broken: acceptance and charge differ
-WITHOUT_PUBLICATION = frozenset({RETURNED, FAILED, ANSWER_FAILED, DECLINED})  # after these nothing is published
+# after these nothing is published
+WITHOUT_PUBLICATION = {kinds.RETURNED, kinds.FAILED, kinds.ANSWER_FAILED, kinds.DECLINED}
 ANOTHER = {RELEASE: "has another manifest", ANSWER: "is another document"}
 
 
@@ -58,15 +60,15 @@ class Charges:
     """Charges of a labels party's chain without returned ones, for comparison with acceptances."""
 
     def __init__(self, events: list[Event]) -> None:
-        returned = {e.subject.work for e in events if e.kind == RETURNED}
+        returned = {e.subject.work for e in events if e.kind == kinds.RETURNED}
         self.ended = {e.subject.work for e in events if e.kind in WITHOUT_PUBLICATION}
         self.charged: dict[str | None, Event] = {}
         self.spent: dict[str | None, tuple[int, int]] = {}
-        self.declared = {e.subject.population: e for e in events if e.kind == POPULATION_CREATED}
+        self.declared = {e.subject.population: e for e in events if e.kind == kinds.POPULATION_CREATED}
         sums: dict[str | None, tuple[int, int]] = defaultdict(lambda: (0, 0))
         for event in events:
             name, batch = event.subject.work, event.subject.batch
-            if event.kind == CHARGED and name not in returned:
+            if event.kind == kinds.CHARGED and name not in returned:
                 nano, atto = sums[batch]
                 sums[batch] = nano + event.split.total.nano, atto + event.split.delta_atto
                 self.charged[name], self.spent[name] = event, sums[batch]
@@ -136,9 +138,14 @@ def compare_parties(labels: ComparedStore, features: ComparedStore) -> StoreComp
     must have been verified. Raises AuditChainBroken if a receipt in them does not verify."""
     comparison = StoreComparison()
     at_labels, at_features = ReceiptChain.of(labels.events, labels.key), ReceiptChain.of(features.events, features.key)
-    ours = KeyFamilies(hand_overs(labels.events)).relatives(labels.key.id)
+    ours = KeyFamilies(hand_overs([*labels.events, *features.events])).relatives(labels.key.id)
+    at_home = KeyFamilies(hand_overs(labels.events)).relatives(labels.key.id)
+    for event in (e for e in features.events if e.kind == kinds.KEY_HANDED_OVER and not labels.may_lack(e.moment)):
+        if (key_id := event.details["new_key_id"]) in ours and key_id not in at_home:
+            sentence = f"{features.called} followed a hand-over to key {key_id}, which {labels.called} lacks"
+            comparison.find(ROLLBACK, f"{sentence}: the labels party's store was rolled back.", event=event.sequence)
     own = {(noun, name): e for (key_id, noun, name), e in at_features.accepted.items() if key_id in ours}
-    newer, missing = _accepted(comparison, labels, features, at_labels.published, own)
+    newer, missing = _accepted(comparison, labels, features, at_labels, own)
     newer += sum(_receipts(comparison, labels, features, at_labels, at_features, missing, key_id) for key_id in ours)
     if newer:
         # the export's party states the time, and an old one would hide missing events: it is shown
@@ -162,7 +169,7 @@ def _accepted(
     comparison: StoreComparison,
     labels: ComparedStore,
     features: ComparedStore,
-    published: dict[tuple[str, str], Event],
+    at_labels: ReceiptChain,
     accepted: dict[tuple[str, str], Event],
 ) -> tuple[int, set[str]]:
     """Compare accepted releases and answers with their charges and publications. Returns how many are newer than the
@@ -170,7 +177,7 @@ def _accepted(
     charges = Charges(labels.events)
     newer, missing = 0, set()
     for (noun, name), event in accepted.items():
-        publication, what = published.get((noun, name)), f"{noun.capitalize()} {name}"
+        publication, what = at_labels.published.get((noun, name)), f"{noun.capitalize()} {name}"
         if publication is None and labels.may_lack(event.moment) and name not in charges.ended:
             newer += 1
         elif publication is None:
@@ -190,6 +197,17 @@ def _accepted(
                 f"({MATCHED.name}) in {labels.called}: {why}.",
                 work=name,
                 rule=MATCHED.number,
+            )
+        elif (head := stated_head(event)) and publication.details.get("restored") == head.model_dump():
+            comparison.notes.append(f"{what} was taken over from a receiver by a restore, at ε {event.split.total}")
+        elif "restored" in publication.details or not (
+            at_labels.has_head(head) and charges.charged[name].time <= head.day <= publication.time
+        ):
+            comparison.find(
+                FORK,
+                f"{what} states another head of the labels party's chain ({head.day if head else 'none'}) than "
+                f"{labels.called} has: its store has two histories, perhaps one for each receiver.",
+                work=name,
             )
     return newer, missing
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import date
 from functools import cached_property
 from typing import Any
 
@@ -230,10 +231,7 @@ class Event:
 def _check_types(data: dict[str, Any]) -> None:
     """Check the types that `from_body` would accept unchecked. Raises any error, or AuditChainBroken."""
     subject, unit = data["subject"], data["unit"]
-    texts = [
-        *(data[name] for name in ("store", "party", "previous", "time", "kind", "actor", "delta")),
-        *data["audiences"],
-    ]
+    texts = [data[n] for n in ("store", "party", "previous", "time", "kind", "actor", "delta")] + data["audiences"]
     optional = [subject[name] for name in ("population", "population_name", "label", "batch", "work")]
     column, most, attempt = unit["column"], unit["max_examples"], subject["attempt"]
     if (
@@ -243,7 +241,7 @@ def _check_types(data: dict[str, Any]) -> None:
         or not all(number is None or (type(number) is int and number >= 1) for number in (attempt, most))
         or not (column is None or isinstance(column, str))
         or type(data["sequence"]) is not int
-        or TIME.fullmatch(data["time"]) is None
+        or not (TIME.fullmatch(data["time"]) and date.fromisoformat(data["time"]))
     ):
         raise AuditChainBroken("An audit event has a member of the wrong kind.")
 

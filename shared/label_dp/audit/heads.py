@@ -1,4 +1,5 @@
-"""Heads of other parties' chains, one for each export that agreed; the next export must contain it.
+"""Heads of chains: of our own day by day, and of other parties', one for each export that agreed, which the next must
+contain.
 
 Digests are chained, so one head at its place proves all events before it. A chain that lacks a head seen before is
 another history than the one shown then, or to another receiver.
@@ -6,11 +7,17 @@ another history than the one shown then, or to another receiver.
 
 from __future__ import annotations
 
+from itertools import takewhile
+from weakref import WeakKeyDictionary
+
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from label_dp.audit.compare import FORK, ROLLBACK, StoreComparison
-from label_dp.audit.store import Clock, Export, utc_now
+from label_dp.audit.store import PAGE, AuditStore, Clock, Export, utc_now
+from label_dp.documents.members import ChainHead
+
+_HINTS: WeakKeyDictionary[AuditStore, ChainHead] = WeakKeyDictionary()
 
 
 class Heads:
@@ -19,12 +26,12 @@ class Heads:
     def __init__(self, table: sa.Table, clock: Clock = utc_now) -> None:
         self.table, self.clock = table, clock
 
-    def compare(self, connection: Connection, export: Export, key_id: str) -> StoreComparison:
-        """Compare `export`, verified and signed with `key_id`, with every earlier head of its party."""
+    def compare(self, connection: Connection, export: Export, key_ids: list[str]) -> StoreComparison:
+        """Compare `export`, verified, with every earlier head of its party, whose keys are `key_ids`."""
         comparison, t = StoreComparison(), self.table
         store = export.events[0].store if export.events else ""
         rows = connection.execute(
-            sa.select(t).where((t.c.store == store) | (t.c.key_id == key_id)).order_by(t.c.sequence)
+            sa.select(t).where((t.c.store == store) | t.c.key_id.in_(key_ids)).order_by(t.c.sequence)
         ).all()
         if rows and not any(row.store == store for row in rows):
             comparison.find(
@@ -69,6 +76,21 @@ class Heads:
             today = self.clock().strftime("%Y-%m-%dT%H:%M:%SZ")
             row = {"store": last.store, "sequence": last.sequence, "digest": last.digest}
             connection.execute(sa.insert(t).values(**row, key_id=key_id, made=export.made, seen=today))
+
+
+def day_head(store: AuditStore, connection: Connection) -> ChainHead | None:
+    """Return the day of a store's newest event and the digest of that day's first event; None for an empty store."""
+    if not (page := store.newest(connection, limit=1)):
+        return None
+    first, day, hint = page[0], page[0].time, _HINTS.get(store)
+    # the transaction that saw it may have been rolled back
+    if hint and hint.day == day and store.events(connection, digest=hint.digest):
+        return hint
+    while of_day := list(takewhile(lambda event: event.time == day, page)):
+        first = of_day[-1]
+        page = store.newest(connection, before=first.sequence, limit=PAGE)
+    _HINTS[store] = head = ChainHead(day=day, digest=first.digest)
+    return head
 
 
 def compare_exports(one: Export, other: Export) -> StoreComparison:

@@ -3,10 +3,12 @@ events, so the append-only store, its export and its verification hold for them 
 
 from __future__ import annotations
 
+import base64
+import json
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from label_dp.audit.events import (
     ACCEPTED,
@@ -18,9 +20,11 @@ from label_dp.audit.events import (
     Event,
     Subject,
 )
+from label_dp.documents.members import ChainHead
 from label_dp.documents.receipt import Receipt, open_receipt, public_key_text, read_public_key
 from label_dp.documents.signing import VerifyingKey, named_key
 from label_dp.errors import AuditChainBroken, InvalidFile, LabelDPError
+from label_dp.schemas.json_types import JsonObject
 
 Positions = dict[int, Receipt]
 RELEASE, ANSWER = "release", "answer"
@@ -83,6 +87,8 @@ class ReceiptChain:
         self.published: dict[tuple[str, str], Event] = {}
         self.moments: dict[str, str] = {}  # of the events that hold receipts, by their digests
         self.accepted: dict[tuple[str, str, str], Event] = {}
+        self.heads: set[tuple[str, str]] = set()  # days, each with the digest of its first event
+        self.newest = ""  # of these days
 
     @classmethod
     def of(cls, events: Iterable[Event], key: VerifyingKey) -> ReceiptChain:
@@ -107,6 +113,9 @@ class ReceiptChain:
             self.accepted[str(event.details.get("key_id")), ACCEPTANCES[event.kind].noun, work] = event
             if "receipt" in event.details:
                 self._given(event, work)
+        if event.time != self.newest:  # by a wrong clock a day may begin again
+            self.heads.add((event.time, event.digest))
+        self.newest = event.time
 
     def _received(self, event: Event, work: str) -> None:
         envelope = event.details.get("receipt")
@@ -138,8 +147,15 @@ class ReceiptChain:
         positions = self.given[receipt.labels_key_id]
         if receipt.audience not in event.audiences or not receipt.follows(positions.get(len(positions))):
             raise _wrong(event, "it is of another audience, or does not follow the one before")
+        head, began = receipt.chain_head, event.sequence == 2  # the store began with this event
+        if not (self.has_head(head) and head.day == self.newest) and not (began and head is None):
+            raise _wrong(event, "it states another head of this chain")
         positions[receipt.position] = receipt
         self.moments[receipt.digest] = event.moment
+
+    def has_head(self, head: ChainHead | None) -> TypeGuard[ChainHead]:
+        """Return whether `head` is one of this chain."""
+        return head is not None and (head.day, head.digest) in self.heads
 
     def about(self, receipt: Receipt) -> str:
         """Return "release" or "answer" if this store published or accepted the document of a receipt; else ""."""
@@ -168,6 +184,25 @@ class ReceiptChain:
 def signed_digest(event: Event) -> Any:
     """Return the SHA-256 of the manifest or answer of a publication or acceptance."""
     return event.details.get((PUBLICATIONS | ACCEPTANCES)[event.kind].detail)
+
+
+def stated_head(event: Event) -> ChainHead | None:
+    """Return the head that the other party's document or receipt states in an event; None if it states none."""
+    head: Any = event.details.get("chain_head")
+    try:
+        if event.kind == RECEIVED:
+            head = json.loads(base64.b64decode(event.details["receipt"]["payload"]))["chain_head"]
+        return None if head is None else ChainHead.model_validate(head)
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def seen_heads(events: Iterable[Event]) -> list[JsonObject]:
+    """List the heads that other parties stated, by party and day: a labels party by its key, a receiver by its name.
+    Receivers of one labels party have the same digest of a day, unless it shows them different histories."""
+    heads = [(e.audiences[0] if e.kind == RECEIVED else str(e.details.get("key_id")), stated_head(e)) for e in events]
+    rows = {(of, head.day, head.digest) for of, head in heads if head is not None}
+    return [{"of": of, "day": day, "digest": digest} for of, day, digest in sorted(rows)]
 
 
 def _wrong(event: Event, why: str) -> AuditChainBroken:

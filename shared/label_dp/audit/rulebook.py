@@ -60,7 +60,8 @@ PUBLISHED = Rule(
     12,
     "published",
     "What is published, or fails, is charged and unreturned, of the same batch and kind, and ends with it: once. Only "
-    "an answer that was published is shown to somebody else who may ask for it.",
+    "an answer that was published is shown to somebody else who may ask for it. Nothing is published of a charge with "
+    "`lost`, and of one with `restored` only with it.",
 )
 QUERIES = Rule(
     13,

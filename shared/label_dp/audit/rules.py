@@ -18,6 +18,7 @@ from label_dp.audit.events import Event
 from label_dp.audit.people_rules import PeopleRules
 from label_dp.audit.received_rules import ReceivedRules
 from label_dp.audit.rulebook import Rule, RuleBroken
+from label_dp.documents.canonical import canonical_bytes
 from label_dp.errors import InvalidEpsilon
 from label_dp.privacy import ZERO, Delta, Epsilon, EpsilonSplit, PrivacyUnit
 
@@ -253,7 +254,7 @@ class ChainRules:
             _refuse(rules.FOUR_EYES, event, "somebody else than who approved it charged it")
         request = dict(work.asked.details)
         charge = {name: value for name, value in event.details.items() if name not in PER_UNIT}
-        if request.pop("epsilon", None) != event.split.as_json() or request != charge:
+        if request.pop("epsilon", None) != event.split.as_json() or canonical_bytes(request) != canonical_bytes(charge):
             _refuse(rules.FOUR_EYES, event, "another release was charged than was asked for")
 
     def _cancelled(self, event: Event) -> None:
@@ -283,18 +284,22 @@ class ChainRules:
         work = self._work(event)
         if work is None or work.charge is None or work.state != OPEN:
             _refuse(rules.PUBLISHED, event, "it has no open charge")
-        answer = work.charge.details.get("answer")
+        answer = (details := work.charge.details).get("answer")
         is_release = event.kind in (kinds.PUBLISHED, kinds.FAILED)
-        if (answer is None) != is_release or event.details.get("answer") != answer:
+        if (answer is None) != is_release or canonical_bytes(event.details.get("answer")) != canonical_bytes(answer):
             _refuse(rules.PUBLISHED, event, "it was charged as something else")
         if event.kind in (kinds.PUBLISHED, kinds.ANSWER_PUBLISHED):
-            if not event.audiences and "predictor" not in work.charge.details:  # the owner may ask one alone
+            if not event.audiences and "predictor" not in details:  # the owner may ask one alone
                 _refuse(rules.PUBLISHED, event, "it is published for nobody")
+            if "lost" in details or ("restored" in details and "restored" not in event.details):
+                _refuse(rules.PUBLISHED, event, "a restore charged it again, for what was published before")
             self.batches[str(event.subject.batch)].published.add(str(event.subject.work))
         self._end(event, work)
 
     def _shared(self, event: Event) -> None:
-        if event.subject.work not in self.batches[str(event.subject.batch)].published or not event.audiences:
+        published, work = self.batches[str(event.subject.batch)].published, self._work(event)
+        charge = None if event.subject.work not in published or work is None else work.charge
+        if charge is None or charge.details.get("answer") is None or not event.audiences:
             _refuse(rules.PUBLISHED, event, "an answer is shown that was not published, or to nobody")
 
     def _work(self, event: Event) -> WorkAccount | None:
@@ -374,9 +379,7 @@ HANDLED: dict[str, Callable[[ChainRules, Event], None]] = {
     kinds.PREDICTOR_RETIRED: ChainRules._retired,
     kinds.ALLOWANCE_SET: ChainRules._allowance,
 }
-ABOUT_POPULATION = frozenset(
-    {*HANDLED, kinds.POPULATION_CREATED, kinds.BATCH_SEALED, kinds.BUDGET_ALERT, kinds.RECEIVED}
-)
+ABOUT_POPULATION = {*HANDLED, kinds.POPULATION_CREATED, kinds.BATCH_SEALED, kinds.BUDGET_ALERT, kinds.RECEIVED}
 
 
 def check_rules(chain: Iterable[Event]) -> None:

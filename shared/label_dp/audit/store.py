@@ -194,12 +194,10 @@ class AuditStore:
         return count, head
 
     def export(self, connection: Connection, key: SigningKey) -> bytes:
-        """Sign all events: a DSSE envelope that `verify_export` checks without any database."""
+        """Sign all events: a DSSE envelope that `read_export` checks without any database."""
         count, head = self.verify(connection)
-        bodies = [
-            bytes(r.body) for r in connection.execute(sa.select(self.table.c.body).order_by(self.table.c.sequence))
-        ]
-        events = [parse_canonical(b) for b in bodies]
+        query = sa.select(self.table.c.body).order_by(self.table.c.sequence)
+        events = [parse_canonical(bytes(body)) for body in connection.execute(query).scalars()]
         return AuditExport(party=self.party, made=self.now(), count=count, head=head, events=events).sign(key)
 
 
@@ -218,11 +216,6 @@ class Export:
 def net(kind: sa.ColumnElement[str], amount: sa.ColumnElement[int]) -> sa.ColumnElement[Any]:
     """Sum `amount` over charges less returns, of events of these two kinds."""
     return sa.func.sum(sa.case((kind == CHARGED, amount), else_=-amount))
-
-
-def verify_export(envelope: bytes, key: VerifyingKey) -> list[Event]:
-    """Return the events of a signed export, as `read_export` checks it."""
-    return read_export(envelope, key).events
 
 
 def read_export(envelope: bytes, key: VerifyingKey) -> Export:

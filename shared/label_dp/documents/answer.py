@@ -4,9 +4,9 @@ kind defines parameters and result (`label_dp.companions.kinds`). An unknown kin
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from label_dp.documents.bundle import open_file
 from label_dp.documents.members import Strict, Text
@@ -38,6 +38,12 @@ class Answer(ChargedDocument):
     mechanism: AnswerMechanism
     result: dict[str, Any]
     salt: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.domain.nominal:
+            raise ValueError("more than two classes have no order, and no answers")
+        return self
 
 
 def read_answer(path: Path) -> bytes:

@@ -7,7 +7,6 @@ one before. A receiver that trusts a key follows them to the present key.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Iterable
 from typing import Any, ClassVar, Literal, Self
@@ -19,7 +18,7 @@ from label_dp.documents.canonical import canonical_bytes, digest
 from label_dp.documents.members import Day, Sha256
 from label_dp.documents.receipt import GENESIS, public_key_text, read_public_key
 from label_dp.documents.signed import Document
-from label_dp.documents.signing import SigningKey, VerifyingKey, named_key, pae
+from label_dp.documents.signing import SigningKey, VerifyingKey, named_key, pae, strict_base64
 from label_dp.errors import InvalidFile, MalformedHandOver, SignatureInvalid, VerificationFailed
 from label_dp.schemas.json_types import JsonObject
 
@@ -85,17 +84,17 @@ class HandOver(Document):
         data = envelope if isinstance(envelope, bytes) else cls.envelope_bytes(envelope)
         hand_over, _ = cls.opened(data, key_inside(data, "old_key", cls))
         try:
-            consent = base64.b64decode(hand_over.consent, validate=True)
+            consent = strict_base64(hand_over.consent)
             new = hand_over.new
-        except (binascii.Error, ValueError, InvalidFile):
+        except (ValueError, InvalidFile):
             raise MalformedHandOver("The hand-over names something that is no key.") from None
         members = {name: value for name, value in hand_over.document().items() if name != "consent"}
         try:
             new.key.verify(consent, _agreed(members))
         except InvalidSignature:
             raise SignatureInvalid("The new key did not agree to the hand-over: it was changed or forged.") from None
-        if hand_over.old_key == hand_over.new_key:
-            raise MalformedHandOver("The hand-over leads from a key to itself.")
+        if hand_over.old_key == hand_over.new_key or (hand_over.position == 1) != (hand_over.previous == GENESIS):
+            raise MalformedHandOver("The hand-over leads from a key to itself, or from nowhere.")
         return hand_over
 
 

@@ -83,7 +83,7 @@ class Clipping(Strict):
         """Check against `domain` and ε_clip. Raises ValueError and InvalidDomain."""
         first, last = self.public_domain.place(domain)
         ends = [domain.value(0), domain.value(domain.k - 1)]
-        if (len(self.quantiles) == 1 and first != 0) or first == last:
+        if (len(self.quantiles) == 1 and first != 0) or first == last or domain.names:
             raise ValueError("the domain has other ends than those that were bought")
         if self.bounds != [format(end, "f") for end in ends[-len(self.quantiles) :]]:
             raise ValueError("the bounds are not the ends of the domain")

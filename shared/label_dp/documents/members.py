@@ -4,6 +4,7 @@ are parsed once, when the document is read: typed in memory, text in the bytes."
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
@@ -18,8 +19,9 @@ Text = Annotated[str, Field(min_length=1, max_length=400)]
 Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,64}$")]
 KeyId = Annotated[str, Field(pattern=r"^ed25519:[0-9a-f]{64}$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Day = Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
-Moment = Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)?$")]
+_DAY, _IN_CALENDAR = "^[0-9]{4}-[0-9]{2}-[0-9]{2}", AfterValidator(lambda text: datetime.fromisoformat(text) and text)
+Day = Annotated[str, Field(pattern=f"{_DAY}$"), _IN_CALENDAR]
+Moment = Annotated[str, Field(pattern=_DAY + "(T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)?$"), _IN_CALENDAR]
 
 
 class Strict(BaseModel):
@@ -68,6 +70,13 @@ Split = Annotated[
     PlainSerializer(EpsilonSplit.as_signed, return_type=dict[str, str]),
 ]
 Audiences = Annotated[list[str], Field(min_length=1, max_length=1000), AfterValidator(_distinct)]
+
+
+class ChainHead(Strict):
+    """Newest day of a party's audit chain, and the digest of that day's first event: it commits to all before."""
+
+    day: Day
+    digest: Sha256
 
 
 class PopulationRef(Strict):

@@ -13,9 +13,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from label_dp.documents.canonical import digest
-from label_dp.documents.members import Day, KeyId, Sha256
+from label_dp.documents.members import ChainHead, Day, KeyId, Sha256
 from label_dp.documents.signed import Document
-from label_dp.documents.signing import RECEIPT_TYPE, SigningKey, VerifyingKey
+from label_dp.documents.signing import RECEIPT_TYPE, SigningKey, VerifyingKey, strict_base64
 from label_dp.errors import InvalidFile, MalformedReceipt, VerificationFailed
 from label_dp.schemas.json_types import JsonObject
 
@@ -45,6 +45,7 @@ class Receipt(Document):
     accepted: Day
     position: int = Field(ge=1, lt=1 << 53)
     previous: Sha256
+    chain_head: ChainHead | None  # of the receiver, before this event; None in its first
 
     @property
     def digest(self) -> str:
@@ -65,13 +66,16 @@ class Receipt(Document):
 def open_receipt(envelope: Any, key: VerifyingKey) -> Receipt:
     """Verify and parse a receipt in an envelope (an object, or its bytes). Raises MalformedReceipt, SignatureInvalid or
     UnsupportedVersion."""
-    return Receipt.opened(envelope if isinstance(envelope, bytes) else Receipt.envelope_bytes(envelope), key)[0]
+    receipt, _ = Receipt.opened(envelope if isinstance(envelope, bytes) else Receipt.envelope_bytes(envelope), key)
+    if (receipt.position == 1) != (receipt.previous == GENESIS):
+        raise MalformedReceipt("The receipt's position and the digest of the one before do not go together.")
+    return receipt
 
 
 def read_public_key(text: str) -> VerifyingKey:
     """Parse a receiver's key from its raw 32 bytes in base64. Raises InvalidFile."""
     try:
-        return VerifyingKey.from_raw(base64.b64decode(text, validate=True))
+        return VerifyingKey.from_raw(strict_base64(text))
     except ValueError:
         raise InvalidFile(
             "A receipt key is a PEM file (the receiver's keys/signing.pub) or 32 bytes in base64."

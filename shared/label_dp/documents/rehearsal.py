@@ -23,6 +23,7 @@ class Rehearsal(Manifest):
     FORMAT: ClassVar[str] = "label-dp-rehearsal/1"
     TYPE: ClassVar[str] = REHEARSAL_TYPE
     NOUN: ClassVar[str] = "rehearsal"
+    IN_CHAIN: ClassVar[bool] = False
 
     format: Literal["label-dp-rehearsal/1"] = "label-dp-rehearsal/1"
 

@@ -13,19 +13,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import rfc8785
 from pydantic import Field, PlainSerializer, PlainValidator, ValidationError, model_validator
 
+from label_dp import errors
 from label_dp.documents import members
 from label_dp.documents.canonical import canonical_bytes, digest, parse_canonical
 from label_dp.documents.signing import SigningKey, VerifyingKey, open_envelope
 from label_dp.domain import Domain
-from label_dp.errors import (
-    AudienceMismatch,
-    InvalidDomain,
-    InvalidEpsilon,
-    MalformedManifest,
-    SignatureInvalid,
-    UnsupportedVersion,
-    VerificationFailed,
-)
 from label_dp.privacy import NO_DELTA, PrivacyUnit
 from label_dp.schemas.json_types import JsonObject
 
@@ -62,7 +54,7 @@ class Document(members.Strict):
     FORMAT: ClassVar[str]
     TYPE: ClassVar[str]
     NOUN: ClassVar[str]
-    MALFORMED: ClassVar[type[VerificationFailed]] = MalformedManifest
+    MALFORMED: ClassVar[type[errors.VerificationFailed]] = errors.MalformedManifest
     MOST_ENVELOPE: ClassVar[int] = MAX_ENVELOPE_BYTES
     format: str
 
@@ -92,7 +84,7 @@ class Document(members.Strict):
             instance = cls.model_validate(data)
         except ValidationError as error:
             raise cls.MALFORMED(f"The {cls.NOUN} is malformed ({first_error(error)}).") from None
-        except (InvalidDomain, InvalidEpsilon, MalformedManifest) as error:
+        except (errors.InvalidDomain, errors.InvalidEpsilon, errors.MalformedManifest) as error:
             raise cls.MALFORMED(f"The {cls.NOUN} is malformed: {error.detail}") from None
         if instance.document() != data:
             raise cls.MALFORMED(f"The {cls.NOUN} is malformed: a member is missing.")
@@ -104,7 +96,7 @@ class Document(members.Strict):
         payload). Raises the VerificationFailed kind of the broken rule."""
         try:
             payload = open_envelope(envelope, key, cls.TYPE, max_bytes=cls.MOST_ENVELOPE)
-        except MalformedManifest as error:
+        except errors.MalformedManifest as error:
             raise cls.MALFORMED(error.detail) from None
         return cls.from_payload(payload), digest(payload)
 
@@ -128,7 +120,7 @@ class Document(members.Strict):
         if version is None:
             raise cls.MALFORMED(f"The signed document is not the {cls.NOUN} of format {cls.FORMAT}.")
         if stated_format != cls.FORMAT:
-            raise UnsupportedVersion(
+            raise errors.UnsupportedVersion(
                 f"The {cls.NOUN} has format {stated_format}, and this software reads {cls.FORMAT}: upgrade it."
             )
 
@@ -137,6 +129,7 @@ class ChargedDocument(Document):
     """Base of charged documents. `epsilon_spent`, `delta_spent` and `unit` include this document. `n` is the size of
     the batch, all of which was charged. `adjacency` defines neighbouring data sets."""
 
+    IN_CHAIN: ClassVar[bool] = True
     id: members.Id
     batch: members.Id
     population: members.PopulationRef
@@ -153,11 +146,14 @@ class ChargedDocument(Document):
     delta_spent: members.ExactDelta = NO_DELTA
     delta_lifetime: members.ExactDelta = NO_DELTA
     unit: members.Unit = members.Unit()
+    chain_head: members.ChainHead | None  # of its labels party; None where no chain has a charge for it
     adjacency: members.Text
     randomness: str = RANDOMNESS
 
     @model_validator(mode="after")
     def _adds_up(self) -> Self:
+        if (self.chain_head is None) == self.IN_CHAIN:
+            raise ValueError(f"a {self.NOUN} states the head of its labels party's chain if it is charged there")
         if not self.epsilon.total <= self.epsilon_spent <= self.epsilon_lifetime:
             raise ValueError(f"ε of this {self.NOUN} ≤ ε spent ≤ lifetime ε does not hold")
         if not self.epsilon.delta_atto <= self.delta_spent.atto <= self.delta_lifetime.atto:
@@ -184,12 +180,12 @@ class ChargedDocument(Document):
         if instance.key_id != key.id:
             raise cls.MALFORMED(f"The {cls.NOUN} names another signing key than the one that signed it.")
         if key.until is not None and instance.created > key.until:
-            raise SignatureInvalid(
+            raise errors.SignatureInvalid(
                 f"The {cls.NOUN} was made on {instance.created}, and its key signs for nothing after {key.until}: it "
                 "has expired, was revoked or has handed over to another. Ask its owner which key signs now."
             )
         if audience is not None and audience not in instance.audiences:
-            raise AudienceMismatch(
+            raise errors.AudienceMismatch(
                 f"The {cls.NOUN} is not meant for '{audience}'; its sender must name you among its audiences."
             )
         return instance, sha256

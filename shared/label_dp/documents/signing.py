@@ -167,8 +167,8 @@ def open_envelope(envelope: bytes, key: VerifyingKey, payload_type: str, *, max_
         (entry,) = data["signatures"]
         if set(entry) != {"keyid", "sig"} or not all(isinstance(v, str) for v in (*entry.values(), data["payload"])):
             raise ValueError
-        payload = _strict_base64(data["payload"])
-        signature = _strict_base64(entry["sig"])
+        payload = strict_base64(data["payload"])
+        signature = strict_base64(entry["sig"])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise MalformedManifest("The file is not a DSSE envelope with exactly one signature.") from None
     if data["payloadType"] == REHEARSAL_TYPE != payload_type:
@@ -210,7 +210,8 @@ def is_rehearsal(envelope: bytes) -> bool:
         return False
 
 
-def _strict_base64(text: str) -> bytes:
+def strict_base64(text: str) -> bytes:
+    """Decode base64 in its one spelling. Raises ValueError."""
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

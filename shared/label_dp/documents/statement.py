@@ -24,20 +24,10 @@ from markupsafe import Markup
 from label_dp.channels.base import Channel
 from label_dp.channels.one_bit import OneBitChannel
 from label_dp.channels.rr import RRChannel
+from label_dp.documents import statement_text
 from label_dp.documents.heaps import heaps
 from label_dp.documents.manifest import Manifest
 from label_dp.documents.statement_pictures import picture
-from label_dp.documents.statement_text import (
-    PRIOR_ODDS,
-    count,
-    in_all_words,
-    mechanism_words,
-    number,
-    odds_factor,
-    percent,
-    surest,
-    visible,
-)
 from label_dp.privacy import Epsilon
 
 if TYPE_CHECKING:
@@ -89,14 +79,14 @@ def render_statement(
             ("ε_randomize", split.randomize, "to randomize every label"),
         ),
         per_unit=unit.epsilon_per_unit,
-        thumb=in_all_words(
+        thumb=statement_text.in_all_words(
             Decimal(unit.epsilon_per_unit or str(spent)),
             "the label of an example" if unit.epsilon_per_unit is None else f"the labels of one {unit.column}",
         ),
         heaps=heaps(manifest, prior),
-        prior_odds=PRIOR_ODDS,
+        prior_odds=statement_text.PRIOR_ODDS,
         channel=channel,
-        mechanism=mechanism_words(channel),
+        mechanism=statement_text.mechanism_words(channel),
         flipped=channel.flip_probability(prior),
         under="under the private prior" if prior is not None else "if all labels were equally frequent",
         picture=Markup("") if channel.domain.nominal else picture(channel, prior),
@@ -144,17 +134,17 @@ def _template() -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        finalize=lambda value: value if isinstance(value, Markup) else visible(value),
+        finalize=lambda value: value if isinstance(value, Markup) else statement_text.visible(value),
     )
     engine.filters |= {
-        "bdi": lambda value: Markup("<bdi>{}</bdi>").format(visible(value)),
-        "number": lambda value: number(float(value)),
-        "percent": lambda value: percent(float(value)),
+        "bdi": lambda value: Markup("<bdi>{}</bdi>").format(statement_text.visible(value)),
+        "number": lambda value: statement_text.number(float(value)),
+        "percent": lambda value: statement_text.percent(float(value)),
         "thousands": lambda value: f"{value:,}",
         "plain": lambda value: f"{value:f}",
-        "count": count,
-        "odds": odds_factor,
-        "surest": surest,
+        "count": statement_text.count,
+        "odds": statement_text.odds_factor,
+        "surest": statement_text.surest,
     }
     return engine.from_string(_file("statement.html.jinja"))
 
