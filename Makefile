@@ -23,7 +23,7 @@ demo: $(VENV)/.runtime
 develop: $(VENV)/.runtime
 	@$(BIN)/python -m deploy.demo.develop $(or $(PARTY),labels-party) $(ARGS)
 
-# What protects the core promise, with a light set of packages, in the processes of pytest alone: five minutes on two
+# What protects the core promise, with a light set of packages, in the processes of pytest alone: ten minutes on two
 # quiet cores, after each change.
 test: $(VENV)/.test
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not extended and not processes and not torch and not mlflow"
@@ -91,7 +91,7 @@ soak: $(VENV)/.dev
 # Both images built, and the Compose section of deploy/README.md played with a real engine: the demo twice, a kill, a
 # restart, an edit. ARGS="--stand-ins FOLDER" on a Debian machine that reaches no image registry, ARGS=--help lists the options.
 images: $(VENV)/.runtime
-	@$(BIN)/python -m deploy.images $(ARGS)
+	@$(BIN)/python -m tests.images $(ARGS)
 
 # Wheel, sdist and the verifier as one file, in dist/; then each extra alone in a clean environment, where it does its work:
 # labels, features, all, a plain install, and the verifier beside `cryptography`. A minute, with warm caches of packages.

@@ -54,9 +54,8 @@ def named(connection: Connection) -> list[BackupPart]:
         parts.append(BackupPart(path, needed=False))
     files = connection.execute(sa.select(uploads.c.path).where(uploads.c.uploaded)).scalars()
     parts += [BackupPart(f"feature-tables/{path}") for path in files]
-    return parts + [
-        BackupPart(f"models/{name}") for name in connection.execute(sa.select(tables.models.c.id)).scalars()
-    ]
+    models = connection.execute(sa.select(tables.models.c.id)).scalars()
+    return parts + [BackupPart(f"models/{name}") for name in models]
 
 
 def _signer(envelope: bytes, _events: Sequence[Event], home: Path) -> VerifyingKey:

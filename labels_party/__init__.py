@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["PublishedMessage", "check", "plan", "privatize"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     if name in __all__:
         # imported at first use: a reader of one module does not load the engine

@@ -21,25 +21,15 @@ from labels_party.bootstrap import MIGRATIONS, key_service, loaded
 from labels_party.labels.batches import ERASED, HISTORY, PURGED
 from labels_party.replayed import Replayed
 from labels_party.settings import Settings
+from labels_party.storage import tables
 from labels_party.storage.files import Home
-from labels_party.storage.tables import (
-    APPEND_ONLY,
-    HEAD,
-    audit_events,
-    batches,
-    installation,
-    metadata,
-    predictions,
-    segments,
-    work_files,
-)
 from labels_party.work.restored import RestoredLedger
 from labels_party.work.retention import OF_LABELS
 
 if TYPE_CHECKING:
     from label_dp.store.objects.bucket import Bucket
 
-SCHEMA = DatabaseSchema(MIGRATIONS, HEAD, metadata, APPEND_ONLY)
+SCHEMA = DatabaseSchema(MIGRATIONS, tables.HEAD, tables.metadata, tables.APPEND_ONLY)
 STORED = ("labels", "work")
 
 
@@ -51,7 +41,7 @@ def labels_party(chosen: dict[str, Any] | None = None, settings: Settings | None
         settings=found,
         home=Home(found.home),
         schema=SCHEMA,
-        audit=JudgedStore(audit_events, "labels-party"),
+        audit=JudgedStore(tables.audit_events, "labels-party"),
         parts=named,
         private=partial(_private, found),
         signer=_signer,
@@ -65,15 +55,17 @@ def labels_party(chosen: dict[str, Any] | None = None, settings: Settings | None
 def named(connection: Connection) -> list[BackupPart]:
     """Objects of segments, files of what was published, and how many answers predictors gave. What was drawn and not
     published is nobody's, and what was sent for it is not needed: a restore ends it."""
-    s = segments
-    query = sa.select(s.c.key, s.c.kind, sa.and_(batches.c.state == PURGED, OF_LABELS).label("purged"))
+    s = tables.segments
+    query = sa.select(s.c.key, s.c.kind, sa.and_(tables.batches.c.state == PURGED, OF_LABELS).label("purged"))
     objects: dict[str, bool] = {}
-    for row in connection.execute(query.join(batches, batches.c.id == s.c.batch)):
+    for row in connection.execute(query.join(tables.batches, tables.batches.c.id == s.c.batch)):
         # an object that is to be deleted may be gone; merged digests are read from each batch's own without them
         needed = row.kind not in (ERASED, HISTORY) and not row.purged
         objects[row.key] = objects.get(row.key, False) or needed
-    files = connection.execute(sa.select(work_files.c.path).where(work_files.c.path.is_not(None))).scalars()
-    t = predictions
+    files = connection.execute(
+        sa.select(tables.work_files.c.path).where(tables.work_files.c.path.is_not(None))
+    ).scalars()
+    t = tables.predictions
     counts = connection.execute(sa.select(t.c.predictor, sa.func.count()).group_by(t.c.predictor)).all()
     return [
         *(BackupPart(f"labels/{key}", needed) for key, needed in sorted(objects.items())),
@@ -85,7 +77,7 @@ def named(connection: Connection) -> list[BackupPart]:
 def _private(settings: Settings, connection: Connection) -> list[str]:
     if settings.key_service != "file":
         return ["signing.key"]  # the others are in the token
-    number = connection.execute(sa.select(installation.c.wrapping_key)).scalar()
+    number = connection.execute(sa.select(tables.installation.c.wrapping_key)).scalar()
     return ["signing.key", *([] if number is None else ["secret.key", f"wrapping-{number}.key"])]
 
 
@@ -115,7 +107,7 @@ def _refuse_begun(connection: Connection, settings: Settings) -> None:
     """Raises Conflict where the store knows of a draw whose charge the ledger does not know."""
     keys = sorted(stored.key for stored in _bucket(settings).listed("begun/"))
     begun = {key.rpartition("/")[2].partition(".")[0] for key in keys}
-    charges = sa.select(audit_events.c.work).where(audit_events.c.kind == CHARGED)
+    charges = sa.select(tables.audit_events.c.work).where(tables.audit_events.c.kind == CHARGED)
     if unknown := begun - set(connection.execute(charges).scalars()):
         raise Conflict(
             f"The backup is older than the object store, which knows of '{min(unknown)}', drawn since: its charge "

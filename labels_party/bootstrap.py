@@ -56,21 +56,10 @@ from labels_party.notify.outbox import Outbox
 from labels_party.notify.sender import Sender
 from labels_party.notify.webhooks import Webhooks
 from labels_party.settings import Settings
+from labels_party.storage import tables
 from labels_party.storage.files import Home
 from labels_party.storage.secrets import Secrets
 from labels_party.storage.signing import FiledKey
-from labels_party.storage.tables import (
-    APPEND_ONLY,
-    HEAD,
-    api_keys,
-    audit_events,
-    idempotency,
-    installation,
-    metadata,
-    seen_heads,
-    segments,
-    sessions,
-)
 from labels_party.storage.tables import predictions as predictions_table
 from labels_party.storage.tables import work as work_table
 from labels_party.work.allowances import Allowances
@@ -218,10 +207,10 @@ def bootstrap(
     settings.keep_kernels()
     database = Database(settings.url, faults=faults)
     try:
-        prepare(database, MIGRATIONS, HEAD, metadata, APPEND_ONLY)
+        prepare(database, MIGRATIONS, tables.HEAD, tables.metadata, tables.APPEND_ONLY)
         wrapping = key_service(settings, home)
         _check_keys(database, home, wrapping)
-        secrets, audit = wrapping.secret(), JudgedStore(audit_events, "labels-party", clock)
+        secrets, audit = wrapping.secret(), JudgedStore(tables.audit_events, "labels-party", clock)
         own_keys = _own_keys(database, audit, home)
         key = own_keys.key
         _check_secret(database, secrets, wrapping)
@@ -256,7 +245,7 @@ def bootstrap(
     daily = (home.sweep, pipeline.sweep, pipeline.sweep_attempts, windows.retire)
     sweep = Sweep(database, vault, home.path / ".swept", daily)
     sweep.run_daily()
-    apikeys = ApiKeys(database, api_keys, ROLES, LABELS_PREFIX, clock, issuer.verify if issuer else None)
+    apikeys = ApiKeys(database, tables.api_keys, ROLES, LABELS_PREFIX, clock, issuer.verify if issuer else None)
     decisions = Decisions(work, apikeys.stands, people=settings.four_eyes == "people")
     schedule = Scheduler(database, batches, sealer, work, message, leases, apikeys.stands)
     retention = Retention(database, batches, decisions, vault, audit, leases)
@@ -272,7 +261,7 @@ def bootstrap(
         key=key,
         own_keys=own_keys,
         audit=audit,
-        heads=Heads(seen_heads, clock),
+        heads=Heads(tables.seen_heads, clock),
         populations=populations,
         keys=keys,
         batches=batches,
@@ -301,9 +290,9 @@ def bootstrap(
         webhooks=webhooks,
         sender=Sender(database, webhooks, rules, clock, settings.poll_seconds),
         apikeys=apikeys,
-        sessions=Sessions(apikeys, sessions),
+        sessions=Sessions(apikeys, tables.sessions),
         sign_in=flow,
-        idempotency=IdempotencyKeys(database, idempotency, partial(secrets.keyed, "idempotency")),
+        idempotency=IdempotencyKeys(database, tables.idempotency, partial(secrets.keyed, "idempotency")),
     )
     work.kinds.register_later(ANSWER_KINDS, lambda kind: kind.made(services.companions.parts))
     return services
@@ -319,11 +308,6 @@ def _kept(
                 "LABELS_PARTY_OBJECTS_SIGNED_URLS is for an object store; set LABELS_PARTY_OBJECTS too."
             )
         return FolderObjects(home.labels), FolderShelf(home.work)
-    if settings.engine != "local":
-        raise InvalidSettings(
-            "The engine 'spark' reads labels from folders that every worker sees; unset LABELS_PARTY_OBJECTS, or take "
-            "the local engine."
-        )
     from label_dp.store.objects.address import Address, bucket_of
     from label_dp.store.objects.store import StoreObjects
     from labels_party.work.drafts import Drafts
@@ -376,7 +360,9 @@ def key_service(settings: Settings, home: Home) -> KeyService:
 
 def _check_keys(database: Database, home: Home, wrapping: KeyService) -> None:
     """A home whose database is in use must have its keys: new ones would hide that the old ones are lost."""
-    used = database.read("installation.look", lambda c: c.execute(sa.select(installation.c.wrapping_key)).scalar())
+    used = database.read(
+        "installation.look", lambda c: c.execute(sa.select(tables.installation.c.wrapping_key)).scalar()
+    )
     if used is None:
         return
     wrapping.require(used)
@@ -392,13 +378,15 @@ def _check_secret(database: Database, secrets: Secrets, wrapping: KeyService) ->
     check = secrets.mac("installation", b"label-dp")
 
     def compare(connection: Connection) -> str:
-        stored = connection.execute(sa.select(installation.c.secret_check)).scalar()
+        stored = connection.execute(sa.select(tables.installation.c.secret_check)).scalar()
         if stored is None:
-            connection.execute(sa.insert(installation).values(id=1, secret_check=check, wrapping_key=1))
+            connection.execute(sa.insert(tables.installation).values(id=1, secret_check=check, wrapping_key=1))
             return check
         return str(stored)
 
-    stored = database.read("installation.look", lambda c: c.execute(sa.select(installation.c.secret_check)).scalar())
+    stored = database.read(
+        "installation.look", lambda c: c.execute(sa.select(tables.installation.c.secret_check)).scalar()
+    )
     if stored is None:
         wrapping.make(1)
         stored = database.write("installation.create", compare)
@@ -421,7 +409,7 @@ def _own_keys(database: Database, audit: AuditStore, home: Home) -> OwnKeys:
 def _check_objects(database: Database, objects: Objects) -> None:
     """Refuse another store than the database names objects of: labels would be purged where they are not, and charged
     ids would not be recognised."""
-    t = segments
+    t = tables.segments
     query = sa.select(t.c.key).where(t.c.kind == RUNS, t.c.of == SEALED).order_by(t.c.key.desc()).limit(1)
     key = database.read("installation.objects", lambda c: c.execute(query).scalar())
     if key is None:

@@ -32,16 +32,7 @@ from labels_party.labels.lost_batches import ASKED_BY, CHARGED_BY, ask_first
 from labels_party.ledger.populations import Population, Populations
 from labels_party.message.plan import ReleasePlan
 from labels_party.message.request import RELEASE
-from labels_party.storage.tables import (
-    batch_keys,
-    batches,
-    idempotency,
-    predictors,
-    receipts,
-    segments,
-    set_aside,
-    work,
-)
+from labels_party.storage import tables
 from labels_party.work.restored import Restored, RestoredLedger
 
 ENDED = (events.FAILED, events.ANSWER_FAILED, events.DECLINED, events.CANCELLED)
@@ -74,7 +65,7 @@ class Replayed:
     def _row(self, connection: Connection, event: Event) -> None:
         kind, subject = event.kind, event.subject
         self.seen[kind] += 1
-        mine = work.c.id == subject.work
+        mine = tables.work.c.id == subject.work
         if kind == events.POPULATION_CREATED:
             Populations.insert(connection, Populations.told(event), _moment(event))
         elif kind == BATCH_SEALED:
@@ -85,22 +76,24 @@ class Replayed:
             self._ask(connection, event, CHARGED if kind == events.CHARGED else ACCEPTED)
         elif kind in PUBLICATIONS:
             values = {"state": PUBLISHED, "published": _moment(event), "sha256": signed_digest(event)}
-            connection.execute(sa.update(work).where(mine).values(**values, audiences=list(event.audiences)))
+            connection.execute(sa.update(tables.work).where(mine).values(**values, audiences=list(event.audiences)))
         elif kind in ENDED:
             values = {"state": FAILED, "problem": problem(NOT_PUBLISHED)[1]}
-            connection.execute(sa.update(work).where(mine).values(**values))
+            connection.execute(sa.update(tables.work).where(mine).values(**values))
         elif kind == events.ANSWER_SHARED:
             self._share(connection, event)
         elif kind == events.RECEIVED:
             self._receipt(connection, event)
         elif kind == events.PREDICTOR_RETIRED:
-            connection.execute(sa.update(predictors).where(predictors.c.id == subject.work).values(state=RETIRED))
+            connection.execute(
+                sa.update(tables.predictors).where(tables.predictors.c.id == subject.work).values(state=RETIRED)
+            )
 
     def _ask(self, connection: Connection, event: Event, state: str) -> None:
         """The row of work that is known by its events alone."""
         subject = event.subject
         values: dict[str, Any] = {"state": state, "lease_owner": None, "lease_until": None}
-        if connection.execute(sa.update(work).where(work.c.id == subject.work).values(**values)).rowcount:
+        if connection.execute(sa.update(tables.work).where(tables.work.c.id == subject.work).values(**values)).rowcount:
             return
         if str(subject.work).startswith("rel_lost"):
             return  # a charge of a restore before this one, which has no row either
@@ -124,16 +117,18 @@ class Replayed:
             "attempt": 0,
             "created": _moment(event),
         }
-        connection.execute(sa.insert(work).values(**row, **values))
+        connection.execute(sa.insert(tables.work).values(**row, **values))
 
     def _lose(self, connection: Connection, event: Event, details: Any) -> None:
         """A sealed batch of which there are neither labels nor digests; what it held while it was open goes."""
         name = str(event.subject.batch)
-        for table in (segments, set_aside, idempotency, batch_keys):
+        for table in (tables.segments, tables.set_aside, tables.idempotency, tables.batch_keys):
             connection.execute(sa.delete(table).where(table.c.batch == name))
         shutil.rmtree(self.home / "labels" / name, ignore_errors=True)
         label = label_scope(str(event.subject.label))
-        query = sa.select(sa.func.coalesce(sa.func.max(batches.c.seal_order), 0)).where(batches.c.label == label)
+        query = sa.select(sa.func.coalesce(sa.func.max(tables.batches.c.seal_order), 0)).where(
+            tables.batches.c.label == label
+        )
         values = {
             "state": PURGED,
             "sealed": _moment(event),
@@ -146,26 +141,28 @@ class Replayed:
             "n": details.get("n"),
             "id_prefix": details.get("id_prefix"),
         }
-        changed = connection.execute(sa.update(batches).where(batches.c.id == name).values(**values)).rowcount
+        changed = connection.execute(
+            sa.update(tables.batches).where(tables.batches.c.id == name).values(**values)
+        ).rowcount
         if not changed:
             row = {"id": name, "population": event.subject.population, "label": label, "version": 0}
             row |= {"presence": details.get("presence", PUBLIC), "created": _moment(event)}
-            connection.execute(sa.insert(batches).values(**row, **values))
+            connection.execute(sa.insert(tables.batches).values(**row, **values))
         self.lost.append(name)
 
     def _purge(self, connection: Connection, event: Event) -> None:
         """The key goes; the worker of the service then deletes the objects."""
         name = event.subject.batch
         changed = {"state": PURGED, "purged": _moment(event), "schedule_problem": None}
-        connection.execute(sa.update(batches).where(batches.c.id == name).values(**changed))
-        connection.execute(sa.delete(batch_keys).where(batch_keys.c.batch == name))
-        connection.execute(sa.update(predictors).where(predictors.c.batch == name).values(state=RETIRED))
+        connection.execute(sa.update(tables.batches).where(tables.batches.c.id == name).values(**changed))
+        connection.execute(sa.delete(tables.batch_keys).where(tables.batch_keys.c.batch == name))
+        connection.execute(sa.update(tables.predictors).where(tables.predictors.c.batch == name).values(state=RETIRED))
 
     @staticmethod
     def _share(connection: Connection, event: Event) -> None:
-        of = work.c.id == event.subject.work
-        had = connection.execute(sa.select(work.c.audiences).where(of)).scalar_one()
-        connection.execute(sa.update(work).where(of).values(audiences=sorted({*had, *event.audiences})))
+        of = tables.work.c.id == event.subject.work
+        had = connection.execute(sa.select(tables.work.c.audiences).where(of)).scalar_one()
+        connection.execute(sa.update(tables.work).where(of).values(audiences=sorted({*had, *event.audiences})))
 
     def _purge_lost(self, connection: Connection, name: str) -> None:
         if self.audit.events(connection, batch=name, kind=BATCH_PURGED):
@@ -181,7 +178,7 @@ class Replayed:
         row = {"audience": audience, "work": event.subject.work, "digest": receipt.digest}
         place = {"key_id": key.id, "position": receipt.position}
         place |= {"labels_key_id": receipt.labels_key_id, "previous": receipt.previous}
-        connection.execute(sa.insert(receipts).values(**place, **row, event=event.sequence))
+        connection.execute(sa.insert(tables.receipts).values(**place, **row, event=event.sequence))
 
     # --- what only a receiver shows -----------------------------------------------------------------------
 
@@ -189,7 +186,7 @@ class Replayed:
         """Charge and publish what a receiver accepted, by its record. Raises Conflict, RuleBroken."""
         subject, name = accepted.subject, str(accepted.subject.work)
         population = self._population(connection, accepted)
-        t = batches
+        t = tables.batches
         state = connection.execute(sa.select(t.c.state).where(t.c.id == subject.batch)).scalar()
         if not self.audit.events(connection, batch=str(subject.batch), kind=BATCH_SEALED):
             n = accepted.details.get("n")
@@ -200,12 +197,12 @@ class Replayed:
             raise Conflict(
                 f"'{name}' was accepted elsewhere after its batch was purged here; give this party's own newest export."
             )
-        details = {"restored": "by a receiver's record", "mechanism": accepted.details.get("mechanism")}
+        details = {"restored": True, "mechanism": accepted.details.get("mechanism")}
         if accepted.kind == events.ANSWER_ACCEPTED:
             details["answer"] = accepted.details["answer"]
         subjects = (population, str(subject.batch), name)
         if not self.audit.events(connection, work=name, kind=events.CHARGED):
-            row = connection.execute(sa.select(work).where(work.c.id == name)).first()
+            row = connection.execute(sa.select(tables.work).where(tables.work.c.id == name)).first()
             if row is None:
                 ask_first(connection, self.ledger, *subjects, accepted.split, details)
             else:  # it waited for an approval, and got one
@@ -219,6 +216,7 @@ class Replayed:
         kind = events.PUBLISHED if accepted.kind == events.ACCEPTED else events.ANSWER_PUBLISHED
         document_noun, audiences = PUBLICATIONS[kind], about[0].audiences
         ended = {document_noun.detail: signed_digest(accepted), "n": accepted.details.get("n")}
+        ended["restored"] = accepted.details.get("chain_head")  # of a history that is lost
         if document_noun.noun == ANSWER:
             ended["answer"], audiences = accepted.details["answer"], accepted.audiences
         self.ledger.note(connection, kind, *about, ASKED_BY, ended, audiences=audiences)

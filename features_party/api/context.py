@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Request
 from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartParser
 
 from features_party.bootstrap import Services
 from features_party.receive.labels_service import LabelsService, permitted
 from label_dp.errors import InvalidInput, UnsupportedMediaType
+from label_dp.http.asgi import is_utf8
 from label_dp.http.route_docs import require
 from label_dp.store.apikeys import Principal
 from label_dp.store.idempotency import Claim, IdempotentCall, Reply, forget_old
@@ -27,6 +29,7 @@ TABLE_TYPES = ("application/vnd.apache.parquet", "application/x-parquet", "appli
 TAR_TYPE = "application/x-tar"
 FORM_TYPE = "multipart/form-data"
 COPY_CHUNK = 1 << 20
+MultiPartParser.spool_max_size = 1 << 14  # bytes in memory of each of thousands of files; by default a mebibyte
 
 
 def services(request: Request) -> Services:
@@ -68,6 +71,8 @@ async def form_to_files(request: Request, folder: Path) -> tuple[list[tuple[str,
     """Read the files (name as sent, our copy) and the text fields of a multipart form."""
     files: list[tuple[str, Path]] = []
     fields: dict[str, str] = {}
+    if not is_utf8(request.headers.get("content-type", "")):
+        raise unsupported("multipart/form-data, in UTF-8")
     async with request.form(max_files=4100, max_fields=100) as form:
         for name, value in form.multi_items():
             if isinstance(value, UploadFile):

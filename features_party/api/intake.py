@@ -13,17 +13,7 @@ from typing import Any
 from fastapi import Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from features_party.api import context
-from features_party.api.schemas import (
-    AcceptedAnswerOut,
-    AcceptedOut,
-    AnswerOut,
-    AnswerPullIn,
-    AnswerSummary,
-    MessageOut,
-    MessageSummary,
-    PullIn,
-)
+from features_party.api import context, schemas
 from features_party.bootstrap import Services
 from features_party.receive.acceptances import ANSWER, MESSAGE
 from features_party.receive.accepted import AcceptedMessage
@@ -52,7 +42,7 @@ Found = AcceptedMessage | SignedAnswer
 silent: Progress = lambda _what, _share: None  # noqa: E731 - nobody watches
 
 ACCEPTED: dict[int | str, dict[str, Any]] = {
-    200: {"model": AcceptedOut, "description": "Accepted before"},
+    200: {"model": schemas.AcceptedOut, "description": "Accepted before"},
     **problem_responses(409, 413, 415, 502, 503),
 }
 MESSAGE_DOCS: dict[str, Any] = {
@@ -60,7 +50,7 @@ MESSAGE_DOCS: dict[str, Any] = {
         "required": True,
         "content": {
             context.JSON_TYPE: {
-                "schema": PullIn.model_json_schema(),
+                "schema": schemas.PullIn.model_json_schema(),
                 "example": {"url": "http://127.0.0.1:8001", "release": "rel_0123456789abcdef", "api_key": "lp_…"},
             },
             context.FORM_TYPE: {
@@ -79,7 +69,9 @@ BODY_DOCS: dict[str, Any] = {
         "required": True,
         "content": {
             context.JSON_TYPE: {
-                "schema": {"anyOf": [AnswerPullIn.model_json_schema(), {"type": "object", "required": ["payload"]}]},
+                "schema": {
+                    "anyOf": [schemas.AnswerPullIn.model_json_schema(), {"type": "object", "required": ["payload"]}]
+                },
                 "examples": {
                     "pull": {"value": {"url": "http://127.0.0.1:8001", "answer": "ans_0123456789abcdef"}},
                     "upload": {"value": ENVELOPE},
@@ -93,18 +85,18 @@ BODY_DOCS: dict[str, Any] = {
 @messages.post("/messages", status_code=201, openapi_extra=MESSAGE_DOCS, responses=ACCEPTED, dependencies=[UPLOAD])
 async def accept_message(
     request: Request, response: Response, ctx: context.Ctx, caller: context.Trainer, key: IdempotencyKey = None
-) -> AcceptedOut:
+) -> schemas.AcceptedOut:
     """Pull a release (JSON), or upload a message: a form or an uncompressed tar with the signed manifest
     (`….dsse.json`) and its files. The signing key must be pinned (`features-party pin-key`). 200 where the message
     had been accepted before."""
     kind, who = context.media_type(request), caller.actor
     if kind == context.JSON_TYPE:
-        pull_in = await read_body(request, PullIn)
+        pull_in = await read_body(request, schemas.PullIn)
         secret = None if pull_in.api_key is None else pull_in.api_key.get_secret_value()
         content = partial(context.fingerprint, pull_in.url, pull_in.release, secret)
         take = partial(_pulled, ctx, pull_in, who, lambda s, arrivals: arrivals.bring(s, pull_in.release, silent))
         response.status_code, said = await run_in_threadpool(_once, ctx, caller, key, MESSAGE.name, content, take)
-        return AcceptedOut(**said)
+        return schemas.AcceptedOut(**said)
     if kind not in (context.FORM_TYPE, context.TAR_TYPE):
         raise context.unsupported(context.JSON_TYPE, context.FORM_TYPE, context.TAR_TYPE)
     async with context.workspace(ctx, ctx.home.messages) as folder:
@@ -116,7 +108,7 @@ async def accept_message(
             parts = await run_in_threadpool(untar, archive, folder)
         sent, uploaded = partial(_fingerprint, parts), partial(_uploaded, ctx, parts, folder, who)
         response.status_code, said = await run_in_threadpool(_once, ctx, caller, key, MESSAGE.name, sent, uploaded)
-    return AcceptedOut(**said)
+    return schemas.AcceptedOut(**said)
 
 
 @answers.post(
@@ -125,13 +117,13 @@ async def accept_message(
     openapi_extra=BODY_DOCS,
     dependencies=[LARGE],
     responses={
-        200: {"model": AcceptedAnswerOut, "description": "Accepted before"},
+        200: {"model": schemas.AcceptedAnswerOut, "description": "Accepted before"},
         **problem_responses(409, 413, 502, 503),
     },
 )
 def accept_answer(
     body: dict[str, Any], response: Response, ctx: context.Ctx, caller: context.Trainer, key: IdempotencyKey = None
-) -> AcceptedAnswerOut:
+) -> schemas.AcceptedAnswerOut:
     """Pull an answer by its id, or take its signed document (the envelope is the body): a calibration, a median, a
     prediction. The signing key must be pinned. 200 where it had been accepted before."""
     who, sent = caller.actor, json.dumps(body, sort_keys=True).encode()
@@ -139,11 +131,11 @@ def accept_answer(
     def take() -> Found:
         if "payload" in body:
             return ctx.answers.accept(Answer.envelope_bytes(body), actor=who)
-        answer_pull_in = as_model(body, AnswerPullIn)
+        answer_pull_in = as_model(body, schemas.AnswerPullIn)
         return _pulled(ctx, answer_pull_in, who, partial(_answer, answer_pull_in))
 
     response.status_code, said = _once(ctx, caller, key, ANSWER.name, lambda: sent, take)
-    return AcceptedAnswerOut(**said)
+    return schemas.AcceptedAnswerOut(**said)
 
 
 def _once(
@@ -162,7 +154,10 @@ def _once(
 
 
 def _pulled(
-    ctx: Services, request: PullIn | AnswerPullIn, who: str, take: Callable[[LabelsService, Arrivals], Found]
+    ctx: Services,
+    request: schemas.PullIn | schemas.AnswerPullIn,
+    who: str,
+    take: Callable[[LabelsService, Arrivals], Found],
 ) -> Found:
     """Pull a document and send its receipt; an undelivered one is sent with the next pull."""
     arrivals = ctx.arrivals(actor=who)
@@ -175,7 +170,7 @@ def _pulled(
     return document
 
 
-def _answer(request: AnswerPullIn, service: LabelsService, arrivals: Arrivals) -> SignedAnswer:
+def _answer(request: schemas.AnswerPullIn, service: LabelsService, arrivals: Arrivals) -> SignedAnswer:
     if request.wait:
         with suppress(Unavailable):  # the pull reports the fault
             await_published(
@@ -198,33 +193,33 @@ def _fingerprint(parts: list[tuple[str, Path]]) -> bytes:
 @messages.get("/messages", responses=LINK_DOCS)
 def list_messages(
     request: Request, response: Response, ctx: context.Ctx, _: context.Reader, page: PagedEitherWay
-) -> list[MessageOut]:
+) -> list[schemas.MessageOut]:
     """What was accepted, and the ε of each."""
-    return [MessageOut(**row) for row in with_link(ctx.acceptances.page(MESSAGE, page), request, response)]
+    return [schemas.MessageOut(**row) for row in with_link(ctx.acceptances.page(MESSAGE, page), request, response)]
 
 
 @messages.get("/messages/{release}", responses=problem_responses(409))
-def get_message(release: str, ctx: context.Ctx, _: context.Reader) -> AcceptedOut:
+def get_message(release: str, ctx: context.Ctx, _: context.Reader) -> schemas.AcceptedOut:
     """One accepted message, by its release id or its digest; its stored bytes are checked again. 409 where labels
     parties chose the same release id."""
-    return AcceptedOut(
-        already_accepted=True, message=MessageSummary.model_validate(ctx.messages.open(release).summary())
+    return schemas.AcceptedOut(
+        already_accepted=True, message=schemas.MessageSummary.model_validate(ctx.messages.open(release).summary())
     )
 
 
 @answers.get("/answers", responses=LINK_DOCS)
 def list_answers(
     request: Request, response: Response, ctx: context.Ctx, _: context.Reader, page: PagedEitherWay
-) -> list[AnswerOut]:
+) -> list[schemas.AnswerOut]:
     """What was accepted, and the ε of each."""
-    return [AnswerOut(**row) for row in with_link(ctx.acceptances.page(ANSWER, page), request, response)]
+    return [schemas.AnswerOut(**row) for row in with_link(ctx.acceptances.page(ANSWER, page), request, response)]
 
 
 @answers.get("/answers/{answer}", responses=problem_responses(409))
-def get_answer(answer: str, ctx: context.Ctx, _: context.Reader) -> AcceptedAnswerOut:
+def get_answer(answer: str, ctx: context.Ctx, _: context.Reader) -> schemas.AcceptedAnswerOut:
     """One accepted answer, by its id or the digest of its document. 409 where labels parties chose the same id."""
-    return AcceptedAnswerOut(
-        already_accepted=True, answer=AnswerSummary.model_validate(ctx.answers.open(answer).summary())
+    return schemas.AcceptedAnswerOut(
+        already_accepted=True, answer=schemas.AnswerSummary.model_validate(ctx.answers.open(answer).summary())
     )
 
 

@@ -37,15 +37,16 @@ def rehearse(
     train, evaluate and verify take it with --labels-key, and no audit store counts it.
     """
     from features_party.bootstrap import reader
-    from features_party.files.rehearsal import Rehearsing
-    from features_party.files.rehearsal import rehearse as make
+    from features_party.files import rehearsal
     from label_dp.domain import Domain
     from label_dp.privacy import Epsilon
 
     spent = Epsilon.parse(epsilon, positive=True)
-    rehearsing = Rehearsing(features, id_column, Domain.parse(domain), spent, out, label, reader()[0].name, force)
+    rehearsing = rehearsal.Rehearsing(
+        features, id_column, Domain.parse(domain), spent, out, label, reader()[0].name, force
+    )
     with progress("rehearse", as_json) as report:
-        data = make(rehearsing, report)
+        data = rehearsal.rehearse(rehearsing, report)
 
     def human() -> None:
         echo(f"{out}: a rehearsal of {data['rows']:,} rows ({data['bytes']:,} bytes) at ε {spent}; nothing is spent")

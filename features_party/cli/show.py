@@ -125,7 +125,8 @@ ERRORS = {
 
 def show_evaluation(data: dict[str, Any]) -> None:
     """Print errors from true labels, or from privatized ones with their intervals."""
-    rows = [["examples", f"{data['rows']:,}"]]
+    rows = [["note", note] for note in data.get("notes", ())]  # first: one may say that the figures are no estimate
+    rows += [["examples", f"{data['rows']:,}"]]
     for name, text in ERRORS.items():
         found = data.get(name)
         if isinstance(found, dict):
@@ -139,7 +140,6 @@ def show_evaluation(data: dict[str, Any]) -> None:
     for column, cells in data["unknown_categories"].items():
         rows.append([f"categories of {column}", f"{cells:,} cells hold one that training did not see: missing"])
     rows += [["labels", "clipped to the model's domain"]] if data.get("labels_clipped") else []
-    rows += [["note", note] for note in data.get("notes", ())]
     table("Evaluation", ["", ""], rows)
 
 
@@ -172,7 +172,10 @@ def show_comparison(data: dict[str, Any]) -> None:
         ["model", *(f"{m['kind']}, {m['loss']}" for m in models)],
         ["mechanism", *(", ".join(m["mechanisms"]) for m in models)],
         ["correction", *(", ".join(m["corrections"]) for m in models)],
-        ["ε per example", *(_epsilon(m) for m in models)],
+        [
+            "ε per example",
+            *(", ".join(f"{e['name']} {e['epsilon_per_example']}" for e in m["epsilon"]) for m in models),
+        ],
         ["releases", *(str(len(m["releases"])) for m in models)],
         ["rows", *(f"{m['rows']:,}" for m in models)],
         ["noiseless rows they are worth", *(f"{m['effective_rows']:,.0f}" for m in models)],
@@ -190,10 +193,6 @@ def show_comparison(data: dict[str, Any]) -> None:
     for m in models:
         if m["gain"] is None:
             echo(f"{m['model']}: no gain estimated, {m['gain_why']}")
-
-
-def _epsilon(model: dict[str, Any]) -> str:
-    return ", ".join(f"{e['name']} {e['epsilon_per_example']}" for e in model["epsilon"])
 
 
 def _gain(model: dict[str, Any]) -> str:

@@ -8,14 +8,7 @@ from fastapi import Query
 
 from features_party.api.context import Ctx, Trainer, labels_service
 from features_party.api.schemas_models import AskCalibrationIn, AskedOut, CalibratedOut
-from features_party.companions.asking import (
-    ask_calibration,
-    calibration_of,
-    check_terms,
-    model_scores,
-    require_allowance,
-    require_own_predictions,
-)
+from features_party.companions import asking
 from features_party.companions.calibrated_models import calibrated, register_calibrated
 from label_dp.documents.answer import Answer
 from label_dp.http.calls import LARGE
@@ -38,7 +31,7 @@ def calibrate(
     again: the same model, and no second entry in the audit store."""
     kept = body["answer"] if set(body) == {"answer"} and isinstance(body["answer"], str) else None
     signed_answer = ctx.answers.open(kept) if kept is not None else ctx.answers.verify(Answer.envelope_bytes(body))
-    calibration = calibration_of(signed_answer).interpolated(interpolate)
+    calibration = asking.calibration_of(signed_answer).interpolated(interpolate)
     created = ctx.audit.now()
     calibrated(ctx.models.open(model), calibration, created)  # whether it may be, before it is accounted for
     if not signed_answer.kept:
@@ -52,12 +45,12 @@ def ask_for_calibration(model: str, body: AskCalibrationIn, ctx: Ctx, _: Trainer
     """Send what the model predicts for a feature table to a labels party, which charges the batch within its owner's
     allowance and answers with a private map. The same call again: the same answer, charged once. Then fetch it
     (`POST /answers`) and apply it (`POST /models/{m}/calibrations`)."""
-    check_terms(body, scores=1)
+    asking.check_terms(body, scores=1)
     saved = ctx.models.open(model)
-    require_own_predictions(saved)
+    asking.require_own_predictions(saved)
     with labels_service(ctx, body.url, body.api_key) as service:
-        require_allowance(service, body.batch)
+        asking.require_allowance(service, body.batch)
         table = ctx.feature_tables.open(body.feature_table, None)
-        scored = model_scores(saved, table, threads=ctx.settings.threads)
-        asked = ask_calibration(service, body.batch, scored, body)
+        scored = asking.model_scores(saved, table, threads=ctx.settings.threads)
+        asked = asking.ask_calibration(service, body.batch, scored, body)
     return AskedOut(**asked, batch=body.batch, scores=table.rows)

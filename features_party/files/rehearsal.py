@@ -166,6 +166,7 @@ def _manifest(rehearsing: Rehearsing, channel: Channel, file: Path, n: int, key_
         epsilon=EpsilonSplit(ZERO, ZERO, rehearsing.epsilon),
         epsilon_spent=rehearsing.epsilon,
         epsilon_lifetime=rehearsing.epsilon,
+        chain_head=None,
         randomness=MADE_UP,
         files=[FileEntry(role="message", name="message.parquet", bytes=file.stat().st_size, rows=n, sha256=sha256)],
     )

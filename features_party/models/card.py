@@ -117,6 +117,8 @@ def build_card(
     ]
     notes = [*([REHEARSED] if joined.messages[0].rehearsed else []), *aloud]
     label, epsilon = joined.messages[0].manifest.population.label, epsilon_by_population(messages, keys=keys)
+    if any(column.name.casefold() == label.casefold() for column in model.schema.columns):
+        notes.append(f"a feature has the label's name '{label}': if it is the label, the estimates are void")
     origin: JsonObject = {"created": created, "seconds": seconds, "label": label}
     origin |= {"messages": messages, "answers": [], "epsilon": epsilon}
     return _card(model, domain, origin, joined.counts, notes, estimate, _why(estimate))

@@ -34,9 +34,7 @@ def read_rows(schema: FeatureSchema, rows: list[Row], *, refuse_unknown: bool, i
     import pyarrow as pa
 
     problems: list[RowProblem] = []
-    arrays = {
-        column.name: _array(column, [row.get(column.name) for row in rows], problems) for column in schema.columns
-    }
+    arrays = {c.name: _array(c, [row.get(c.name) for row in rows], problems) for c in schema.columns}
     if problems:
         raise InvalidRows(problems, len(problems))
     encoded = schema.encode(pa.table(arrays))

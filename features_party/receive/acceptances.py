@@ -16,6 +16,7 @@ from sqlalchemy.engine import Connection
 
 from features_party.receive.receipts import ReceiptList
 from features_party.storage import tables
+from label_dp import errors
 from label_dp.audit.events import (
     ACCEPTED,
     ANSWER_ACCEPTED,
@@ -35,15 +36,6 @@ from label_dp.audit.store import PAGE, AuditStore
 from label_dp.documents.answer import Answer
 from label_dp.documents.canonical import digest
 from label_dp.documents.manifest import Manifest
-from label_dp.errors import (
-    Conflict,
-    Contradicted,
-    LabelDPError,
-    MalformedAnswer,
-    MalformedManifest,
-    NotFound,
-    ReplayConflict,
-)
 from label_dp.store.database import Database
 from label_dp.store.paging import Listing, Page, all_rows, select_page
 
@@ -63,7 +55,7 @@ class DocumentType:
     accepted: str
     signed: str
     once: str
-    malformed: type[LabelDPError]
+    malformed: type[errors.LabelDPError]
 
     @property
     def noun(self) -> str:
@@ -71,8 +63,8 @@ class DocumentType:
         return ACCEPTANCES[self.accepted].noun
 
 
-MESSAGE = DocumentType("message", ACCEPTED, "manifest", "drawn", MalformedManifest)
-ANSWER = DocumentType("answer", ANSWER_ACCEPTED, "document", "computed", MalformedAnswer)
+MESSAGE = DocumentType("message", ACCEPTED, "manifest", "drawn", errors.MalformedManifest)
+ANSWER = DocumentType("answer", ANSWER_ACCEPTED, "document", "computed", errors.MalformedAnswer)
 
 
 @dataclass(frozen=True)
@@ -123,6 +115,7 @@ class Item:
                 "epsilon_lifetime": str(body.epsilon_lifetime),
                 "delta_spent": str(body.delta_spent),
                 "delta_lifetime": str(body.delta_lifetime),
+                "chain_head": None if body.chain_head is None else body.chain_head.model_dump(),
             },
         )
 
@@ -143,11 +136,11 @@ class Acceptances:
         """
         event = item.event(actor)
         fresh = self.database.write(f"{item.sort.name}.accept", lambda c: self._record(c, item, event))
-        if isinstance(fresh, LabelDPError):
+        if isinstance(fresh, errors.LabelDPError):
             raise fresh
         return fresh
 
-    def _record(self, connection: Connection, item: Item, event: Event) -> bool | LabelDPError:
+    def _record(self, connection: Connection, item: Item, event: Event) -> bool | errors.LabelDPError:
         """Return whether the document is new, or why it is refused; a refusal is recorded."""
         body, doctype = item.body, item.sort
         # an id is one labels party's: whoever holds another pinned key cannot occupy it
@@ -157,7 +150,7 @@ class Acceptances:
         if first_digest is not None and first_digest != item.digest:
             self._record_second(connection, event, first_digest)
             noun = doctype.noun.capitalize()
-            return ReplayConflict(
+            return errors.ReplayConflict(
                 f"{noun} '{item.name}' was accepted before with another {doctype.signed}. {_article(doctype.noun)} is "
                 f"{doctype.once} once; ask the labels party why there are two."
             )
@@ -213,9 +206,9 @@ class Acceptances:
         rows = [row for row in rows if row.digest == name] or rows
         if not rows:
             what = "message of release" if doctype is MESSAGE else doctype.name
-            raise NotFound(f"No {what} '{name}' was accepted here; pull or upload it first.")
+            raise errors.NotFound(f"No {what} '{name}' was accepted here; pull or upload it first.")
         if len(rows) > 1:
-            raise Conflict(
+            raise errors.Conflict(
                 f"{len(rows)} labels parties have {_article(doctype.noun).lower()} '{name}'; name the {doctype.name} "
                 f"by the digest of its {doctype.signed}, as the list of {doctype.name}s shows it."
             )
@@ -262,7 +255,7 @@ def kept_payload(envelope: bytes, expected: str, path: Path, doctype: DocumentTy
 # Every document states what each example of the batch has spent by then. If our documents add up to more, the labels
 # party has charged less than it released, or tells receivers different totals: such a document is refused. The rules
 # are in `label_dp.audit.received_rules`; keys linked by hand-overs count as one labels party.
-def contradiction(audit: AuditStore, connection: Connection, event: Event) -> Contradicted | None:
+def contradiction(audit: AuditStore, connection: Connection, event: Event) -> errors.Contradicted | None:
     """Return why the acceptance `event` does not fit the documents accepted before; the refusal is recorded."""
     rules = ReceivedRules()
     try:
@@ -271,7 +264,7 @@ def contradiction(audit: AuditStore, connection: Connection, event: Event) -> Co
         rules.add(event)
     except RuleBroken as broken:
         _record_broken_rule(audit, connection, event, broken)
-        return Contradicted(
+        return errors.Contradicted(
             f"Together with what was accepted before, '{event.subject.work}' breaks rule {broken.rule.number}: "
             f"{broken.rule.sentence} Nothing of it is kept; ask the labels party what it has charged."
         )

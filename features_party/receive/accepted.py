@@ -144,9 +144,7 @@ def _refuse_other_columns(schema: pa.Schema) -> None:
     import pyarrow as pa
 
     if schema.names != ["label", "probability"] or any(kind != pa.float64() for kind in schema.types):
-        raise MalformedManifest(
-            "The prior of the message does not have the columns label, probability (64-bit floats)."
-        )
+        raise MalformedManifest("The prior of the message has not the columns label, probability (64-bit floats).")
 
 
 def described(body: Manifest | Answer) -> JsonObject:

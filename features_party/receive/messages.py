@@ -17,14 +17,7 @@ from features_party.receive.pinned import PinnedKeys
 from features_party.storage.file_store import FileStore
 from features_party.storage.home import INCOMING, Home
 from features_party.telemetry.steps import ACCOUNT, FETCH, VERIFY, Steps
-from label_dp.documents.bundle import (
-    ENVELOPE_SUFFIX,
-    FOLDER_ENVELOPE,
-    Bundle,
-    SignedMessage,
-    VerifiedMessage,
-    open_message,
-)
+from label_dp.documents import bundle
 from label_dp.documents.manifest import Manifest
 from label_dp.documents.rehearsal import Rehearsal
 from label_dp.documents.signing import VerifyingKey
@@ -44,7 +37,7 @@ class Messages:
     name: str
     steps: Steps = field(default_factory=Steps, repr=False)
 
-    def verify(self, path: Path, labels_key: VerifyingKey | None = None) -> VerifiedMessage:
+    def verify(self, path: Path, labels_key: VerifyingKey | None = None) -> bundle.VerifiedMessage:
         """Verify a message or a rehearsal without writing. Raises the VerificationFailed kind of the broken rule."""
         return self._open(path, labels_key, rehearsals=True).check()
 
@@ -63,11 +56,11 @@ class Messages:
             for message, verified_message in zip(opened, verified, strict=True)
         ]
 
-    def _open(self, path: Path, labels_key: VerifyingKey | None, *, rehearsals: bool = False) -> SignedMessage:
-        key = labels_key or self.pinned.for_envelope(Bundle(path).envelope())
-        return self.pinned.unless_rehearsed(open_message(path, key, self.name, rehearsals=rehearsals), key)
+    def _open(self, path: Path, labels_key: VerifyingKey | None, *, rehearsals: bool = False) -> bundle.SignedMessage:
+        key = labels_key or self.pinned.for_envelope(bundle.Bundle(path).envelope())
+        return self.pinned.unless_rehearsed(bundle.open_message(path, key, self.name, rehearsals=rehearsals), key)
 
-    def _rehearsal(self, message: SignedMessage) -> AcceptedMessage:
+    def _rehearsal(self, message: bundle.SignedMessage) -> AcceptedMessage:
         """Copy a rehearsal, swept after a day: no audit event, no receipt, no row."""
         self.home.sweep()
         folder = self.home.incoming(self.home.messages)
@@ -88,7 +81,7 @@ class Messages:
         earlier = self.known(message.manifest, message.digest)
         return (earlier and self.kept(message.check())) or self._accept(message, actor)
 
-    def kept(self, verified: VerifiedMessage) -> AcceptedMessage | None:
+    def kept(self, verified: bundle.VerifiedMessage) -> AcceptedMessage | None:
         """Return the message accepted before if our copy is whole."""
         accepted_message = self.known(verified.manifest, verified.digest)
         return accepted_message if accepted_message is not None and _whole(accepted_message) else None
@@ -105,7 +98,7 @@ class Messages:
             return None
         return AcceptedMessage(manifest, digest, self.place.path(item.place), fresh=False)
 
-    def _accept(self, message: SignedMessage, actor: str) -> AcceptedMessage:
+    def _accept(self, message: bundle.SignedMessage, actor: str) -> AcceptedMessage:
         self.home.sweep()
         temporary = self.home.incoming(self.home.messages)
         try:
@@ -123,7 +116,7 @@ class Messages:
             with incoming(self.home, Item(offer.manifest, offer.digest).place) as folder:
                 with self.steps.step(FETCH):
                     fetch_files(service, offer.manifest, folder, progress)
-                (folder / FOLDER_ENVELOPE).write_bytes(offer.envelope)
+                (folder / bundle.FOLDER_ENVELOPE).write_bytes(offer.envelope)
                 return self._take(offer.manifest, offer.digest, folder, actor)
         except OSError as error:
             raise InvalidFile(f"The message cannot be written to '{self.home.messages}' ({error.strerror}).") from None
@@ -155,7 +148,7 @@ class Messages:
 
 
 def _payload(folder: Path, digest: str) -> bytes:
-    return kept_payload(Bundle(folder).envelope(), digest, folder, MESSAGE)
+    return kept_payload(bundle.Bundle(folder).envelope(), digest, folder, MESSAGE)
 
 
 def _whole(message: AcceptedMessage, *, prior: bool = False) -> bool:
@@ -184,7 +177,7 @@ def message_paths(named: Iterable[Path]) -> list[Path]:
         elif not path.exists():
             local = "" if ":/" not in str(path) else " A message is a file or folder of this machine."
             raise InvalidFile(f"There is no file or folder '{path}'.{local}")
-        elif path.is_dir() and not (path / FOLDER_ENVELOPE).exists():
+        elif path.is_dir() and not (path / bundle.FOLDER_ENVELOPE).exists():
             messages = [p for p in sorted(path.iterdir()) if _is_message(p)]
         else:
             messages = [] if _is_prior(path) else [path]  # anything else is refused when it is opened
@@ -192,8 +185,8 @@ def message_paths(named: Iterable[Path]) -> list[Path]:
                 continue
         if not messages:
             raise InvalidFile(
-                f"There is no message in '{path}': a message is NAME.parquet with NAME.parquet{ENVELOPE_SUFFIX} beside "
-                f"it, or a folder with {FOLDER_ENVELOPE}."
+                f"There is no message in '{path}': a message is NAME.parquet with NAME.parquet{bundle.ENVELOPE_SUFFIX} "
+                f"beside it, or a folder with {bundle.FOLDER_ENVELOPE}."
             )
         paths |= dict.fromkeys(messages)
     if not paths:
@@ -203,8 +196,8 @@ def message_paths(named: Iterable[Path]) -> list[Path]:
 
 def _is_message(path: Path) -> bool:
     if path.is_dir():
-        return (path / FOLDER_ENVELOPE).exists()
-    return path.with_name(path.name + ENVELOPE_SUFFIX).exists() and not path.name.startswith(".")
+        return (path / bundle.FOLDER_ENVELOPE).exists()
+    return path.with_name(path.name + bundle.ENVELOPE_SUFFIX).exists() and not path.name.startswith(".")
 
 
 def _is_prior(path: Path) -> bool:

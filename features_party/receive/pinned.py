@@ -63,9 +63,7 @@ class PinnedKeys:
         fresh = Pin(key, pinned=self.now(), by="cli", origin=origin or source)
         earlier = next((pin for pin in self.pins() if pin.key.id == key.id), None)
         if earlier is not None and earlier.revoked is not None:
-            raise InvalidInput(
-                f"The key {key.id} was revoked here on {earlier.revoked[:DAY]}; it is not trusted again."
-            )
+            raise InvalidInput(f"The key {key.id} was revoked on {earlier.revoked[:DAY]}; it is not trusted again.")
         pin = earlier or fresh
         pin = replace(pin, name=name or pin.name, expires=until or pin.expires, origin=origin or pin.origin)
         pin = replace(pin, url=url or pin.url)
@@ -155,10 +153,6 @@ class PinnedKeys:
         if not keys:
             raise InvalidInput("No labels party's key is pinned; give --labels-key or use 'pin-key' first.")
         return keys
-
-    def by_id(self, key_id: str) -> VerifyingKey:
-        """Return a pinned key. Raises NotFound."""
-        return self.pin_of(key_id).trusted
 
     def lacks(self, envelope: bytes) -> bool:
         """Return whether keys are pinned, but not the one that a labels party's envelope names."""

@@ -18,6 +18,7 @@ from features_party.storage import tables
 from features_party.storage.home import Home
 from label_dp.audit.events import DAY, Event
 from label_dp.audit.hand_overs import families
+from label_dp.audit.heads import day_head
 from label_dp.audit.receipts import signed_digest
 from label_dp.audit.store import AuditStore
 from label_dp.documents.receipt import GENESIS, Receipt
@@ -80,6 +81,7 @@ class ReceiptList:
             accepted=now[:DAY],
             position=1 if last is None else last.position + 1,
             previous=GENESIS if last is None else last.receipt,
+            chain_head=day_head(self.audit, connection),
         )
         details = {**event.details, "receipt": receipt.signed(self.home.own_key())}
         return self.audit.append(connection, replace(event, details=details, time=receipt.accepted, at=now)), receipt

@@ -17,8 +17,7 @@ from features_party.storage.home import INCOMING
 from label_dp.errors import Unavailable
 from label_dp.store import folders
 from label_dp.store.folders import LEFTOVER_SECONDS
-from label_dp.store.objects.bucket import CHUNK
-from label_dp.store.objects.port import DamagedObject, Objects
+from label_dp.store.objects.port import CHUNK, DamagedObject, Objects
 
 
 class FileStore(ABC):

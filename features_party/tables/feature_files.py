@@ -10,19 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from label_dp.columnar import tables
 from label_dp.columnar.csv_text import header_of
 from label_dp.columnar.csv_types import as_text, exact_types, with_types
 from label_dp.columnar.parts import TableParts, TablePath
 from label_dp.columnar.rows import Expands, ParquetRows, table_bytes
-from label_dp.columnar.tables import (
-    PARQUET_MAGIC,
-    canonical_ids,
-    damaged,
-    refuse_pipe,
-    refuse_wide,
-    require_columns,
-    unreadable,
-)
 from label_dp.columnar.thrift import LyingFile
 from label_dp.errors import InvalidFile, InvalidRows, InvalidTable
 
@@ -49,7 +41,7 @@ class FeatureFile:
         import pyarrow as pa
 
         schema, csv = (path.schema, path.csv) if isinstance(path, TableParts) else _head(path)
-        require_columns(schema.names, [id_column], str(path))
+        tables.require_columns(schema.names, [id_column], str(path))
         twice = next((name for name, times in Counter(schema.names).items() if times > 1), None)
         if twice is not None:
             raise InvalidTable(f"'{path}' has more than one column '{twice}'; rename or drop one.")
@@ -79,7 +71,7 @@ class FeatureFile:
         start = 0
         for batch in self.batches([self.id_column]):
             with rows_from(start):
-                ids = canonical_ids(batch[self.id_column], self.id_column)
+                ids = tables.canonical_ids(batch[self.id_column], self.id_column)
             yield ids
             start += batch.num_rows
 
@@ -117,7 +109,7 @@ def first_column(path: TablePath) -> str:
         return str(path.schema.names[0])
     with _readable(path):
         with path.open("rb") as file:
-            if file.read(4) == PARQUET_MAGIC:
+            if file.read(4) == tables.PARQUET_MAGIC:
                 return str(_parquet_schema(path).names[0])
         with _open_csv(path, ()) as reader:
             return str(reader.schema.names[0])
@@ -129,7 +121,7 @@ def decoded_bytes(path: TablePath) -> int:
         return path.decoded()
     with _readable(path):
         with path.open("rb") as file:
-            if file.read(4) != PARQUET_MAGIC:
+            if file.read(4) != tables.PARQUET_MAGIC:
                 return path.stat().st_size
         with ParquetRows.open(path) as rows:
             return rows.decoded()
@@ -139,19 +131,19 @@ def decoded_bytes(path: TablePath) -> int:
 def _readable(path: Path) -> Iterator[None]:
     import pyarrow as pa
 
-    refuse_pipe(path)
+    tables.refuse_pipe(path)
     try:
         yield
     except (pa.ArrowException, UnicodeDecodeError) as error:
         # Arrow quotes cell values in its texts, so they are not passed on
-        raise unreadable(path, error) from None
+        raise tables.unreadable(path, error) from None
     except Expands as error:
         raise InvalidFile(f"'{path}' is too large: {error}. Write it in smaller parts.") from None
     except OSError as error:
         reason = error.strerror or "it is truncated or damaged"
         raise InvalidFile(f"'{path}' cannot be read ({reason}).") from None
     except LyingFile as error:
-        raise damaged(str(path), error) from None
+        raise tables.damaged(str(path), error) from None
 
 
 def _head(path: Path) -> tuple[pa.Schema, bool]:
@@ -161,9 +153,9 @@ def _head(path: Path) -> tuple[pa.Schema, bool]:
             magic = file.read(4)
             if not magic:
                 raise InvalidFile(f"'{path}' is empty; expected a Parquet or CSV file with a header.")
-            csv, names = magic != PARQUET_MAGIC, list[str]()
+            csv, names = magic != tables.PARQUET_MAGIC, list[str]()
             if csv:
-                refuse_wide(file, str(path))
+                tables.refuse_wide(file, str(path))
                 names = header_of(file)
         return (_csv_schema(path, names) if csv else _parquet_schema(path)), csv
 

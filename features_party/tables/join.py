@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -45,12 +45,14 @@ def refuse_taken(names: Sequence[str]) -> None:
         raise InvalidTable(f"The feature table has a column '{clashes[0]}', which the join would add; rename it.")
 
 
-def refuse_nothing_matched(message_rows: int, feature_rows: int) -> NoReturn:
-    """Raise InvalidTable if no id matched."""
-    raise InvalidTable(
-        f"None of the {message_rows:,} message rows has an id of the {feature_rows:,} feature rows. "
-        "Check the id column and how both sides write their ids."
-    )
+def refuse_nothing_matched(
+    message_rows: int, feature_rows: int, reason: Callable[[], tuple[str, float]] = lambda: ("", 0.0)
+) -> NoReturn:
+    """Raise InvalidTable if no id matched; `reason`: as of `Unmatched`."""
+    spelling, some = reason()
+    hint = f"About {some:.0%} of them would meet ids of features {spelling}: write ids alike on both sides."
+    sentence = f"None of the {message_rows:,} message rows has an id of the {feature_rows:,} feature rows. "
+    raise InvalidTable(sentence + (hint if some else "Check the id column and how both sides write their ids."))
 
 
 def check_correctable(messages: Sequence[AcceptedMessage], correction: str) -> None:
@@ -173,9 +175,9 @@ def join(
         features_without_message=int(np.count_nonzero(used == 0)),
         ids_in_several_messages=int(np.count_nonzero(used > 1)),
     )
-    if not len(position):
-        refuse_nothing_matched(rows, table.rows)
     unmatched = (lonely, table.ids.filter(pa.array(used == 0)))
+    if not len(position):
+        refuse_nothing_matched(rows, table.rows, lambda: Unmatched.of(*unmatched).reason())
     counts = check_unmatched(counts, limits, lambda: Unmatched.of(*unmatched).reason())
     order = np.argsort(position, kind="stable")
     position, number_of, bin_of = position[order], number_of[order], bin_of[order]

@@ -194,7 +194,7 @@ class SpilledJoin:
         """
         matches = self._meet()
         if not matches.matches.count:
-            refuse_nothing_matched(self.message_rows, self.feature_rows)
+            refuse_nothing_matched(self.message_rows, self.feature_rows, matches.unmatched.reason)
         counts = check_unmatched(self._counts(matches), limits, matches.unmatched.reason)
         with nullcontext() if unmatched is None else _listing(unmatched, force=force) as list_ids:
             if list_ids is not None:

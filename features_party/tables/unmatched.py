@@ -24,35 +24,20 @@ MANY = 0.01  # share of ids that match in another spelling, from which on the wa
 QUOTES = "\"'`"
 
 
-def _blanks(ids: pa.Array) -> pa.Array:
-    import pyarrow.compute as pc
+def _by(function: str, **options: str) -> Callable[[Any], Any]:
+    def spell(ids: pa.Array) -> pa.Array:
+        import pyarrow.compute as pc
 
-    return pc.utf8_trim_whitespace(ids)
+        return getattr(pc, function)(ids, **options)
 
-
-def _quotes(ids: pa.Array) -> pa.Array:
-    import pyarrow.compute as pc
-
-    return pc.utf8_trim(ids, characters=QUOTES)
-
-
-def _case(ids: pa.Array) -> pa.Array:
-    import pyarrow.compute as pc
-
-    return pc.utf8_lower(ids)
-
-
-def _zeros(ids: pa.Array) -> pa.Array:
-    import pyarrow.compute as pc
-
-    return pc.utf8_ltrim(ids, characters="0")
+    return spell
 
 
 SPELLINGS: dict[str, Callable[[Any], Any]] = {
-    "without blanks around them": _blanks,
-    "without quotes around them": _quotes,
-    "whatever their case": _case,
-    "without leading zeros": _zeros,
+    "without blanks around them": _by("utf8_trim_whitespace"),
+    "without quotes around them": _by("utf8_trim", characters=QUOTES),
+    "whatever their case": _by("utf8_lower"),
+    "without leading zeros": _by("utf8_ltrim", characters="0"),
 }
 ALL = "without blanks, quotes, case and leading zeros"
 

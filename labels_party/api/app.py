@@ -6,7 +6,7 @@ from fastapi import FastAPI
 
 from label_dp.http.application import application
 from label_dp.named_modules import installed
-from labels_party.api import asking, audit, daily, erasures, holdings, intake, people, webhooks, work
+from labels_party.api import asking, audit, erasures, holdings, intake, people, webhooks, work
 from labels_party.bootstrap import Services
 from labels_party.pages import site as pages
 from labels_party.pages.foresight import Foresight
@@ -46,7 +46,7 @@ def create_app(services: Services) -> FastAPI:
         foresight.close()
         services.close()
 
-    parts = (work, holdings, erasures, people, daily, webhooks, audit)
+    parts = (work, holdings, erasures, people, webhooks, audit)
     companions = installed("labels_party.companions.api")
     kinds = [kind for kind in services.work.kinds.values() if isinstance(kind, SchemaKind)]
     app = application(

@@ -1,4 +1,4 @@
-"""Populations, batches, examples, labels, events, seal. Events are those of IAB Tech Lab's ECAPI 1.0."""
+"""Populations and batches, from declaration to purge. Events are those of IAB Tech Lab's ECAPI 1.0."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from label_dp.http.filters import in_query
 from label_dp.http.json_bodies import JsonRouter, quickly
 from label_dp.http.route_docs import PROBLEM_RESPONSES, problem_responses
 from label_dp.schemas.filters import PopulationFilter
-from label_dp.schemas.population import Batch
+from label_dp.schemas.population import Batch, Schedule
 from label_dp.schemas.population import Population as PopulationAsked
 from label_dp.schemas.replies import BatchOut, PopulationOut, SetAsideOut
 from label_dp.store.apikeys import Principal
@@ -306,4 +306,27 @@ def seal(batch: str, request: Request, ctx: Ctx, caller: Owner, key: Idempotency
     """Check ids, missing labels and disjointness, and close the batch for ever."""
     call = idempotent(ctx, caller, key, request.url.path, b"", batch)
     _, answer = ctx.sealer.seal(batch, caller.actor, call)
+    return cast("BatchOut", answer)
+
+
+@router.patch("/batches/{batch}", tags=["batches"], responses=problem_responses(403, 409, 413), dependencies=[LARGE])
+def change_schedule(
+    batch: str, body: Schedule, request: Request, ctx: Ctx, caller: Owner, key: IdempotencyKey = None
+) -> BatchOut:
+    """Change or remove when an open batch seals by itself, and what it then releases.
+
+    A refused release of a batch that has sealed already can be changed or removed too, until one is charged.
+    """
+    data = body.model_dump_json(exclude_unset=True).encode()
+    call = idempotent(ctx, caller, key, "PATCH " + request.url.path, data, batch)
+    _, answer = ctx.schedule.change(batch, body.changes(), caller.actor, call)
+    ctx.worker.wake()
+    return cast("BatchOut", answer)
+
+
+@router.post("/batches/{batch}/purge", tags=["batches"], responses=problem_responses(409, 413))
+def purge(batch: str, request: Request, ctx: Ctx, caller: Owner, key: IdempotencyKey = None) -> BatchOut:
+    """Delete the labels of a sealed batch for good. Its messages, its ledger and the digests of its ids stay."""
+    call = idempotent(ctx, caller, key, request.url.path, b"")
+    _, answer = ctx.retention.purge(batch, caller.actor, call)
     return cast("BatchOut", answer)

@@ -11,7 +11,7 @@ from label_dp.class_names import MAX_NAME
 from label_dp.schemas.events import LONGEST_NAME
 from label_dp.schemas.json_types import JsonObject
 from labels_party.labels.formats.formats import ARROW, CSV, JSON, NDJSON, PARQUET
-from labels_party.labels.parsing import ID, LABEL, LATEST, SCORE, SCORE_2, UNIT
+from labels_party.labels.parsing import ID, LABEL, LATEST, SCORE, SCORE_2, TIME, UNIT
 
 _ID: dict[str, Any] = {
     "description": "The id that both parties know the example by: text of 1 to 512 bytes in UTF-8, or a whole number.",
@@ -21,6 +21,12 @@ _UNIT = _ID | {
     "description": "Whose example it is. Only, and then always, in a population with a unit column; among labels only "
     "where presence is public."
 }
+_TIME: dict[str, Any] = {
+    "type": "integer",
+    "minimum": 0,
+    "maximum": LATEST,
+    "description": "Its time in Unix seconds. Only, and then always, where the population's events have a window.",
+}
 _TWO: dict[str, list[Any]] = {
     ID: ["click-1", "click-2"],
     LABEL: [12.5, 0],
@@ -28,19 +34,18 @@ _TWO: dict[str, list[Any]] = {
     SCORE: [0.25, 0.5],
     SCORE_2: [19.9, 5.5],
 }
-_IdColumn = Annotated[str | None, Query(min_length=1, max_length=200, description="Its column with ids, in a table.")]
-_LabelColumn = Annotated[
-    str | None, Query(min_length=1, max_length=200, description="Its column with labels, in a table.")
-]
-_ScoreColumn = Annotated[
-    str | None, Query(min_length=1, max_length=200, description="Its column with scores, in a table.")
-]
-_SecondScoreColumn = Annotated[
-    str | None, Query(min_length=1, max_length=200, description="Its column with second scores, for a map of two.")
-]
-_UnitColumn = Annotated[
-    str | None, Query(min_length=1, max_length=200, description="Its column with units, in a table.")
-]
+
+
+def _column(what: str) -> Any:
+    return Query(min_length=1, max_length=200, description=f"Its column with {what}, in a table.")
+
+
+_IdColumn = Annotated[str | None, _column("ids")]
+_LabelColumn = Annotated[str | None, _column("labels")]
+_ScoreColumn = Annotated[str | None, _column("scores")]
+_SecondScoreColumn = Annotated[str | None, _column("second scores, for a map of two")]
+_UnitColumn = Annotated[str | None, _column("units")]
+_TimeColumn = Annotated[str | None, _column("times")]
 
 
 def upload_docs(fields: tuple[str, ...], *, note: str = "", optional: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -58,6 +63,8 @@ def upload_docs(fields: tuple[str, ...], *, note: str = "", optional: tuple[str,
         members |= {name: {"type": "number", "description": "A finite number."} for name in (SCORE, *optional)}
     else:
         members[UNIT] = _UNIT
+    if fields == (ID,):
+        members[TIME] = _TIME
     record = {"type": "object", "properties": members, "required": list(fields), "additionalProperties": False}
     columns = {
         "type": "object",
@@ -162,8 +169,10 @@ def event_docs() -> JsonObject:
     return {"requestBody": {"required": True, "content": content}}
 
 
-def _of_ids(id_column: _IdColumn = None, unit_column: _UnitColumn = None) -> dict[str, str]:
-    return _given({ID: id_column, UNIT: unit_column})
+def _of_ids(
+    id_column: _IdColumn = None, unit_column: _UnitColumn = None, time_column: _TimeColumn = None
+) -> dict[str, str]:
+    return _given({ID: id_column, UNIT: unit_column, TIME: time_column})
 
 
 def _of_labels(

@@ -14,7 +14,7 @@ from anyio.lowlevel import current_token
 from fastapi import Request
 
 from label_dp.columnar.budget import FREE, DecodeBudget, needs
-from label_dp.errors import InvalidFile, UnsupportedMediaType
+from label_dp.errors import InvalidFile
 from label_dp.http.bodies import is_small
 from label_dp.http.gathered import Gathered
 from label_dp.http.threads import Threads
@@ -27,7 +27,7 @@ from labels_party.labels.events.bodies import EventRows, event_rows
 from labels_party.labels.events.files import parquet_rows
 from labels_party.labels.events.intake import EventIntake, EventUpload
 from labels_party.labels.formats import Format, format_of
-from labels_party.labels.formats.formats import JSON, NDJSON, PARQUET
+from labels_party.labels.formats.formats import FORMATS, JSON, NDJSON, PARQUET
 from labels_party.labels.formats.source import WORKING, Whole, text_need
 from labels_party.labels.intake import Intake
 from labels_party.labels.small_uploads import Small
@@ -188,11 +188,7 @@ async def receive(
 async def receive_events(request: Request, ctx: Services, caller: Principal, key: str | None) -> Mapping[str, Any]:
     """Take in the events of the request's body; those of small bodies that wait together. Raises as `EventIntake.add`,
     and UnsupportedMediaType."""
-    kind, identity = _identity(request, caller)
-    if kind not in (JSON, NDJSON, PARQUET):
-        raise UnsupportedMediaType(
-            f"Send events as {JSON.types[0]}, one a line as {NDJSON.types[0]}, or as {PARQUET.types[0]}."
-        )
+    kind, identity = _identity(request, caller, (JSON, NDJSON, PARQUET))
     call = IdempotentCall(ctx.idempotency, caller.key_id, key, "")
     async with _body(request) as body:
         if body.ended and kind.text:
@@ -206,10 +202,10 @@ async def receive_events(request: Request, ctx: Services, caller: Principal, key
         return await _run(upload, lambda: ctx.events.add(EventUpload(upload.events, call)))
 
 
-def _identity(request: Request, caller: Principal) -> tuple[Format, str]:
+def _identity(request: Request, caller: Principal, formats: Sequence[Format] = FORMATS) -> tuple[Format, str]:
     """The format of the body, and what its MAC stands for: the caller, the method where it is not the usual one, and
     what decides on the effect."""
-    kind = format_of(request.headers.get("content-type"))
+    kind = format_of(request.headers.get("content-type"), formats)
     method = "" if request.method in ("POST", "PUT") else request.method + " "
     path = request.scope["path"] + (f"?{query.decode('latin-1')}" if (query := request.scope["query_string"]) else "")
     return kind, f"{caller.key_id} {kind.types[0]} {method}{path}"

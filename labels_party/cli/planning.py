@@ -109,7 +109,7 @@ def plan(
             _show_worth(result["n"], result["two_values"])
         for r in result["recommendations"]:
             say(f"ε = {r['epsilon']}: auto would take {r['why']}.")
-            if r["epsilon_left"] is not None:
+            if r["epsilon_left"] is not None and (population or budget):
                 say(f"  Of the lifetime ε {r['epsilon_left']} would be left.")
         below = result["sums_below"]
         if below is not None and any(float(r["epsilon"]) < below for r in result["recommendations"]):

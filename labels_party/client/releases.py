@@ -53,6 +53,11 @@ class ReleaseCalls:
         return post(at.CANCEL, release)
 
     @call
+    def message_file(self, release: str, name: str) -> Conversation[bytes]:
+        """Return a file of a published message by its name in the manifest; large ones are better streamed."""
+        return content(at.FILE, release, name)
+
+    @call
     def statement(self, release: str) -> Conversation[str]:
         """Return the release statement, an HTML page."""
         return (yield from content(at.STATEMENT, release)).decode("utf-8")

@@ -94,9 +94,7 @@ def _exists(path: Path) -> bool:
 
 def _prior(services: Services, population: Population, path: Path) -> GivenPrior:
     if path.resolve().is_relative_to(services.home.path.resolve()):
-        raise InvalidPrior(
-            "A prior inside the home folder may not be published; name the message that was written out."
-        )
+        raise InvalidPrior("A prior inside the home may not be published; name the message that was written out.")
     envelope = path / "manifest.dsse.json" if path.is_dir() else path.with_name(path.name + ".dsse.json")
     stem = path.name.removesuffix(".prior.parquet")
     if path.with_name(f"{stem}.parquet.dsse.json").exists() or path.with_name("manifest.dsse.json").exists():

@@ -331,8 +331,8 @@ def require_sealed(batch: Batch) -> None:
     """Raise Conflict unless the batch is sealed and not purged."""
     if batch.state == PURGED:
         raise Conflict(
-            f"The labels of batch '{batch.id}' were purged at {batch.purged}, so no further release of it can be "
-            "drawn; the messages of its earlier releases stay."
+            f"The labels of batch '{batch.id}' were purged at {batch.purged}, so nothing more can be drawn or counted "
+            "of it; the messages of its earlier releases stay."
         )
     if batch.state != "sealed":
         raise Conflict(f"Batch '{batch.id}' is {batch.state}; seal it first; no example may come to it afterwards.")

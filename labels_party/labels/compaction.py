@@ -104,8 +104,10 @@ class Compaction:
     def _work(self, tiers: Tiers) -> None:
         try:
             with self._turn:
-                while not self._closed.is_set() and (segments := self._choose(tiers)):
-                    if not self._merge(tiers, segments):
+                while not self._closed.is_set():
+                    sizes = _by_size(self.database.read("runs.look", tiers.runs))
+                    segments = next((some for some in sizes if len(some) >= FACTOR), None)
+                    if segments is None or not self._merge(tiers, segments):
                         return
         except FileNotFoundError:  # another process merged them first
             return
@@ -118,10 +120,6 @@ class Compaction:
         finally:
             with self._lock:
                 del self._busy[tiers.name]
-
-    def _choose(self, tiers: Tiers) -> list[Segment]:
-        runs = self.database.read("runs.look", tiers.runs)
-        return next((segments for segments in _by_size(runs) if len(segments) >= FACTOR), [])
 
     def _merge(self, tiers: Tiers, sources: list[Segment]) -> bool:
         key, rows = tiers.key(), sum(s.rows for s in sources)

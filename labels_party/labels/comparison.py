@@ -15,7 +15,7 @@ from labels_party.labels.batch_index import BatchIndex
 from labels_party.labels.batches import ID_LIST, INSERT
 from labels_party.labels.chunks import TWICE, Findings
 from labels_party.labels.digests import siphash128
-from labels_party.labels.runs import EMPTY, Marks, Run, among, beyond, contains, members, only, within
+from labels_party.labels.runs import EMPTY, Marks, Run, among, beyond, contains, locate, members, only, within
 from labels_party.labels.submission import Submission
 from labels_party.labels.upload_rows import Rows
 from labels_party.labels.upload_runs import UploadRuns
@@ -143,8 +143,8 @@ class Compared:
         start = 0
         for ids in self._ids():
             low, high = siphash128(ids, self.key)
-            for row in np.flatnonzero(contains(digests, low, high)):
-                at = int(np.flatnonzero((digests[1] == high[row]) & (digests[0] == low[row]))[0])
+            marked = np.flatnonzero(contains(digests, low, high))
+            for row, at in zip(marked, locate(digests, (low[marked], high[marked])), strict=True):
                 if occurred[at] or not later:
                     rows.append(start + int(row))
                 occurred[at] = True

@@ -105,7 +105,7 @@ class Disjoint:
                 raise SameExamples(other.id)
             if shared:
                 raise OverlappingBatch(
-                    f"Some examples of this batch are in batch '{other.id}' already. Batches of one label are "
-                    "disjoint, or their releases would not compose: leave those examples out, or ask for an "
-                    "additional release of that batch."
+                    f"{shared:,} of the {n:,} examples of this batch are in batch '{other.id}' already. Batches of one "
+                    "label are disjoint, in whichever populations, or their releases would not compose: discard this "
+                    "batch and send the others to a new one, or ask for an additional release of that batch."
                 )

@@ -153,9 +153,8 @@ class Erasures:
         self, connection: Connection, population: Population, digests: Run, texts: list[str], actor: str
     ) -> dict[str, Any]:
         details = {"examples": len(texts), "ids_mac": self.mac(population, digests)}
-        event = self.audit.append(
-            connection, Event(ERASURE_REQUESTED, population.subject, actor=actor, details=details)
-        )
+        erasure = Event(ERASURE_REQUESTED, population.subject, actor=actor, details=details)
+        event = self.audit.append(connection, erasure)
         self.add(connection, population, texts, event.moment, actor)
         return {"population": population.id, "examples": len(texts), "requested": event.moment}
 

@@ -237,11 +237,12 @@ def _shape(labels: Labels, suggested: str | None, domain: Domain | None) -> list
         return []
     step = _step(labels)
     numbers = "whole numbers" if step == 1 else f"multiples of {step:g}" if step else "numbers with many decimals"
+    nearly = "nearly all " if step and labels.multiples[step] < labels.numbers else ""
     low, middle, high = np.quantile(labels.sample, [0, 0.5, 1])
     inside = float(np.quantile(labels.sample, INSIDE))
     lines = [
-        f"The labels are {numbers} from {low:g} to {high:g}; half lie at or below {middle:g}, 99.5 % at or below "
-        f"{inside:g}; {_share(labels.zero, labels.numbers)} are zero."
+        f"The labels are {nearly}{numbers} from {low:.12g} to {high:.12g}; half lie at or below {middle:.12g}, 99.5 % "
+        f"at or below {inside:.12g}; {_share(labels.zero, labels.numbers)} are zero."
     ]
     if suggested is not None and (domain is None or Domain.parse(suggested) != domain):
         lines += [f"A round domain for them: --domain {suggested} ({Domain.parse(suggested).k:,} values).", PUBLISHED]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -19,7 +20,7 @@ import numpy.typing as npt
 from label_dp.ahead import ahead
 from label_dp.errors import Unavailable
 from label_dp.store.objects.folder import FolderObjects, mapping
-from label_dp.store.objects.port import Objects, Stored
+from label_dp.store.objects.port import CHUNK, Objects, Stored
 from labels_party.labels.ciphered import Reader, ciphered
 from labels_party.labels.digests import U64
 
@@ -37,11 +38,16 @@ class LabelVault:
     def __init__(self, objects: Objects, key_of: Callable[[str], bytes]) -> None:
         self.objects, self._key_of = objects, key_of
 
-    @property
-    def files(self) -> FolderObjects:
-        """Folder of the objects, for an engine that reads and writes files itself; only such a vault supports one."""
-        assert isinstance(self.objects, FolderObjects)
-        return self.objects
+    def local(self, keys: Iterable[str], folder: Path) -> tuple[LabelVault, FolderObjects]:
+        """Return a vault whose objects `keys` are files, and these: its own, or whole copies in `folder`, encrypted as
+        they are. Raises FileNotFoundError, OSError, Unavailable."""
+        if isinstance(self.objects, FolderObjects):
+            return self, self.objects
+        copies = FolderObjects(folder)
+        for key in keys:
+            with self.objects.reading(key) as source, copies.writing(key) as file:
+                shutil.copyfileobj(source, file, CHUNK)
+        return LabelVault(copies, self._key_of), copies
 
     def put(self, key: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
         """Store record batches; return the number of rows. Raises Unavailable and errors of the batches."""
@@ -110,7 +116,7 @@ class LabelVault:
         """Store a sorted run of 128-bit digests in the clear; moves the file if the run is mapped from one. Raises
         Unavailable."""
         path = _whole_file(low, high)
-        if path is not None and isinstance(self.objects, FolderObjects):
+        if path is not None:
             with contextlib.suppress(OSError):  # of another file system, or taken before: then copied from its mapping
                 with path.open("rb") as file:
                     os.fsync(file.fileno())

@@ -8,9 +8,11 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from label_dp.audit.events import BUDGET_ALERT, CHARGED, RETURNED, Event, Subject
+from label_dp.audit.heads import day_head
 from label_dp.audit.judged import JudgedStore
 from label_dp.audit.rulebook import CEILINGS, PEOPLE, RuleBroken
 from label_dp.audit.store import net
+from label_dp.documents.members import ChainHead
 from label_dp.errors import AuditChainBroken, BudgetExceeded, Conflict
 from label_dp.privacy import Epsilon, EpsilonSplit, delta_string
 from label_dp.schemas.replies import BudgetOut, UnitOut
@@ -61,6 +63,10 @@ class Ledger:
     def largest(self, connection: Connection, population: Population) -> Epsilon:
         """Return the largest ε spent by any batch of the population: an upper bound per example."""
         return Epsilon(self._largest(connection, population, audit_events.c.epsilon_nano))
+
+    def beside(self, connection: Connection, population: Population) -> tuple[Epsilon, ChainHead]:
+        """Return what a charged document states beside its batch's account: `largest`, and the head of our chain."""
+        return self.largest(connection, population), cast(ChainHead, day_head(self.audit, connection))
 
     def largest_delta(self, connection: Connection, population: Population) -> int:
         """Return the largest atto-δ spent by any batch of the population."""

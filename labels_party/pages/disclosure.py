@@ -75,9 +75,10 @@ def gather(party: Services, name: str) -> Disclosure:
                 "release first."
             )
         length, head = party.audit.verify(connection)
+        summary = summaries(connection, [population])[0]
         values: dict[str, object] = {
             "population": population,
-            "summary": summaries(connection, [population])[0],
+            "summary": summary | {"batches": summary["batches"] - summary["open"]},  # an open one has given nothing yet
             "published": published,
             "people": None if population.people is None else party.ledger.people.report(connection, population.people),
             "ceilings": str(policy_rules(party.audit, connection).ceilings),

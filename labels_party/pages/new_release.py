@@ -334,7 +334,8 @@ def commands(population: Population, batch: Batch, epsilon: str, id_column: str)
     options += [["--examples", "examples.csv"]] if batch.presence == ID_LIST else []
     for name, value in rules.items():
         flag = option_of(name, PopulationAsked.model_fields[name])
-        options += [[flag]] if value is True else [[flag, str(one)] for one in _list(value)]
+        values = value if isinstance(value, list) else [value]
+        options += [[flag]] if value is True else [[flag, str(one)] for one in values]
     options += [["--id-prefix", prefix]] if prefix else []
     options += [["--as", "YOUR NAME"]] if eyes else []
     options += [["--epsilon", epsilon], ["--out", out]]
@@ -346,10 +347,6 @@ def commands(population: Population, batch: Batch, epsilon: str, id_column: str)
     lines = [f"    {name}={json.dumps(value, ensure_ascii=False)}," for name, value in arguments.items()]
     python = ["import labels_party", "", "message = labels_party.privatize(", '    "labels.csv",', *lines, ")"]
     return {"command": command, "python": [] if prefix or eyes else python}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 def _rules(population: Population) -> JsonObject:

@@ -40,14 +40,10 @@ def overview(visit: Anybody) -> Response:
             "populations": summaries(connection, ctx.populations.list(connection)),
             "waiting": days(waits.rows, visit),
             "stuck": [for_role(row, visit.role) for row in stuck(connection, SHOWN)] if visit.role == "owner" else [],
-            "alerts": [{"day": e.time[:10], "sentence": _capital(sentence(e, names))} for e in alerts],
+            "alerts": [{"day": e.time[:10], "sentence": sentence(e, names)} for e in alerts],
         }
 
     return visit.page("overview", **ctx.database.read("page.overview", look))
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 @router.get("/given")

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from label_dp.channels.base import Channel
-from label_dp.documents.rows import largest_encoding
 from label_dp.domain import Domain
 from label_dp.errors import InvalidInput, Unavailable
 from label_dp.spark.cluster import Cluster, prepare_spark
@@ -62,13 +62,15 @@ class SparkEngine(Engine):
         """Refuses a full disk before labels are read; each task sets aside the space of its own file again."""
         path = job.folder / BALLAST
         try:
-            reserve(path, sum(map(_largest, self._labels(job).slices)))
+            reserve(path, sum(part.largest for _, part in job.files))
         finally:
             path.unlink(missing_ok=True)
 
     def histogram(self, job: DrawJob, starts: npt.NDArray[np.int64], what: str, share: float) -> Counts:
-        labels, k = self._labels(job), job.population.domain.k
-        records = self.cluster.pieces(Counting(labels, starts, k), len(labels.slices))
+        k = job.population.domain.k
+        with staging(job.folder) as folder:
+            labels = self._labels(job, folder)
+            records = self.cluster.pieces(Counting(labels, starts, k), len(labels.slices))
         counts = np.zeros(k, np.int64)
         for record in records:
             counts[starts] += np.frombuffer(record["counts"], "<i8")
@@ -76,9 +78,9 @@ class SparkEngine(Engine):
         return counts
 
     def write(self, job: DrawJob, channel: Channel) -> list[MessageFile]:
-        labels = self._labels(job)
-        count = len(labels.slices)
         with staging(job.folder) as folder:
+            labels = self._labels(job, folder)
+            count = len(labels.slices)
             records = self.cluster.pieces(Drawing(labels, channel, str(folder)), count)
             ids = [record[end] for record in records for end in ("first", "last")]
             whole = [record["rows"] for record in records] == [part.rows for part in labels.slices]
@@ -95,24 +97,22 @@ class SparkEngine(Engine):
 
     # --- parts --------------------------------------------------------------------------------------------
 
-    def _labels(self, job: DrawJob) -> SlicedLabels:
-        """The sealed labels in slices of about one size, which the number of rows and the cluster decide."""
+    def _labels(self, job: DrawJob, folder: Path) -> SlicedLabels:
+        """The sealed labels in slices of about one size, which the number of rows and the cluster decide. Those of an
+        object store are copied into `folder`."""
         indexed, ends = job.labels, None
         if isinstance(job.labels, ClippedLabels):
             indexed, ends = job.labels.labels, job.labels.ends
         assert isinstance(indexed, SealedLabels)
         wanted = max(FEWEST_ROWS, -(-job.n // (2 * self.cluster.parallelism)))
         limits = bounds(job.n, job.id_bytes, min(wanted, job.rows_per_file))
-        parts = (_sliced(indexed.vault, name, limits) for name in indexed.objects)
+        vault, files = indexed.vault.local(indexed.objects, folder)
+        parts = (_sliced(vault, files.path(name), name, limits) for name in indexed.objects)
         return SlicedLabels(tuple(itertools.chain.from_iterable(parts)), ends)
 
 
-def _largest(part: Slice) -> int:
-    return largest_encoding(part.rows, part.id_bytes, part.rows)
-
-
-def _sliced(vault: LabelVault, name: str, limits: tuple[int, int]) -> Iterator[Slice]:
+def _sliced(vault: LabelVault, path: Path, name: str, limits: tuple[int, int]) -> Iterator[Slice]:
     """Consecutive row groups of an object; from its foot, which tells nothing of labels."""
     key = vault.batch_key(name)
     for part in cut(vault.groups(name), *limits):
-        yield Slice(str(vault.files.path(name)), name, key, part.first, part.last, part.rows, part.id_bytes)
+        yield Slice(str(path), name, key, part.first, part.last, part.rows, part.id_bytes)

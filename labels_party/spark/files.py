@@ -171,7 +171,7 @@ class SparkBatches:
     ) -> None:
         vault, digests = self.sealer.vault, digest_key(self.sealer.secrets, batch.label)
         key = vault.batch_key(f"{batch.id}/")
-        with staging(vault.files.root) as folder:
+        with staging(vault.objects.room) as folder:
             bounds = self._bounds(given[-1], n)
             sealing = Sealing(key, digests, len(given) > 1, population.missing_index, str(folder), batch.id)
 
@@ -194,12 +194,11 @@ class SparkBatches:
             sealed = self.sealer.adopted(batch, population, objects, runs, size, counts)
             try:
                 for (name, _), path in zip(objects, paths, strict=True):
-                    vault.files.adopt(name, path.with_suffix(".parquet"))
-            except OSError as error:
+                    vault.objects.adopt(name, path.with_suffix(".parquet"))
+            except (OSError, Unavailable) as error:
                 delete(vault, sealed.keys)
-                raise Unavailable(
-                    f"The label store cannot be written ({error.strerror}); nothing was stored."
-                ) from None
+                why = error.strerror if isinstance(error, OSError) else error.detail
+                raise Unavailable(f"The label store cannot be written ({why}); nothing was stored.") from None
             self.files.record(sealed, actor)
 
     def _refuse(

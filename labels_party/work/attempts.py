@@ -17,6 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.documents.members import ChainHead
 from label_dp.errors import LabelDPError, Unavailable
 from label_dp.logs import event
 from label_dp.privacy import Epsilon
@@ -180,14 +181,11 @@ class Attempts(ABC):
         if connection.execute(sa.update(t).where(t.c.id == lease.work.id, *holds).values(**values)).rowcount != 1:
             raise Fenced
 
-    def spent(self, lease: Lease) -> tuple[Account, Epsilon]:
-        """Return the batch's account, and the largest ε spent by any batch of the population."""
-
-        def look(connection: Connection) -> tuple[Account, Epsilon]:
-            account = self.ledger.account(connection, lease.population, lease.batch.id)
-            return account, self.ledger.largest(connection, lease.population)
-
-        return self.database.read(f"{noun_of(lease.work.id)}.spent", look)
+    def spent(self, lease: Lease) -> tuple[Account, Epsilon, ChainHead]:
+        """Return the batch's account, and what `Ledger.beside` returns."""
+        of, batch, ledger = lease.population, lease.batch.id, self.ledger
+        name = f"{noun_of(lease.work.id)}.spent"
+        return self.database.read(name, lambda c: (ledger.account(c, of, batch), *ledger.beside(c, of)))
 
     def note(self, connection: Connection, kind: str, lease: Lease, details: dict[str, Any]) -> None:
         """Record an event of the attempt."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from label_dp.documents.members import PopulationRef, Unit
+from label_dp.documents.members import ChainHead, PopulationRef, Unit
 from label_dp.privacy import Delta, Epsilon, EpsilonSplit
 from labels_party.labels.batches import Batch
 from labels_party.ledger.populations import Population
@@ -22,6 +22,7 @@ def charged_members(
     split: EpsilonSplit,
     account: Account,
     most: Epsilon,
+    chain_head: ChainHead,
 ) -> dict[str, Any]:
     """Return the members of document `name`. `account` (of the batch) and `most` (largest ε of any batch of the
     population) include its charge; `today` is an ISO day."""
@@ -50,4 +51,5 @@ def charged_members(
             epsilon_per_unit=population.unit.bound(most),
             examples_beyond=batch.examples_beyond,
         ),
+        "chain_head": chain_head,
     }

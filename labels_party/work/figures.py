@@ -95,9 +95,7 @@ class Figures:
             counts["given up" if state == GIVEN_UP else "failing" if has_failed else "waiting"] += count
             oldest += [first] if state == PENDING else []
         says = "Notices to webhooks: not tried yet, failed so far, given up in the last 30 days."
-        yield gauge(
-            "label_dp_webhook_notices", says, ("state",), (((state,), count) for state, count in counts.items())
-        )
+        yield gauge("label_dp_webhook_notices", says, ("state",), (((state,), n) for state, n in counts.items()))
         age = waited(min(oldest, default=None), self.clock())
         says = "Seconds that the oldest undelivered notice has waited, in steps of five minutes."
         yield gauge("label_dp_webhook_waiting_seconds", says, (), [((), age)])

@@ -7,7 +7,7 @@ A draw becomes visible when it is published, or never (invariant charge-first).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from label_dp.audit import events
 from label_dp.documents import bundle
+from label_dp.documents.members import ChainHead
 from label_dp.documents.signed import MAX_ENVELOPE_BYTES
 from label_dp.errors import LabelDPError
 from label_dp.privacy import Epsilon, EpsilonSplit
@@ -140,14 +141,14 @@ class Work:
 
 @dataclass(frozen=True)
 class ChargedWork:
-    """Charged work to draw. `today` is an ISO day. `spent` returns the batch's account including this charge, and the
-    largest ε spent by any batch of the population."""
+    """Charged work to draw. `today` is an ISO day. `spent` returns the batch's account including this charge, the
+    largest ε spent by any batch of the population, and the head of our chain."""
 
     work: Work
     batch: Batch
     population: Population
     today: str
-    spent: Callable[[], tuple[Account, Epsilon]]
+    spent: Callable[[], tuple[Account, Epsilon, ChainHead]]
 
     @property
     def n(self) -> int:
@@ -287,3 +288,29 @@ class PreviewedKind(SchemaKind[S, W]):
     @abstractmethod
     def preview(self, batch: Batch, population: Population, wish: W) -> dict[str, Any]:
         """Return the members `epsilon`, `parameters` and `facts` of a preview."""
+
+
+class Registered(Mapping[str, WorkKind[Any]]):
+    """Kinds by name. `register_later` (once) adds entries from which kinds are made on first use."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, WorkKind[Any]] = {}
+        self._later: Mapping[str, Any] = {}
+        self._make: Callable[[Any], WorkKind[Any]] = lambda kind: kind
+
+    def register(self, kind: WorkKind[Any]) -> None:
+        self._made[kind.name] = kind
+
+    def register_later(self, later: Mapping[str, Any], make: Callable[[Any], WorkKind[Any]]) -> None:
+        self._later, self._make = later, make
+
+    def __getitem__(self, name: str) -> WorkKind[Any]:
+        if name not in self._made:
+            self._made[name] = self._make(self._later[name])
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**dict.fromkeys(self._made), **dict.fromkeys(self._later)})
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))

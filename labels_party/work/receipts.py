@@ -13,24 +13,13 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp import errors
 from label_dp.audit.events import RECEIPT_KEY, RECEIVED
 from label_dp.audit.hand_overs import families
 from label_dp.audit.receipts import ANSWER, key_event, received_event, registered
 from label_dp.audit.store import AuditStore
 from label_dp.documents.receipt import GENESIS, Receipt, open_receipt, read_public_key
 from label_dp.documents.signing import VerifyingKey, named_key
-from label_dp.errors import (
-    AuditChainBroken,
-    Conflict,
-    InvalidFile,
-    InvalidInput,
-    LabelDPError,
-    MalformedReceipt,
-    NoReceiptKey,
-    NotFound,
-    ReceiptConflict,
-    SignatureInvalid,
-)
 from label_dp.schemas.replies import ReceiptState
 from labels_party.labels.batch_uses import PUBLISHED
 from labels_party.ledger.populations import Population
@@ -90,12 +79,12 @@ class ReceiptBook:
         work = self.works.get(connection, name, family)
         _, population = self.works.about(connection, work)
         own = audience in work.audiences
-        unknown = NotFound(f"There is no {family.noun} '{name}'.")
+        unknown = errors.NotFound(f"There is no {family.noun} '{name}'.")
         # another audience's answer may have been handed on as a file: who names its digest has it
         if not own and (audience not in population.audiences or not self.works.kinds[work.kind].handed_on):
             raise unknown
         if work.state != PUBLISHED:
-            raise Conflict(f"{family.noun.capitalize()} '{name}' is {work.state}; nobody can have accepted it.")
+            raise errors.Conflict(f"{family.noun.capitalize()} '{name}' is {work.state}; nobody can have accepted it.")
         if not own and not self._has(connection, work, envelope, audience):
             raise unknown
         return work, population
@@ -117,7 +106,7 @@ class ReceiptBook:
         for audience in {audience for event in events for audience in event.audiences}:
             if named in (keys := registered(events, audience)):
                 return keys[named]
-        raise SignatureInvalid(
+        raise errors.SignatureInvalid(
             "The export is signed neither with our own key nor with a registered receipt key; give its party's "
             "keys/signing.pub as --key."
         )
@@ -131,7 +120,9 @@ class ReceiptBook:
             for e in self.audit.events(connection, kind=RECEIVED)
         }
         if rows != events:
-            raise AuditChainBroken("The table of receipts does not match the audit events: the store was changed.")
+            raise errors.AuditChainBroken(
+                "The table of receipts does not match the audit events: the store was changed."
+            )
 
     # --- parts --------------------------------------------------------------------------------------------
 
@@ -142,17 +133,17 @@ class ReceiptBook:
         """Open a receipt; return it and its registered key. Without a registered key the envelope is not read."""
         keys = self._keys(connection, audience)
         if not keys:
-            raise NoReceiptKey(
+            raise errors.NoReceiptKey(
                 f"The owner has registered no receipt key for '{audience}', so no receipts are kept. Give the owner "
                 "your keys/signing.pub (there: apikey create --role features --receipt-key FILE)."
             )
         data = Receipt.envelope_bytes(envelope)
         try:
             named = named_key(data)
-        except LabelDPError:
-            raise MalformedReceipt("The receipt is not a DSSE envelope with exactly one signature.") from None
+        except errors.LabelDPError:
+            raise errors.MalformedReceipt("The receipt is not a DSSE envelope with exactly one signature.") from None
         if named not in keys:
-            raise SignatureInvalid(
+            raise errors.SignatureInvalid(
                 f"The receipt is signed with another key than the one registered for '{audience}'; give the owner "
                 "your keys/signing.pub."
             )
@@ -162,7 +153,7 @@ class ReceiptBook:
         """Return whether the receipt has the document's digest, which proves possession: documents are salted."""
         try:
             receipt, _ = self._opened(connection, audience, envelope)
-        except LabelDPError:
+        except errors.LabelDPError:
             return False
         return receipt.document_digest == work.sha256
 
@@ -176,7 +167,7 @@ class ReceiptBook:
             else ""
         )  # fmt: skip
         if wrong:
-            raise MalformedReceipt(f"The receipt {wrong}; nothing was kept.")
+            raise errors.MalformedReceipt(f"The receipt {wrong}; nothing was kept.")
 
     @staticmethod
     def _known(connection: Connection, receipt: Receipt, noun: str, key_id: str) -> bool:
@@ -189,7 +180,7 @@ class ReceiptBook:
         if any(row.digest == receipt.digest for row in rows):
             return True
         if any(row.work == receipt.document_id for row in rows):
-            raise ReceiptConflict(
+            raise errors.ReceiptConflict(
                 f"Another receipt of {noun} '{receipt.document_id}' was given by '{receipt.audience}' before: "
                 f"{ROLLED_BACK}."
             )
@@ -199,7 +190,7 @@ class ReceiptBook:
         expected = GENESIS if receipt.position == 1 else None if before is None else before.digest
         forked = expected is not None and receipt.previous != expected
         if receipt.position in beside or forked or (after is not None and after.previous != receipt.digest):
-            raise ReceiptConflict(
+            raise errors.ReceiptConflict(
                 f"Receipt {receipt.position} of '{receipt.audience}' does not continue the receipts that it gave "
                 f"before: {ROLLED_BACK}."
             )
@@ -233,8 +224,8 @@ def receipt_key(given: str) -> VerifyingKey:
         pass  # a path
     try:
         return VerifyingKey.from_pem(Path(given).read_bytes())
-    except (OSError, InvalidFile, ValueError):
-        raise InvalidInput(
+    except (OSError, errors.InvalidFile, ValueError):
+        raise errors.InvalidInput(
             "The receipt key is neither a file with an Ed25519 public key (the receiver's keys/signing.pub) nor 32 "
             "bytes in base64."
         ) from None

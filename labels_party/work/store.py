@@ -36,11 +36,11 @@ from labels_party.work.kind import (
     Family,
     PlannedWork,
     QueuedKind,
+    Registered,
     SignedFiles,
     Work,
     WorkFile,
 )
-from labels_party.work.registry import Registered
 from labels_party.work.shelf import Shelf
 
 COLUMNS = [column for column in t.c if column.name != "epsilon_nano"]
@@ -165,7 +165,7 @@ class Works:
         self.database.fault(f"{kind.name}.charged")
         self.insert(*about, planned_work, actor, state=DRAWING, attempt=1)
         work = self.get(connection, work_id)
-        spent = (after, self.ledger.largest(connection, population))
+        spent = (after, *self.ledger.beside(connection, population))
         signed_files = kind.draw(ChargedWork(work, batch, population, work.created[:10], lambda: spent), wish)
         row = {"work": work_id, "name": kind.family.envelope, "position": 0, "role": ENVELOPE}
         sha256 = hashlib.sha256(signed_files.envelope).hexdigest()

@@ -22,8 +22,8 @@ import tenacity
 
 from label_dp.errors import Unavailable
 from label_dp.store.folders import sweep
-from label_dp.store.objects.bucket import CHUNK, Bucket, StoreFailed
-from label_dp.store.objects.port import Objects, Stored, StoreRefused
+from label_dp.store.objects.bucket import Bucket, StoreFailed
+from label_dp.store.objects.port import CHUNK, Objects, Stored, StoreRefused
 from labels_party.work.drafts import Drafts
 from labels_party.work.kind import WorkFile
 from labels_party.work.shelf import Shelf, place

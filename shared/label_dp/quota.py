@@ -21,7 +21,7 @@ def processors(groups: Path = GROUPS, own: Path = OWN_GROUP) -> int:
     found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limits = [words for folder in _folders(groups, own) if len(words := _numbers(folder / "cpu.max")) == 2]
     limits.append(_numbers(groups / QUOTA_1) + _numbers(groups / PERIOD_1))
-    return max(min([found, *(quota // period for quota, period in filter(None, map(_pair, limits)))]), 1)
+    return max(min([found, *(quota // period for quota, period in (pair for pair in limits if len(pair) == 2))]), 1)
 
 
 def memory_bytes(groups: Path = GROUPS, own: Path = OWN_GROUP) -> int:
@@ -39,10 +39,6 @@ def _folders(groups: Path, own: Path) -> Iterator[Path]:
         yield folder
         if folder == groups:
             return
-
-
-def _pair(words: list[int]) -> tuple[int, int] | None:
-    return (words[0], words[1]) if len(words) == 2 else None
 
 
 def _numbers(file: Path) -> list[int]:

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 # files by a pattern; the test, or its support, that takes all of them; and what it has in its text to do so
 RULES = (
     ("demo/*.py", "tests/support/demo.py", '"deploy.demo"'),
-    ("images/*.py", "tests/integration/test_deploy_scripts.py", '"deploy.images"'),
+    ("images/*.py", "tests/integration/test_deploy_scripts.py", "deploy.images.engine"),
     ("verify_standalone/*.py", "tests/wire/test_standalone_verifier.py", "verify_standalone"),
     ("guides/*.md", "tests/e2e/test_readme.py", 'GUIDES.glob("*.md")'),
     ("guides/notebooks/*.ipynb", "tests/e2e/test_notebooks.py", "*.ipynb"),

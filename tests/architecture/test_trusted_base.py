@@ -18,7 +18,7 @@ BESIDE = {  # what the trusted files import besides each other, and why a fault 
     "errors, names and schemas: no labels reach them": (
         "label_dp.errors label_dp.problems label_dp.actors label_dp.class_names label_dp.losses label_dp.moments "
         "label_dp.installing label_dp.schemas.release label_dp.schemas.base label_dp.schemas.events label_dp.channels "
-        "label_dp.schemas.replies label_dp.schemas.json_types label_dp.documents.registry labels_party.work.registry "
+        "label_dp.schemas.replies label_dp.schemas.json_types label_dp.documents.registry "
         "labels_party.message.request labels_party.message.classes"
     ),
     "streams: items are handed on in order, unread": "label_dp.ahead",
@@ -41,6 +41,7 @@ BESIDE = {  # what the trusted files import besides each other, and why a fault 
     "sealed labels at rest: those of the second list, and which label an example has": (
         "labels_party.labels.seal labels_party.labels.vault labels_party.labels.ciphered labels_party.labels.parsing"
     ),
+    "heads of the chain: digests of its events": "label_dp.audit.heads",
     "callers, repeats, notices and logs: they know ids of works and digests": (
         "label_dp.store.apikeys label_dp.store.idempotency label_dp.logs labels_party.notify.outbox "
         "labels_party.work.identity labels_party.work.charged"

@@ -20,6 +20,7 @@ NOTEBOOKS = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 ROWS, SECONDS = 6_000, 300
 # what a run of each must have said
 SAID = {
+    "an-audit-of-epsilon": ["estimated prior", "consistent", "image/png", "'True'", "guesses of canaries were right"],
     "an-officers-audit": ["VERIFIED", "REFUSED", "8 events agree"],
     "first-model": ["stdout"],
     "evaluation-without-labels": ["the privatized labels said"],

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from deploy.verify_standalone.audit import verify_audit
+from deploy.verify_standalone.audit import open_export
 from features_party.bootstrap import Services
 from features_party.receive.acceptances import ANSWER
 from features_party.receive.labels_service import LabelsService
@@ -225,7 +225,7 @@ def test_another_document_under_a_known_id_is_refused_and_on_record_once(
     party.database.read("t", party.audit.verify)
     own, export = party.home.own_key().public, tmp_path / "export.json"
     export.write_bytes(party.database.read("t", lambda c: party.audit.export(c, party.home.own_key())))
-    told = verify_audit(export, Ed25519PublicKey.from_public_bytes(own.raw), own.id)
+    told = open_export(export, Ed25519PublicKey.from_public_bytes(own.raw), own.id)[1]
     assert "2 signed receipts, linked to each other" in told
 
 

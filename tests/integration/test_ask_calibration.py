@@ -80,7 +80,7 @@ def test_a_model_is_calibrated_by_two_commands(shell: Shell, advertiser: tuple[L
     answer = told[0].split()[1].rstrip(":")
     assert told[0] == f"calibration {answer}: ε 0.5; {len(WORLD.ids):,} scores sent"
     assert told[1].startswith("receipts: ")
-    assert told[2] == f"apply it: features-party calibrate --map {answer} --model MODEL --out FOLDER"
+    assert told[2] == f"apply it: features-party calibrate --map {answer} --model model --out FOLDER"
     again = shell.json(*ask, "--wait", "60")
     assert (again["answer"], again["state"], again["fresh"]) == (answer, "published", False)
     assert (again["kind"], again["batch"], again["epsilon"]["total"]) == ("calibration", batch, "0.5")

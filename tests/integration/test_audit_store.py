@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy.exc import DBAPIError
 
 from label_dp.audit.events import BATCH_SEALED, CHARGED, Event, Subject
-from label_dp.audit.store import AuditStore, verify_export
+from label_dp.audit.store import AuditStore, read_export
 from label_dp.documents.canonical import canonical_bytes
 from label_dp.documents.canonical import digest as sha256
 from label_dp.documents.signing import EXPORT_TYPE, MANIFEST_TYPE, SigningKey
@@ -219,7 +219,7 @@ def test_nothing_is_added_behind_a_damaged_event(filled: Database, store: AuditS
 
 def test_a_cut_tail_is_not_seen_inside_but_by_an_earlier_export(filled: Database, store: AuditStore) -> None:
     """The chain alone cannot tell that its newest events are gone; whoever holds an export can."""
-    events = verify_export(filled.read("e", lambda c: store.export(c, KEY)), KEY.public)
+    events = read_export(filled.read("e", lambda c: store.export(c, KEY)), KEY.public).events
     disarm(filled)
     sql(filled, "DELETE FROM audit_events WHERE sequence > 4")
     count, head = filled.read("v", store.verify)
@@ -232,12 +232,12 @@ def test_a_cut_tail_is_not_seen_inside_but_by_an_earlier_export(filled: Database
 
 def test_an_export_verifies_with_the_public_key_alone(filled: Database, store: AuditStore) -> None:
     envelope = filled.read("e", lambda c: store.export(c, KEY))
-    assert verify_export(envelope, KEY.public) == [replace(e, at="") for e in filled.read("r", store.events)]
+    assert read_export(envelope, KEY.public).events == [replace(e, at="") for e in filled.read("r", store.events)]
     assert envelope == filled.read("e", lambda c: store.export(c, KEY))
 
 
 def test_an_export_of_an_empty_store_verifies(database: Database, store: AuditStore) -> None:
-    assert verify_export(database.read("e", lambda c: store.export(c, KEY)), KEY.public) == []
+    assert read_export(database.read("e", lambda c: store.export(c, KEY)), KEY.public).events == []
 
 
 def test_every_flipped_byte_of_an_export_is_refused(
@@ -253,18 +253,18 @@ def test_every_flipped_byte_of_an_export_is_refused(
             forged = bytearray(envelope)
             forged[position] ^= flip
             with pytest.raises((MalformedManifest, SignatureInvalid)):
-                verify_export(bytes(forged), KEY.public)
+                read_export(bytes(forged), KEY.public)
 
 
 def test_another_key_another_type_and_text_are_refused(filled: Database, store: AuditStore) -> None:
     envelope = filled.read("e", lambda c: store.export(c, KEY))
     with pytest.raises(SignatureInvalid):
-        verify_export(envelope, SigningKey.generate().public)
+        read_export(envelope, SigningKey.generate().public)
     with pytest.raises(SignatureInvalid):
-        verify_export(KEY.sign(MANIFEST_TYPE, {"format": "label-dp-audit-export/1"}), KEY.public)
+        read_export(KEY.sign(MANIFEST_TYPE, {"format": "label-dp-audit-export/1"}), KEY.public)
     for other in (b"", b"{}", envelope[:-1], envelope + b"\n"):
         with pytest.raises(MalformedManifest):
-            verify_export(other, KEY.public)
+            read_export(other, KEY.public)
 
 
 def test_a_signed_export_that_lies_is_refused(filled: Database, store: AuditStore) -> None:
@@ -278,7 +278,7 @@ def test_a_signed_export_that_lies_is_refused(filled: Database, store: AuditStor
         "head": head,
     }
     good["events"] = events
-    assert len(verify_export(KEY.sign(EXPORT_TYPE, good), KEY.public)) == 6
+    assert len(read_export(KEY.sign(EXPORT_TYPE, good), KEY.public).events) == 6
     for lie in (
         {"count": 5},
         {"head": "0" * 64},
@@ -291,7 +291,7 @@ def test_a_signed_export_that_lies_is_refused(filled: Database, store: AuditStor
         {"events": "x"},
     ):
         with pytest.raises((AuditChainBroken, MalformedManifest)):
-            verify_export(KEY.sign(EXPORT_TYPE, good | lie), KEY.public)
+            read_export(KEY.sign(EXPORT_TYPE, good | lie), KEY.public)
     for member in ("count", "head", "events", "made"):
         with pytest.raises((AuditChainBroken, MalformedManifest)):
-            verify_export(KEY.sign(EXPORT_TYPE, {k: v for k, v in good.items() if k != member}), KEY.public)
+            read_export(KEY.sign(EXPORT_TYPE, {k: v for k, v in good.items() if k != member}), KEY.public)

@@ -39,6 +39,7 @@ SHAPES: list[tuple[str, bytes, str, str]] = [
     ("csv with another column", b"example_id,amount\na,7319462851\n", CSV, "invalid-table"),
     ("csv without a header", b"a,7319462851\nb,5\n", CSV, "invalid-table"),
     ("ragged csv", b"example_id,label\na,1,7319462851\n", CSV, "invalid-file"),
+    ("csv whose header ends otherwise", b"example_id,label\ra,7319462851\nb,2\n", CSV, "invalid-table"),
     ("csv with a column twice", b"example_id,label,label\na,1,7319462851\n", CSV, "invalid-table"),
     ("utf-16 csv", "example_id,label\na,7319462851\n".encode("utf-16"), CSV, "invalid-file"),
     ("latin-1 csv", b"example_id,label\n\xe9,7319462851\n", CSV, "invalid-file"),

@@ -263,11 +263,14 @@ def test_answers_stand_at_both_parties() -> None:
     split = EpsilonSplit(Epsilon(0), Epsilon(0), Epsilon.parse("0.5"))
     subject = Subject("pop_1", "shop", "revenue", "bat_2", "ans_1")
     life = {"lifetime_epsilon": "10", "lifetime_delta": "0"}
-    declared = Event(POPULATION_CREATED, Subject("pop_1", "shop", "revenue"), details=life)
-    charged = Event(CHARGED, subject, split, details={"answer": "calibration"})
-    published = Event(ANSWER_PUBLISHED, subject, details={"answer": "calibration", "sha256": "a" * 64})
+    declared = Event(POPULATION_CREATED, Subject("pop_1", "shop", "revenue"), details=life, time="2026-11-20")
+    charged = Event(CHARGED, subject, split, details={"answer": "calibration"}, time=declared.time)
+    published = Event(
+        ANSWER_PUBLISHED, subject, details={"answer": "calibration", "sha256": "a" * 64}, time=declared.time
+    )
     about = {"answer": "calibration", "document_digest": "a" * 64, "key_id": SENDER.key.public.id}
     about |= {"epsilon_spent": "0.5", "epsilon_lifetime": "10", "delta_spent": "0", "delta_lifetime": "0"}
+    about["chain_head"] = {"day": declared.time, "digest": declared.digest}
     accepted = Event(ANSWER_ACCEPTED, subject, split, details=about)
 
     def findings(labels: list[Event], features: list[Event]) -> list[str]:

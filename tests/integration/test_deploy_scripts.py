@@ -104,6 +104,6 @@ def test_the_stand_ins_are_the_images_that_the_engine_is_told_of() -> None:
 
 def test_make_images_says_what_it_takes() -> None:
     """It needs an engine; that it plays the compose file is seen where one is (`make images`)."""
-    done = run(sys.executable, "-m", "deploy.images", "--help")
+    done = run(sys.executable, "-m", "tests.images", "--help")
     assert done.returncode == 0, done.stderr
     assert "--stand-ins" in done.stdout

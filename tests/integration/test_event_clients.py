@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import importlib
 from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from label_dp.errors import InvalidFile, InvalidTable
+from label_dp.errors import InvalidFile, InvalidInput, InvalidTable
 from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient
 from tests.support.events import EventShop, event, event_table
 from tests.support.labels import LabelsParty
@@ -36,6 +38,7 @@ FORMS: dict[str, Callable[[Path], Any]] = {
 }
 
 
+WHEN = datetime(2026, 11, 20, tzinfo=UTC)
 OF_THE_FULL_SET = ("pandas", "polars")  # packages that `make test` does without
 
 
@@ -71,4 +74,15 @@ def test_what_a_client_cannot_send_is_one_sentence(shop: EventShop, tmp_path: Pa
                 client.send_events(tmp_path / name)
         with pytest.raises(InvalidTable, match="A table is an Arrow table"):
             client.send_events([1, 2])
+        for value, why in ((float("nan"), "compliant"), (WHEN, "datetime")):
+            with pytest.raises(InvalidInput, match=f"cannot be sent as JSON: .*{why}"):
+                client.send_events([event("a", value)])
         assert client.send_events([]) == 0
+
+
+def test_a_backends_decimals_are_numbers(shop: EventShop) -> None:
+    batch = shop.open(shop.population(), ["a", "b"])
+    _, key = shop.party.services.apikeys.create("ingest")
+    with LabelsPartyClient("http://testserver", key, http=shop.sender) as client:
+        client.send_events([event("a", Decimal("19.75")), event("a", Decimal("0.25"))])
+    assert shop.sealed(batch) == {"a": 20, "b": 0}

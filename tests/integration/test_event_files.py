@@ -143,7 +143,7 @@ def test_events_of_other_data_sets_count_where_a_population_takes_them(tmp_path:
         ("events.parquet", event_table([event("a", 1)])[:-5], "is a truncated or damaged Parquet file"),
         ("events.ndjson", lines([event("a", 1)] * 2) + b"{", "line 5, field 'event': "),
         ("events.json", b"[1]", "Row 1 (counting from 1), field 'event': must be an event object"),
-        ("events.json", b"[" + b" " * (17 << 20) + b"]", "has at most 16 MiB. Write more as NDJSON"),
+        ("events.json", b"[" + b" " * (5 << 20) + b"]", "has at most 4 MiB. Write more as NDJSON"),
         ("events.ndjson", lines([event("a", 12.5), event("a", 12.5, timestamp="soon")]), "line 3, field 'timestamp'"),
         ("events.parquet", event_table([event("a", 1), event("a", 2, timestamp=-1)]), "Row 2 (counting from 1), field"),
         ("events.parquet", event_table([event("a", 1, id=1.5)]), "field 'id': must be text of 1 to 1,024 bytes"),

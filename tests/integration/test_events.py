@@ -49,6 +49,13 @@ def test_events_of_every_kind_become_one_label_each(shop: EventShop) -> None:
     }
 
 
+@pytest.mark.parametrize("value", [20, -20])
+def test_a_refund_lowers_a_label_however_its_value_is_signed(shop: EventShop, value: int) -> None:
+    batch = shop.open(shop.population(), ["a"])
+    shop.send(event("a", 50), event("a", value, event_type="refund"))
+    assert shop.sealed(batch) == {"a": 30}
+
+
 def test_one_event_feeds_every_population_of_its_data_set(shop: EventShop) -> None:
     batches = [
         shop.open(shop.population("any", "binary", take="any"), ["a", "b"]),
@@ -150,7 +157,9 @@ def test_bodies_that_are_no_events_are_refused(shop: EventShop) -> None:
     post = shop.sender.post
     assert post("/v1/events", content="{").status_code == 400
     assert post("/v1/events", json=[1]).json()["rows"][0]["rule"] == "must be an event object"
-    assert post("/v1/events", content="a,b", headers={"content-type": "text/csv"}).status_code == 415
+    for kind in ("text/csv", "text/plain"):
+        answer = post("/v1/events", content="a,b", headers={"content-type": kind})
+        assert (answer.status_code, "csv" in answer.json()["detail"]) == (415, False)
     is_problem(shop.party.client("features").post("/v1/events", json=[]), 404, "not-found")
     assert post("/v1/events", json=[]).json() == {"accepted": 0}
     one = post("/v1/events", json=event("a", 1) | {"ext": {"anything": [1, {}]}, "properties": {"items": []}})

@@ -21,7 +21,7 @@ from fastapi.testclient import TestClient
 from features_party.api.app import create_app
 from features_party.client import AsyncFeaturesPartyClient, RemoteProblem
 from features_party.models.jobs import TrainingWorker
-from label_dp.audit.store import verify_export
+from label_dp.audit.store import read_export
 from label_dp.documents.bundle import ENVELOPE_SUFFIX
 from label_dp.documents.signing import SigningKey, VerifyingKey
 from label_dp.schemas.training import Training
@@ -231,6 +231,10 @@ def test_bad_messages_are_problems_and_leave_nothing(api: Api, sender: Sender, t
         ({"files": form(message_files(stranger, tmp_path / "s2"))}, "signature-invalid"),
         ({"files": form(message_files(sender, tmp_path / "s3", audiences=["x"]))}, "audience-mismatch"),
         ({"content": b"hi", "headers": {"Content-Type": "text/plain"}}, "unsupported-media-type"),
+        (
+            {"content": b"--x--", "headers": {"Content-Type": "multipart/form-data; boundary=x; charset=punycode"}},
+            "unsupported-media-type",
+        ),
         ({"json": {"url": "ftp://x", "release": "r"}}, "invalid-input"),
         ({"json": {"url": "http://x"}}, "invalid-request"),
     ]
@@ -443,7 +447,7 @@ def test_service_calls(api: Api, sender: Sender, tmp_path: Path) -> None:
     api.trainer.post("/v1/messages", files=form(message_files(sender, tmp_path / "sent")))
     assert "label_dp_requests_total" in open_to_all.get("/metrics").text
     export = api.auditor.get("/v1/audit/export").content
-    assert len(verify_export(export, VerifyingKey.load(api.services.home.public_key))) == 2
+    assert len(read_export(export, VerifyingKey.load(api.services.home.public_key)).events) == 2
 
 
 def test_there_is_no_call_that_takes_true_labels(api: Api) -> None:

@@ -16,7 +16,7 @@ from features_party.receive.acceptances import MESSAGE
 from features_party.settings import Settings
 from label_dp import errors
 from label_dp.audit.events import ACCEPTED
-from label_dp.audit.store import verify_export
+from label_dp.audit.store import read_export
 from label_dp.documents.bundle import ENVELOPE_SUFFIX, FOLDER_ENVELOPE
 from label_dp.documents.bundle import verify as verify_bundle
 from label_dp.documents.signing import SigningKey, VerifyingKey
@@ -270,7 +270,7 @@ def test_pinned_keys(services: Services, sender: Sender, key: VerifyingKey, tmp_
     services.pinned.pin(sender.public_key(tmp_path))
     assert {k.id for k in services.pinned.list()} == {key.id, VerifyingKey.load(other).id}
     assert services.messages.accept(path).fresh
-    assert services.pinned.by_id(key.id).id == key.id
+    assert services.pinned.pin_of(key.id).trusted.id == key.id
     (tmp_path / "bad.pub").write_text("no key")
     with pytest.raises(errors.InvalidFile):
         services.pinned.pin(tmp_path / "bad.pub")
@@ -363,10 +363,10 @@ def test_the_export_verifies_with_our_public_key(
     services.messages.accept(write(sender, tmp_path), key)
     own = services.home.own_key()
     data = services.database.read("test", lambda c: services.audit.export(c, own))
-    found = verify_export(data, VerifyingKey.load(services.home.public_key))
+    found = read_export(data, VerifyingKey.load(services.home.public_key)).events
     assert [e.kind for e in found] == ["store-created", ACCEPTED]
     with pytest.raises(errors.SignatureInvalid):
-        verify_export(data, key)
+        read_export(data, key)
 
 
 # --- training on what was accepted -------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from deploy.verify_standalone.audit import verify_audit
+from deploy.verify_standalone.audit import open_export
 from features_party.receive.acceptances import contradiction
 from features_party.receive.population_accounts import received
 from label_dp import errors
@@ -64,7 +64,7 @@ def test_a_receiver_follows_at_its_next_pull_and_its_sum_goes_on(both: Pair, tmp
     exports = both.labels_export(), both.receiver.export(tmp_path / "features.json")
     for export, key in zip(exports, (both.labels.services.key.public, both.receiver.key.public), strict=True):
         verify_file(export, lambda _, key=key: key)
-        said = verify_audit(export, Ed25519PublicKey.from_public_bytes(key.raw), key.id)
+        said = open_export(export, Ed25519PublicKey.from_public_bytes(key.raw), key.id)[1]
         assert any("rules 1 to 22 of an audit chain, but 19" in line for line in said)
     assert both.receiver.compare(exports[0])["findings"] == []
     assert both.compare_at_labels(exports[1])["findings"] == []
@@ -171,7 +171,7 @@ def test_after_the_hand_over_the_old_key_signs_for_nothing(both: Pair) -> None:
     (pin,) = [p for p in both.receiver.services.pinned.list() if p.id == old.public.id]
     assert pin.until is not None
     document = both.receiver.services.messages  # a message of today under the old key
-    assert document.pinned.by_id(old.public.id).until == pin.until
+    assert document.pinned.pin_of(old.public.id).trusted.until == pin.until
 
 
 @pytest.mark.parametrize("named", [None, [], {"hand_overs": 1}, {"hand_overs": [1]}, {"hand_overs": [{}]}])

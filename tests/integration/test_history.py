@@ -107,7 +107,7 @@ def test_without_its_merged_runs_a_seal_reads_those_of_the_batches(past: Past) -
     first = past.seal(past.run_of(["a-0", "a-1"]))
     past.seal(past.run_of(["b-0", "b-1"]))
     past.services.sealer.compaction.wait()
-    (merged,) = vault.files.root.glob("history-*/*.run")
+    (merged,) = vault.objects.room.glob("history-*/*.run")
     merged.write_bytes(merged.read_bytes()[:32])  # a copy that was cut short
     for _ in range(2):
         with pytest.raises(OverlappingBatch, match=first):
@@ -115,7 +115,7 @@ def test_without_its_merged_runs_a_seal_reads_those_of_the_batches(past: Past) -
         past.check()
         past.seal(past.run_of([f"new-{next(NUMBERS)}", f"more-{next(NUMBERS)}"]))
         past.services.sealer.compaction.wait()
-        (merged,) = vault.files.root.glob("history-*/*.run")  # again
+        (merged,) = vault.objects.room.glob("history-*/*.run")  # again
         merged.unlink()
 
 
@@ -144,9 +144,9 @@ def test_a_crash_during_a_merge_loses_nothing(tmp_path: Path, database_url: str,
         again.services.sealer.compaction.wait()
         assert past.runs() == (2 if "after" in point else 1)
         past.check()
-        _age(again.services.vault.files.root)
+        _age(again.services.vault.objects.room)
         again.services.sweep.run()
-        assert len(list(again.services.vault.files.root.glob("history-*/*"))) == 1
+        assert len(list(again.services.vault.objects.room.glob("history-*/*"))) == 1
         past.check()
 
 
@@ -160,7 +160,7 @@ def test_of_two_merges_of_the_same_runs_one_counts(past: Past) -> None:
     assert s.sealer.compaction._merge(tiers, chosen[:2])
     assert not s.sealer.compaction._merge(tiers, chosen[1:])
     assert past.runs() == 3
-    assert len(list(s.vault.files.root.glob("history-*/*"))) == 1
+    assert len(list(s.vault.objects.room.glob("history-*/*"))) == 1
     past.check()
 
 

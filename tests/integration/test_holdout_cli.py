@@ -107,6 +107,15 @@ def test_a_message_that_was_trained_on_is_pointed_out(shell: Shell) -> None:
     ask = ("evaluate", "--model", "model", "--message", "train.parquet", *KEY, "--id-column", "id")
     (note,) = shell.json(*ask, "--examples", "train-features.parquet")["notes"]
     assert "trained on" in note
+    shown = shell.run(*ask, "--examples", "train-features.parquet").stdout
+    assert shown.index("note") < shown.index("below that of the mean")  # figures that are no estimate come after it
+
+
+def test_a_feature_with_the_labels_name_is_pointed_out(shell: Shell) -> None:
+    ask = ("train", "--message", "train.parquet", *KEY, "--id-column", "id", "--model", "linear")
+    for features, notes in (("train-true", 1), ("train-features", 0)):
+        card = shell.json(*ask, "--features", f"{features}.parquet", "--out", f"of-{features}")
+        assert sum("has the label's name 'revenue'" in note for note in card["notes"]) == notes
 
 
 @pytest.mark.parametrize(

@@ -186,6 +186,15 @@ def test_without_the_issuer_tokens_are_refused_and_keys_go_on(
     assert owner.get("/v1/populations").status_code == 200
 
 
+@pytest.mark.parametrize("listing", [["text", None, 7], "text", {"kid": "one"}, None])
+def test_keys_of_an_issuer_that_are_none_refuse_tokens(
+    party: LabelsParty, issuer: Issuer, monkeypatch: pytest.MonkeyPatch, listing: Any
+) -> None:
+    token, get = issuer.token(), issuer.get
+    monkeypatch.setattr(issuer, "get", lambda path: {"keys": listing} if path.endswith("/keys") else get(path))
+    assert status(party, token) == 401
+
+
 def test_a_discovery_document_of_another_issuer_is_refused(party: LabelsParty, issuer: Issuer) -> None:
     token, issuer.named = issuer.token(), "https://evil.example"
     assert status(party, token) == 401

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
 
-from label_dp.audit.store import verify_export
+from label_dp.audit.store import read_export
 from label_dp.documents.bundle import verify
 from label_dp.documents.manifest import Manifest
 from label_dp.documents.rows import read_message
@@ -92,7 +92,7 @@ def test_from_a_population_to_a_verified_message(party: LabelsParty, tmp_path: P
         "release-charged",
         "release-published",
     ]
-    exported = verify_export(auditor.get("/v1/audit/export").content, party.services.key.public)
+    exported = read_export(auditor.get("/v1/audit/export").content, party.services.key.public).events
     assert len(exported) == len(events)
     assert auditor.get("/v1/audit/events", params={"after": 3, "limit": 1}).json() == events[3:4]
 

@@ -15,7 +15,7 @@ from label_dp.audit.events import CANCELLED
 from label_dp.audit.rulebook import RuleBroken
 from label_dp.audit.rules import check_rules
 from label_dp.audit.show import Totals, sentence
-from label_dp.audit.store import verify_export
+from label_dp.audit.store import read_export
 from label_dp.documents.canonical import canonical_bytes
 from label_dp.documents.manifest import Manifest
 from label_dp.documents.statement import render_statement
@@ -129,7 +129,7 @@ def test_audit_says_and_checks_it(party: LabelsParty) -> None:
     totals = found.as_json()
     assert [(t["delta_spent"], t["delta_lifetime"]) for t in totals] == [("0.0000004", DELTA)]
     export = party.client("auditor").get("/v1/audit/export").content
-    assert [e.split.delta_atto for e in verify_export(export, party.services.key.public)][-1] == 4 * 10**11
+    assert [e.split.delta_atto for e in read_export(export, party.services.key.public).events][-1] == 4 * 10**11
     others = (replace(events[-1], subject=replace(events[-1].subject, work=name)) for name in ("rel_y", "rel_z"))
     over = [*events, *others]
     with pytest.raises(RuleBroken, match=r"rule 8 .* lifetime ε or δ"):

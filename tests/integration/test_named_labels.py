@@ -116,6 +116,13 @@ def test_an_upsert_replaces_and_deletes(desk: Desk, shop: str) -> None:
     assert (found["c0"], found["c1"], found["c2"]) == (2, NAMES.index("None"), 2)
 
 
+@pytest.mark.parametrize("blank", ["", " "])
+def test_in_json_only_null_deletes(blank: str, desk: Desk, shop: str) -> None:
+    path = f"/v1/batches/{shop}/labels?mode=upsert"
+    answer = desk.client.post(path, json={"example_id": ["c0", "c1"], "label": ["toys", blank]})
+    assert (answer.status_code, answer.json()["rows"][0]["row"]) == (422, 2)
+
+
 def test_a_replayed_upload_is_one_upload_and_another_body_is_refused(desk: Desk, shop: str) -> None:
     path, key = f"/v1/batches/{shop}/labels", {"idempotency-key": "k1"}
     first, second = (desk.client.post(path, json={"example_id": ["a"], "label": ["toys"]}, headers=key) for _ in "12")

@@ -161,6 +161,14 @@ def test_a_form_is_small(timed: LabelsParty) -> None:
     assert answer.status_code == 413
 
 
+@pytest.mark.parametrize("charset", ["punycode", "idna", "undefined", "utf-16"])
+def test_a_form_of_another_charset_is_not_decoded(timed: LabelsParty, charset: str) -> None:
+    form = b'--x\r\nContent-Disposition: form-data; name="key"\r\n\r\nxn--a\r\n--x--\r\n'
+    kind = f"multipart/form-data; boundary=x; charset={charset}"
+    answer = timed.client("owner").post("/sign-in", content=form, headers={"content-type": kind})
+    assert answer.status_code == 415
+
+
 def test_who_asked_does_not_approve_on_a_page_either(timed: LabelsParty) -> None:
     owner = timed.client("owner")
     wanted = ask(owner, sealed(owner))["id"]

@@ -25,17 +25,17 @@ def command(party: LabelsParty, monkeypatch: pytest.MonkeyPatch, *arguments: str
     return json.loads(result.stdout) if "--json" in arguments else " ".join(result.output.split())
 
 
-def test_a_person_is_erased_in_every_column(party: LabelsParty) -> None:
-    body(party, "12", unit_column="user")
+def test_a_person_is_erased_in_every_column(lite: LabelsParty) -> None:
+    body(lite, "12", unit_column="user")
     table = label_table(8).append_column("unit", [[f"u{i % 4}" for i in range(8)]])
     for label in ("clicks", "spend"):
-        column(party, label, **UNITS)
-        sealed(party, label, table=table)
-    owner = party.client()
+        column(lite, label, **UNITS)
+        sealed(lite, label, table=table)
+    owner = lite.client()
     answers = owner.post(f"/v1/people/{BODY}/erasures", json={"units": ["u1", "nobody"]})
     assert answers.status_code == 202
     assert [(one["examples"], one["unmatched_units"]) for one in answers.json()] == [(2, ["nobody"])] * 2
-    party.services.erasures.finish()
+    lite.services.erasures.finish()
     for label in ("clicks", "spend"):
         done = owner.get(f"/v1/populations/{label}/erasures", params={"unit": "u1"}).json()
         assert [one["state"] for one in done] == ["done", "done"]

@@ -148,6 +148,8 @@ def test_on_the_command_line(
     assert "expected model error" in shown
     assert "ε = 0.5: " in shown
     assert "would be left" in shown
+    app(["plan", "--domain", "0:10", *words[3:]], standalone_mode=False)
+    assert "would be left" not in capsys.readouterr().out  # nobody gave a lifetime
     app([*words, "--json"], standalone_mode=False)
     assert json.loads(capsys.readouterr().out) == plan(owner, epsilon=["0.5", "1"], n=5000)
 

@@ -73,6 +73,7 @@ def test_receipts_hold_nothing_but_public_facts(both: Pair) -> None:
         "accepted",
         "position",
         "previous",
+        "chain_head",
     }
     assert set(receipt.document()) == members
 

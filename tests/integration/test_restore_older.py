@@ -100,6 +100,23 @@ def test_a_receiver_shows_what_was_charged_since(both: Pair) -> None:
         again.services.database.read("v", again.services.audit.verify)
 
 
+@pytest.mark.parametrize("drawn_before", [False, True])
+def test_what_was_drawn_a_day_after_the_backup_is_no_fork(both: Pair, drawn_before: bool) -> None:
+    """Its message states a head that the restored chain does not have."""
+    batch = both.labels.sealed_batch(label_table(20))
+    release = both.labels.charge(batch)
+    if drawn_before:
+        assert both.labels.services.pipeline.run(release)
+    taken(both.labels, both.folder / "b.zip")
+    keys = keys_of(both.labels, both.folder / "keys")
+    both.clock.move(days=1)
+    assert drawn_before or both.labels.services.pipeline.run(release)
+    both.pull(release)
+    found = brought_back(both.folder / "b.zip", both.folder / "again", keys, both.features_export(), charge_lost=True)
+    kinds = {finding["kind"] for comparison in found["against"] for finding in comparison["findings"]}
+    assert kinds <= {"missing-receipt"}
+
+
 def test_receipts_are_taken_over_from_our_own_export(both: Pair) -> None:
     taken(both.labels, both.folder / "b.zip")
     keys = keys_of(both.labels, both.folder / "keys")

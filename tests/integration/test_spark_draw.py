@@ -32,25 +32,30 @@ from tests.support.spark_faults import Faulty, Lingering, Wrong
 
 pytestmark = pytest.mark.processes
 ROWS, GROUP = 6000, 1000
+STORE = "object store"
 
 
 @pytest.fixture
-def party(tmp_path: Path, spark: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[LabelsParty]:
-    """A labels party that draws by Spark, a file for each thousand rows."""
+def party(
+    request: pytest.FixtureRequest, tmp_path: Path, spark: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[LabelsParty]:
+    """A labels party that draws by Spark, a file for each thousand rows. Its labels are files, or in a store."""
     monkeypatch.setattr(vault, "ROW_GROUP", GROUP)
     monkeypatch.setattr(engine_module, "FEWEST_ROWS", 1)
-    with LabelsParty(tmp_path / "home", rows_per_file=GROUP) as made:
+    objects = request.getfixturevalue("bucket").url if getattr(request, "param", "") == STORE else ""
+    with LabelsParty(tmp_path / "home", rows_per_file=GROUP, objects=objects) as made:
         made.services.message.engine = SparkEngine(spark)
         yield made
 
 
 def published(party: LabelsParty, release: str) -> tuple[VerifiedMessage, pa.Table]:
     """A release that is whole and has left nothing but its files."""
-    found = verify(party.bundle(release).path, party.services.key.public, "features-party")
+    folder = party.bundle(release).path
+    if not folder.exists():
+        folder = party.download(release, party.home / release)
+    found = verify(folder, party.services.key.public, "features-party")
     entries = found.manifest.files
-    assert sorted(p.name for p in party.bundle(release).path.iterdir()) == sorted(
-        ["manifest.dsse.json", *(e.name for e in entries)]
-    )
+    assert sorted(p.name for p in folder.iterdir()) == sorted(["manifest.dsse.json", *(e.name for e in entries)])
     table = read_message(list(found.paths), found.manifest)
     assert table["example_id"].to_pylist() == [f"click-{i:06d}" for i in range(found.manifest.n)]
     return found, table
@@ -66,6 +71,7 @@ def p_value(index: Any, bins: Any, matrix: Any) -> float:
     return float(chi2.sf(statistic, int(cells.sum() - cells.any(1).sum())))
 
 
+@pytest.mark.parametrize("party", ["folder", STORE], indirect=True)
 def test_a_draw_by_spark_is_the_channel_of_its_manifest(party: LabelsParty, monkeypatch: pytest.MonkeyPatch) -> None:
     """χ² at an error rate of 10⁻⁶; the control, the same draw against twice the ε, must fail. Counts are exact."""
     compared: list[int] = []
@@ -189,7 +195,7 @@ def test_tasks_get_keys_of_the_batch_and_never_the_secret(
     assert len(sent) == 2
     wrapping = FileKeys(party.services.home).get(1)
     assert not any(secret in task or wrapping in task for task in sent)
-    (sealed,) = list(party.services.vault.files.root.rglob("sealed-*.parquet"))
+    (sealed,) = list(party.services.home.labels.rglob("sealed-*.parquet"))
     key = party.services.keys.of(sealed.parent.name)
     assert all(key in task for task in sent)  # the search would find it
 

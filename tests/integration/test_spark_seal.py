@@ -24,6 +24,7 @@ from labels_party.spark import engine as engine_module
 from labels_party.spark import files as files_module
 from labels_party.spark.engine import SparkEngine
 from labels_party.spark.executor.drawing import Drawing
+from labels_party.work.store_shelf import SERVED
 from tests.support.asking import population as parse_population
 from tests.support.asking import privatize
 from tests.support.asking import request as parse_request
@@ -32,14 +33,18 @@ from tests.support.spark_faults import Faulty
 
 pytestmark = pytest.mark.processes
 ROWS = 3000
+STORE = "object store"
 
 
 @pytest.fixture
-def party(tmp_path: Path, spark: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[LabelsParty]:
+def party(
+    request: pytest.FixtureRequest, tmp_path: Path, spark: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[LabelsParty]:
     """A labels party whose engine is the shared session; objects and files of about a thousand rows."""
     monkeypatch.setattr(files_module, "RANGE_ROWS", 1000)
     monkeypatch.setattr(engine_module, "FEWEST_ROWS", 1)
-    with LabelsParty(tmp_path / "home") as made:
+    objects = request.getfixturevalue("bucket").url if getattr(request, "param", "") == STORE else ""
+    with LabelsParty(tmp_path / "home", objects=objects) as made:
         own = made.services
         made.services = dataclasses.replace(own, cluster=spark)
         made.services.message.engine = SparkEngine(spark)
@@ -82,9 +87,10 @@ def nothing_left(party: LabelsParty, batches: int = 0) -> None:
     """But the labels of that many batches, and one population of theirs."""
     s = party.services
     assert len(s.database.read("p", s.populations.list)) == min(batches, 1)
-    assert len([p for p in s.home.labels.iterdir() if any(p.iterdir())]) == batches
+    folders = {stored.key.partition("/")[0] for stored in s.vault.objects.listed("")}
+    assert len(folders) == batches
     assert not list(s.home.labels.glob("staging-*"))
-    assert not [p for p in s.home.spill.rglob("*") if p.is_file()]
+    assert not [p for p in s.home.spill.rglob("*") if p.is_file() and not p.name.startswith(SERVED)]
 
 
 def odd(n: int) -> pa.Table:
@@ -93,6 +99,7 @@ def odd(n: int) -> pa.Table:
     return pa.table({"example_id": [f"{'é' * (i % 3)}{'ab' * (i % 5)}{i:x}" for i in range(n)], "label": labels})
 
 
+@pytest.mark.parametrize("party", ["folder", STORE], indirect=True)
 def test_a_batch_sealed_by_spark_is_as_any(party: LabelsParty, tmp_path: Path) -> None:
     table = odd(ROWS)
     told = run(party, stored(tmp_path / "labels", table, 3), prior="estimate", prior_epsilon="0.1")

@@ -38,11 +38,6 @@ def test_an_address_that_is_none_is_refused_without_a_word_of_it(address: str, s
     assert "password" not in str(refused.value)
 
 
-def test_spark_is_refused_before_anything_is_charged(bucket: Room, tmp_path: Path) -> None:
-    with pytest.raises(InvalidSettings, match="spark"):
-        LabelsParty(tmp_path / "home", objects=bucket.url, engine="spark")
-
-
 def test_a_bucket_that_is_not_there_is_named_by_its_setting(bucket: Room, tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="LABELS_PARTY_OBJECTS"):
         LabelsParty(tmp_path / "home", objects=bucket.url.replace("labels-and-messages", "no-such-bucket"))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from label_dp.store.objects import bucket as requests
 from labels_party.message.engine import LocalEngine
 from labels_party.work import store_shelf
 from tests.support.labels import LabelsParty, label_table
+from tests.support.ledger_faults import full_disk
 from tests.support.object_store import Room
 
 pytestmark = pytest.mark.extended
@@ -170,3 +174,24 @@ def test_a_copy_that_a_crash_cut_short_is_fetched_anew(bucket: Room, tmp_path: P
         (copy,) = (tmp_path / "home").rglob(f"{store_shelf.SERVED}*message.parquet")
         copy.write_bytes(whole[:7])
         assert reader.get(url).content == whole
+
+
+@pytest.mark.parametrize("where", ["when a copy is begun", "while it is written"])
+def test_a_full_disk_under_a_copy_says_try_again(bucket: Room, tmp_path: Path, where: str) -> None:
+    """Also where closing the copy writes once more what the disk refused."""
+
+    def full(**_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with LabelsParty(tmp_path / "home", objects=bucket.url, worker=False) as party:
+        objects, key = party.services.vault.objects, "bat_1/one.run"
+        with objects.writing(key) as file:
+            file.write(bytes(1 << 16))
+        with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+            if where == "while it is written":
+                stack.enter_context(full_disk())
+            else:
+                patch.setattr(tempfile, "TemporaryFile", full)
+            with pytest.raises(Unavailable, match="cannot be kept"):
+                objects.mapped(key)
+        assert bytes(objects.mapped(key)) == bytes(1 << 16)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,46 +14,24 @@ import pyarrow.parquet as pq
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from deltalake import DeltaTable, write_deltalake
-from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.utils.config import Config
+from pyiceberg.catalog import Catalog
 from pyroaring import BitMap64
 
-from deploy.verify_standalone.audit import verify_audit
+from deploy.verify_standalone.audit import open_export
 from label_dp.columnar.parts import TableParts
 from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import InvalidFile
-from label_dp.store.table_addresses import shown
 from label_dp.store.table_files import table_at
 from tests.support.features_cli import Shell
 from tests.support.labels import label_table
 from tests.support.labels_cli import Run, arguments, refused
+from tests.support.lakes import address, rows_of
+from tests.support.lakes import catalog as catalog
 from tests.support.messages import Sender
 from tests.support.object_store import BUCKET, Room
 
 pytestmark = pytest.mark.extended
 Place = Callable[[pa.Table], str]
-
-
-@pytest.fixture
-def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
-    """A file catalog `lake` with the namespace `shop`."""
-    (tmp_path / "warehouse").mkdir()
-    for name, value in {
-        "TYPE": "sql",
-        "URI": f"sqlite:///{tmp_path}/catalog.db",
-        "WAREHOUSE": f"file://{tmp_path}/warehouse",
-    }.items():
-        monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name}", value)
-    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it is read once a process
-    found = load_catalog("lake")
-    found.create_namespace("shop")
-    return found
-
-
-def address(room: Room, key: str) -> str:
-    """Of an object or a folder in the room."""
-    url, _, query = room.url.partition("?")
-    return f"{url}/{key}?{query}"
 
 
 def halves(table: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -169,7 +146,7 @@ def test_a_version_is_the_rows_of_then_and_a_span_those_that_came(tmp_path: Path
             assert _ids(f"{at}@{span}") == second["example_id"].to_pylist()
 
 
-def test_deleted_and_changed_rows(tmp_path: Path, catalog: Catalog) -> None:
+def test_deleted_and_changedrows_of(tmp_path: Path, catalog: Catalog) -> None:
     table = label_table(10)
     gone, rest = table["example_id"][0].as_py(), table["example_id"].to_pylist()[1:]
     write_deltalake(tmp_path / "d", table)
@@ -184,24 +161,43 @@ def test_deleted_and_changed_rows(tmp_path: Path, catalog: Catalog) -> None:
             table_at(f"{at}@{version}..")
 
 
+def test_a_file_from_elsewhere_keeps_its_columns_when_they_are_renamed(tmp_path: Path, catalog: Catalog) -> None:
+    """A file that lacks the numbers of columns is read by the names that they had, unless two had the same."""
+    rows = pa.table({"id": ["a"], "v": [1.0], "w": [7.0]})
+    pq.write_table(rows, tmp_path / "elsewhere.parquet")
+    table = catalog.create_table("shop.rows", rows.schema)
+    table.add_files([str(tmp_path / "elsewhere.parquet")])
+    more = {"id": ["b"], "before": [2.0], "w": [8.0]}
+    for old, new in (("v", "before"), ("w", "v")):
+        with table.update_schema() as update:
+            update.rename_column(old, new)
+        table.append(pa.table(more))
+        if new == "before":
+            found = sorted(rows_of("iceberg:lake/shop.rows"), key=lambda row: str(row["id"]))
+            assert found == [{"id": "a", "before": 1.0, "w": 7.0}, {"id": "b", "before": 2.0, "w": 8.0}]
+            more["v"] = more.pop("w")
+    with pytest.raises(InvalidFile, match="another column has had"):
+        rows_of("iceberg:lake/shop.rows")
+
+
 def test_columns_that_came_or_were_renamed_later(tmp_path: Path, catalog: Catalog) -> None:
     old, new = pa.table({"id": ["a"], "v": [1.0]}), pa.table({"id": ["b"], "v": [2.0], "w": [3]})
     write_deltalake(tmp_path / "d", old)
     write_deltalake(tmp_path / "d", new, mode="append", schema_mode="merge")
     expected = [{"id": "a", "v": 1.0, "w": None}, {"id": "b", "v": 2.0, "w": 3}]
-    assert _rows(f"delta:{tmp_path / 'd'}") == expected
+    assert rows_of(f"delta:{tmp_path / 'd'}") == expected
     stored = catalog.create_table("shop.rows", schema=old.schema)
     stored.append(old)
     with stored.update_schema() as update:
         update.rename_column("v", "value")
     stored.append(pa.table({"id": ["b"], "value": [2.0]}))
-    assert _rows("iceberg:lake/shop.rows") == [{"id": "a", "value": 1.0}, {"id": "b", "value": 2.0}]
+    assert rows_of("iceberg:lake/shop.rows") == [{"id": "a", "value": 1.0}, {"id": "b", "value": 2.0}]
 
 
 def test_partitions_are_columns(tmp_path: Path) -> None:
     table = pa.table({"id": ["a", "b", "c"], "day": ["x", "y é/1", None], "n": [1, 2, 3]})
     write_deltalake(tmp_path / "d", table, partition_by=["day", "n"])
-    assert _rows(f"delta:{tmp_path / 'd'}") == table.to_pylist()
+    assert rows_of(f"delta:{tmp_path / 'd'}") == table.to_pylist()
 
 
 def test_physical_names_of_delta(tmp_path: Path) -> None:
@@ -226,7 +222,7 @@ def test_physical_names_of_delta(tmp_path: Path) -> None:
                 "delta.columnMapping.maxColumnId": "2",
             }
     log.write_text("\n".join(map(json.dumps, actions)))
-    assert _rows(f"delta:{tmp_path / 'd'}") == [{"id": "a", "sum of sales": 1.0}]
+    assert rows_of(f"delta:{tmp_path / 'd'}") == [{"id": "a", "sum of sales": 1.0}]
 
 
 def test_rows_that_a_deletion_vector_marks(tmp_path: Path) -> None:
@@ -248,7 +244,7 @@ def test_rows_that_a_deletion_vector_marks(tmp_path: Path) -> None:
     log.write_text("\n".join(map(json.dumps, actions)))
     found = table_at(f"delta:{tmp_path / 'd'}")
     assert isinstance(found, TableParts)
-    assert [row["id"] for row in _rows(f"delta:{tmp_path / 'd'}")] == ["a", "c", "e"]
+    assert [row["id"] for row in rows_of(f"delta:{tmp_path / 'd'}")] == ["a", "c", "e"]
     assert found.rows == 3
 
 
@@ -281,162 +277,10 @@ def test_a_missing_extra_is_named(run: Run, monkeypatch: pytest.MonkeyPatch, kin
     refused(run(*arguments(Path("x"), labels=f"{kind}:{place}")), 2, f"needs {library}: pip install", f"[{kind}]")
 
 
-def _rows(at: str) -> list[Any]:
-    found = table_at(at)
-    assert isinstance(found, TableParts)
-    return sorted(pa.concat_tables(found.tables()).to_pylist(), key=lambda row: str(row["id"]))
-
-
 def _ids(at: str) -> list[str]:
     found = table_at(at)
     assert isinstance(found, TableParts)
     return sorted(str(one) for table in found.tables(["example_id"]) for one in table["example_id"].to_pylist())
-
-
-# --- a joined table ---------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    """A features party with a message of 40 ids, and features of 45 in a file."""
-    shell, sender = Shell(tmp_path), Sender()
-    sender.public_key(tmp_path)
-    sender.write(tmp_path / "m.parquet", [f"c{i:03d}" for i in range(40)], np.arange(40.0) % 11)
-    group = pa.array(["a", "b", "c"] * 15).dictionary_encode()
-    features = pa.table({"id": [f"c{i:03d}" for i in range(45)], "x": np.arange(45), "group": group})
-    pq.write_table(features, tmp_path / "features.parquet")
-    return shell
-
-
-JOIN = ("join", "--message", "m.parquet", "--labels-key", "labels-signing.pub", "--id-column", "id", "--features")
-
-
-def test_a_join_is_one_commit_with_its_release_digest_and_epsilon(shell: Shell, catalog: Catalog) -> None:
-    plain = shell.json(*JOIN, "features.parquet", "--out", "plain.parquet")
-    expected = pq.read_table(shell.folder / "plain.parquet").to_pylist()
-    for out in ("delta:joined", "iceberg:lake/shop.joined"):
-        told = shell.json(*JOIN, "features.parquet", "--out", out)
-        assert told["counts"] == plain["counts"]
-        assert told["table"] == out
-        # the same run again would double the rows; forced, it takes their place
-        assert "has rows of rel_1 already" in shell.refused(*JOIN, "features.parquet", "--out", out, code=1)
-        for _ in range(2):
-            shell.run(*JOIN, "features.parquet", "--out", out, "--force")
-    delta, lake = DeltaTable(shell.folder / "joined"), catalog.load_table("shop.joined")
-    snapshots = lake.snapshots()
-    for properties in (delta.history()[-1], snapshots[0].summary.additional_properties):
-        assert properties["label_dp.release"] == "rel_1"
-        assert properties["label_dp.epsilon"] == "2"
-        assert len(properties["label_dp.digest"]) == 64
-    assert delta.version() == 2
-    assert sorted(_rows(f"delta:{shell.folder / 'joined'}"), key=lambda r: r["id"]) == expected
-    assert sorted(_rows("iceberg:lake/shop.joined"), key=lambda r: r["id"]) == expected
-
-
-@pytest.mark.parametrize("out", ["delta:joined", "iceberg:lake/shop.joined"])
-def test_a_table_takes_each_release_once(shell: Shell, catalog: Catalog, out: str) -> None:
-    read = out.replace("delta:", f"delta:{shell.folder}/")
-    sender = Sender()
-    key = sender.public_key(shell.folder)
-    first, second = ("m.parquet", [f"c{i:03d}" for i in range(40)]), ("n.parquet", ["c044"])
-    (shell.folder / "m.parquet").unlink()
-    (shell.folder / "m.parquet.dsse.json").unlink()
-    for number, (name, ids) in enumerate((first, second), 1):
-        sender.write(shell.folder / name, ids, np.zeros(len(ids)), release=f"rel_{number}", batch=f"bat_{number}")
-    rest = ("--labels-key", key, "--id-column", "id", "--features", "features.parquet", "--out", out)
-    for names in (("m.parquet",), ("n.parquet",)):
-        shell.run("join", *(word for name in names for word in ("--message", name)), *rest)
-    assert len(_rows(read)) == 41
-    # both together hold rows that are there: nothing is doubled, and what is not named stays
-    both = ("join", "--message", "m.parquet", "--message", "n.parquet", *rest)
-    assert "has rows of rel_1, rel_2 already" in shell.refused(*both, code=1)
-    narrow = pq.read_table(shell.folder / "features.parquet").set_column(1, "x", pa.array(np.full(45, 7)))
-    pq.write_table(narrow, shell.folder / "features.parquet")
-    shell.run("join", "--message", "m.parquet", *rest, "--force")
-    rows = _rows(read)
-    assert [row["id"] for row in rows] == [*first[1], "c044"]
-    assert [row["x"] for row in rows] == [7] * 40 + [44]
-    shell.run(*both, "--force")
-    assert [row["x"] for row in _rows(read)] == [7] * 41
-
-
-def test_rows_are_written_to_iceberg_while_they_are_read(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    from label_dp.companions import lake_commits
-
-    rows = pa.table({"x": range(100)})
-    taken: list[int] = []
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for batch in rows.to_batches(10):
-            taken.append(batch.num_rows)
-            yield batch
-
-    monkeypatch.setattr(lake_commits, "PIECE", 100)
-    pieces = lake_commits._pieces(pa.RecordBatchReader.from_batches(rows.schema, batches()))
-    assert next(pieces).num_rows == 20
-    assert len(taken) == 2
-    assert sum(piece.num_rows for piece in pieces) == 80
-
-
-@pytest.mark.parametrize("out", ["delta:joined", "iceberg:lake/shop.joined"])
-def test_rows_of_other_columns_are_refused(shell: Shell, catalog: Catalog, out: str) -> None:
-    shell.run(*JOIN, "features.parquet", "--out", out)
-    features = pq.read_table(shell.folder / "features.parquet").rename_columns(["id", "x", "kind"])
-    pq.write_table(features, shell.folder / "other.parquet")
-    for how in ((), ("--force",)):
-        said = shell.refused(*JOIN, "other.parquet", "--out", out, *how, code=2)
-        assert f"'{out}' has other columns than these rows: 'group', 'kind' not in both." in said
-
-
-def test_a_join_of_a_store_from_table_to_joined_table_without_a_file_here(shell: Shell, bucket: Room) -> None:
-    options = {"aws_endpoint": f"http://{bucket.address}", "aws_allow_http": "true", "aws_region": "us-east-1"}
-    root = f"s3://{BUCKET}/{bucket.prefix}"
-    write_deltalake(f"{root}/features", pq.read_table(shell.folder / "features.parquet"), storage_options=options)
-    before = sorted(path.name for path in shell.folder.rglob("*.parquet"))
-    for out in ("joined", "joined.parquet"):
-        where = address(bucket, out)
-        shell.run(*JOIN, f"delta:{address(bucket, 'features')}", "--out", where)
-        assert "exists already" in shell.refused(*JOIN, "features.parquet", "--out", where, code=2)
-        shell.run(*JOIN, "features.parquet", "--out", where, "--force")
-        assert len(_rows(where)) == 40
-    assert bucket.keys("joined") == ["joined/part-00000.parquet"]
-    metadata = pq.read_schema(pa.BufferReader(bucket.read("joined/part-00000.parquet"))).metadata
-    assert metadata[b"label_dp.release"] == b"rel_1"
-    shell.run(*JOIN, "features.parquet", "--out", f"delta:{address(bucket, 'lake')}")
-    assert len(_rows(f"delta:{address(bucket, 'lake')}")) == 40
-    after = [path.name for path in shell.folder.rglob("*.parquet") if "messages" not in path.parts]
-    assert sorted(after) == before
-
-
-def test_where_nothing_can_be_written(shell: Shell, catalog: Catalog, bucket: Room) -> None:
-    for out, words in (
-        ("delta:joined@3", "names no place to write to"),
-        (address(bucket, "x.csv"), "end the name with .parquet"),
-        ("iceberg:other/shop.joined", "PYICEBERG_CATALOG__OTHER__URI"),
-        ("iceberg:lake/none.joined", "has no namespace 'none': make it first."),
-        ("http://elsewhere/x", "Tables are not read from 'http:' addresses"),
-    ):
-        assert words in shell.refused(*JOIN, "features.parquet", "--out", out, code=2)
-    nowhere = address(bucket, "x").replace(BUCKET, "no-bucket", 1)
-    for said in (
-        shell.refused(*JOIN, "features.parquet", "--out", nowhere, code=1),
-        shell.refused(*JOIN, nowhere, "--out", "x.parquet", code=1),
-    ):
-        assert (
-            f"The store of '{shown(nowhere)}' cannot be used; try again later, or look at its address and cred" in said
-        )
-    bucket.put("full/other.parquet", b"x")
-    said = shell.refused(*JOIN, "features.parquet", "--out", address(bucket, "full"), "--force", code=2)
-    assert "name a folder without other files" in said
-    assert "secret" not in said
-
-
-def test_a_partitioned_iceberg_table_gets_one_commit(shell: Shell, catalog: Catalog) -> None:
-    shell.run(*JOIN, "features.parquet", "--out", "iceberg:lake/shop.joined")
-    with catalog.load_table("shop.joined").update_spec() as spec:
-        spec.add_identity("group")
-    shell.run(*JOIN, "features.parquet", "--out", "iceberg:lake/shop.joined", "--force")
-    assert len(_rows("iceberg:lake/shop.joined")) == 40
 
 
 # --- rows that came since the last batch ------------------------------------------------------------------------
@@ -474,7 +318,7 @@ def test_a_seal_notes_its_version_and_the_next_batch_is_what_came_since(
     assert run("audit", "verify").code == 0
     assert run("audit", "export", "--out", tmp_path / "audit.json").code == 0
     key = VerifyingKey.load(home / "keys" / "signing.pub")
-    assert verify_audit(tmp_path / "audit.json", Ed25519PublicKey.from_public_bytes(key.raw), key.id)
+    assert open_export(tmp_path / "audit.json", Ed25519PublicKey.from_public_bytes(key.raw), key.id)[1]
 
 
 def test_last_is_for_privatize_alone(run: Run, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from label_dp.audit.rules import check_rules
 from label_dp.audit.show import sentence
 from label_dp.audit.store import AuditStore, read_export
 from label_dp.audit.verification import verify_file, verify_store
+from label_dp.documents.canonical import canonical_bytes, digest
 from label_dp.documents.members import Unit
 from label_dp.documents.signing import SigningKey
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
@@ -219,8 +220,15 @@ def compared(own: chains.Chain, accepted: list[dict[str, Any]], made: str = "") 
 
 
 def accepted(release: str, spent: str = "2", key: SigningKey = KEYS[0]) -> dict[str, Any]:
-    stated = {"epsilon_spent": spent, "epsilon_lifetime": "3", "delta_spent": "0", "delta_lifetime": "0.000001"}
+    stated: dict[str, Any] = {
+        "epsilon_spent": spent,
+        "epsilon_lifetime": "3",
+        "delta_spent": "0",
+        "delta_lifetime": "0.000001",
+    }
     details = {"manifest_digest": chains.published(release)["details"]["manifest_sha256"], "key_id": key.public.id}
+    first = canonical_bytes(chains.chained(chains.labels_chain()[:1])[0])
+    stated["chain_head"] = {"day": chains.DAY, "digest": digest(first)}
     about = chains.ABOUT | chains.TOLD | {"batch": "bat_1", "work": release}
     return chains.event("message-accepted", epsilon=1, **about, details=details | stated)
 

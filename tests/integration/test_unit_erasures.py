@@ -168,7 +168,7 @@ def test_no_row_and_no_event_names_a_person(resting: LabelsParty) -> None:
         assert rows
         assert "somebody" not in str(rows)
     (members,) = s.database.read("members", lambda c: s.batches.segments(c, batch, MEMBERS))
-    stored = s.vault.files.path(members.key).read_bytes()
+    stored = (s.vault.objects.room / members.key).read_bytes()
     assert len(stored) == 32
     assert b"somebody" not in stored
 

@@ -94,6 +94,13 @@ def test_a_sample_is_enough_for_many_ids() -> None:
     assert abs(share - 0.25) < 5 * np.sqrt(0.25 * 0.75 / (SAMPLE / 8))
 
 
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_the_likely_reason_is_said_where_no_id_matched(spelling: str, tmp_path: Path) -> None:
+    message = accepted(tmp_path, [SPELLINGS[spelling](name) for name in ids(400)])
+    with pytest.raises(InvalidTable, match=f"About 100% of them would meet ids of features {spelling}: write ids"):
+        join([message], feature_table(pq.read_table(tmp_path / "features.parquet"), "id"))
+
+
 def test_other_ids_have_no_reason(tmp_path: Path) -> None:
     message = accepted(tmp_path, [name if at % 2 else f"other-{at}" for at, name in enumerate(ids(400))])
     found = join([message], feature_table(pq.read_table(tmp_path / "features.parquet"), "id"), limits=WATCHED)

@@ -29,6 +29,14 @@ def stored(party: LabelsParty, batch: str) -> dict[str, int]:
     return dict(zip(ids, (int(p) for _, found in chunks for p in found), strict=True))
 
 
+@pytest.mark.parametrize("form", sorted(MEDIA))
+def test_a_byte_order_mark_belongs_to_its_id(form: str, desk: Desk) -> None:
+    ids = ["\ufeffa", "\ufeffb"]
+    assert desk.labels(good_body(form, ids, [1, 2]), MEDIA[form]).status_code == 200
+    assert desk.client.post(f"/v1/batches/{desk.batch}/seal").status_code == 200
+    assert stored(desk.party, desk.batch) == dict(zip(ids, [1, 2], strict=True))
+
+
 @pytest.mark.parametrize("form", cases(sorted(MEDIA), lambda form: form in ("csv", "parquet")))
 def test_every_row_of_a_long_upload_arrives(form: str, desk: Desk) -> None:
     ids = [f'c{i},"{{x}}\\' if form != "csv" and i % 1000 == 0 else f"c{i}" for i in range(ROWS)]

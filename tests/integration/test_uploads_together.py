@@ -133,7 +133,7 @@ def test_a_common_object_with_one_that_was_set_aside_goes_at_the_seal(shop: Shop
     uploads = [s.key for s in shop.segments(LABELS)]
     assert shop.sealed() == {"a": 2 if order[0] == "replace" else 1, "b": 3 if order[1] == "replace" else 1}
     shop.services.erasures.finish()
-    assert not any(shop.services.vault.files.path(key).exists() for key in uploads)
+    assert not any((shop.services.vault.objects.room / key).exists() for key in uploads)
 
 
 def test_a_repeated_call_has_one_effect(shop: Shop) -> None:

@@ -19,7 +19,7 @@ from label_dp.schemas.events import EventRule
 from labels_party.labels.columns import NONE
 from labels_party.labels.digests import EventKeys
 from labels_party.labels.events import fold
-from labels_party.labels.events.bodies import event_objects, stored_events
+from labels_party.labels.events.bodies import EVENT, event_objects, stored_events
 from labels_party.labels.events.files import event_tables
 from labels_party.ledger.event_rules import data_sets
 from tests.support.events import DAY, SECOND, oracle
@@ -68,7 +68,7 @@ def labels(records: list[Any], rule: EventRule, times: dict[str, int], folder: P
     with closing(fold.EventFold(rule, KEYS, max(len(records), len(times)), folder)) as of_rule:
         for part in (records[:cut], records[cut:]):
             stored = stored_events(event_objects(0, part), data_sets([rule]), {"d": KEYS})
-            of_rule.add(stored.get("d", np.zeros(0, fold.EVENT)))
+            of_rule.add(stored.get("d", np.zeros(0, EVENT)))
         listed = [(pa.array(list(times)[i : i + 4]), np.array(list(times.values())[i : i + 4])) for i in (0, 4)]
         positions = of_rule.positions(listed, len(times), DOMAIN)
     counts = of_rule.counts.as_json()
@@ -113,7 +113,7 @@ def test_a_fold_that_forgets_a_rule_is_noticed(tmp_path: Path) -> None:
 
 def test_sums_beyond_a_word_are_clipped_and_not_wrapped(tmp_path: Path) -> None:
     rule = EventRule(data_set_id="d", take="sum", types={"purchase": "+"}, currency="EUR")
-    stored = np.zeros(20_000, fold.EVENT)
+    stored = np.zeros(20_000, EVENT)
     one = {"data_set_id": "d", "timestamp": 1, "event_type": "purchase", "value": 999_999_999, "currency_code": "EUR"}
     row = stored_events(event_objects(0, [one | {"user_data": {"click_id": "a"}}]), data_sets([rule]), {"d": KEYS})["d"]
     stored[:] = row

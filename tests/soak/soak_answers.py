@@ -21,6 +21,7 @@ import pyarrow as pa
 from label_dp.companions.costs.slices import SliceNoise
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
+from labels_party.companions.audit_bounds import audit, power
 from labels_party.companions.kinds.prediction.methods import METHODS
 from labels_party.companions.mechanisms.isotonic.total_order import isotonic
 from labels_party.companions.mechanisms.private_median.median import MedianPlan, private_median
@@ -37,7 +38,6 @@ from tests.soak.report import Report
 from tests.statistical import test_isotonic_draws, test_quantile_frequencies, test_shape_draws
 from tests.statistical.test_sampler_frequencies import ALPHA, p_value
 from tests.support.asked import median_wish
-from tests.support.auditor import audit, power
 from tests.support.calibrations import charged
 from tests.support.isotonic import every_run
 from tests.support.labels import LabelsParty
@@ -227,7 +227,7 @@ def audited(one: Symbols, other: Symbols, seconds: float, at_once: int, alpha: f
     while time.monotonic() < end:
         for symbols, draw in zip(found, (one, other), strict=True):
             symbols += draw(at_once)
-    return audit(*found, alpha).bound, power(1.0, len(found[0]), alpha), len(found[0])
+    return audit(*found, alpha), power(1.0, len(found[0]), alpha), len(found[0])
 
 
 def test_audits_of_answers(scale: Scale, report: Report) -> None:
@@ -287,7 +287,7 @@ def test_audits_through_the_service(scale: Scale, report: Report, tmp_path: Path
             bounds.append(bound)
             proved[what], tried = f"{bound:.2f} of 1 ({most:.2f} provable)", tried + 2 * n
         leaks = [asked_of_service(party, "prediction", y, "16")(CONTROL) for party, y in ((one, ONE), (two, OTHER))]
-    control = audit(*leaks, alpha).bound
+    control = audit(*leaks, alpha)
     told = ", ".join(f"{what} {bound}" for what, bound in proved.items())
     limit = f"ε at least (error {ALPHA:.0e}): {told}; {control:.2f} by {CONTROL} predictions at 16 times the ε"
     report.row(tried, tried * (max(bounds) <= 1), limit)

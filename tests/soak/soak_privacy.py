@@ -19,13 +19,13 @@ import pytest
 from label_dp.domain import Domain
 from label_dp.errors import InvalidEpsilon
 from label_dp.privacy import Epsilon
+from labels_party.companions.audit_bounds import audit, power
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.sampling import sample
 from tests.privacy_audit import test_auditor as quick
 from tests.soak.conftest import Scale
 from tests.soak.report import Report
 from tests.statistical.test_sampler_frequencies import ALPHA, p_value
-from tests.support.auditor import audit, power
 from tests.support.exact_matrix import CASES, LINEAR_PROGRAMS, check_matrix, design, wrong_words
 from tests.support.pipeline_audit import by_functions, published
 
@@ -111,7 +111,7 @@ def test_auditor_of_priors_bins_and_labels(place: int, scale: Scale, report: Rep
     while time.monotonic() < end and len(one) < 100_000:
         for found, y in ((one, 1), (two, 0)):
             found += by_functions([y, *index[1:]], 1, 0, "0:1", 1000, epsilon=epsilon, **request)
-    bound = audit(one, two, alpha).bound
+    bound = audit(one, two, alpha)
     most = power(float(epsilon), len(one), alpha)
     limit = (
         f"{request['mechanism']}: ε at least {bound:.3f} of {epsilon} charged (error {alpha:.1e}; {most:.2f} provable)"
@@ -132,7 +132,7 @@ def test_auditor_of_published_releases(scale: Scale, report: Report, tmp_path: P
             found += published(home, [y, *index[1:]], 1, 0, "0:1", 100, epsilon=epsilon, **request)
         worlds += 1
     charged = float(epsilon)
-    bound, most = audit(one, two, ALPHA).bound, power(charged, len(one), ALPHA)
+    bound, most = audit(one, two, ALPHA), power(charged, len(one), ALPHA)
     limit = f"ε at least {bound:.3f} of {epsilon} charged (error {ALPHA:.0e}; {most:.2f} provable)"
     report.row(len(one) + len(two), (bound < charged) * (len(one) + len(two)), limit)
     assert bound < charged

@@ -91,6 +91,7 @@ def signed(
         "epsilon": {"clip": "0", "prior": "0", "randomize": "0.5", "total": "0.5", "delta": "0"},
         "epsilon_spent": "0.5",
         "epsilon_lifetime": "10",
+        "chain_head": {"day": "2026-11-20", "digest": "cd" * 32},
         "adjacency": REPLACE_ONE,
         "result": {"map": found.as_json()},
         "salt": "5a" * 16,

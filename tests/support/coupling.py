@@ -23,6 +23,7 @@ import pyarrow as pa
 import pytest
 
 from label_dp.channels.base import Channel, smallest_unsigned
+from label_dp.documents.members import ChainHead
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
 from labels_party.labels.batches import Batch
@@ -172,7 +173,7 @@ def live(pair: Pair, index: tuple[int, ...], plan: ReleasePlan, outcomes: Outcom
         entries = [kind_module._entry(folder, file) for file in drawn.files]
         account = Account(Epsilon.parse("1000000"), plan.split.total)
         about = (KEY, "rel_0", _batch(n), population, population.audiences, "2026-01-01", plan.split)
-        members = charged_members(*about, account, plan.split.total)
+        members = charged_members(*about, account, plan.split.total, ChainHead(day="2026-01-01", digest="0" * 64))
         manifest = build_manifest(plan, drawn, entries, _batch(n), population.domain, members)
         world.public["manifest"] = manifest.payload()
     except Exception as error:  # a refusal is public as well, whatever its kind

@@ -115,7 +115,8 @@ def oracle(
         start, days = times[example], rule.get("window_days")
         if days is not None and start is not None and not start <= one["time"] < start + days * DAY:
             continue
-        amount = sign * Decimal(str(one["value"] if one.get("value") is not None else 0))
+        value = Decimal(str(one["value"] if one.get("value") is not None else 0))
+        amount = -abs(value) if sign < 0 else value
         kept.setdefault(example, []).append((one["time"], amount, sign))
     for example, parts in kept.items():
         amounts = [amount for _, amount, _ in parts]

@@ -21,7 +21,7 @@ from label_dp.companions.maps.scores import ScoreGrid
 from label_dp.documents.answer import Answer, AnswerMechanism
 from label_dp.documents.kind import REPLACE_ONE, WHOLE_EXAMPLE
 from label_dp.documents.manifest import FileEntry, Manifest, MechanismChoice, PriorRef
-from label_dp.documents.members import PopulationRef, Unit
+from label_dp.documents.members import ChainHead, PopulationRef, Unit
 from label_dp.documents.receipt import Receipt
 from label_dp.domain import Domain
 from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
@@ -36,6 +36,7 @@ from tests.support.unchecked import unchecked
 
 Document = dict[str, Any]
 KEY_ID = "ed25519:" + "0" * 64
+HEAD = {"day": "2026-11-20", "digest": "cd" * 32}
 POPULATION = PopulationRef(id="pop_1", name="shop", label="revenue €")
 UNIT = Unit(kind="unit", column="person", max_examples=3, epsilon_per_unit="7.95", examples_beyond=0)  # 2.65 each
 TEN = Domain.parse("0:10")
@@ -69,7 +70,7 @@ def documents(key_id: str = KEY_ID) -> dict[str, Document]:
     answers = [*_calibrations(), *_medians(), *_own_features(), *_predictions(), *_sums()]
     found = {name: document | {"key_id": key_id} for name, document in [*_messages(), *answers]}
     about = {"document_id": "rel_1", "document_digest": "ab" * 32, "labels_key_id": key_id, "audience": "me"}
-    receipt = Receipt(**about, accepted="2026-11-20", position=1, previous="0" * 64)
+    receipt = Receipt(**about, accepted="2026-11-20", position=1, previous="0" * 64, chain_head=ChainHead(**HEAD))
     return found | {"receipt: first": receipt.document()}
 
 
@@ -146,6 +147,7 @@ def _manifest(channel: Channel, clip: str = "0") -> Document:
         epsilon=split.as_json(),
         epsilon_spent="2.51",
         epsilon_lifetime="10",
+        chain_head=HEAD,
         files=[FileEntry(role=r, name=f, bytes=9, rows=k, sha256="ab" * 32) for r, f, k in parts],  # type: ignore[arg-type]  # texts of this file
     )
 
@@ -173,6 +175,7 @@ def _answer(kind: str, split: EpsilonSplit, parameters: Any, result: Any, **chan
         "epsilon_lifetime": "10",
         "delta_spent": split.as_json()["delta"],
         "delta_lifetime": "0.00001",
+        "chain_head": HEAD,
         "adjacency": REPLACE_ONE,
         "result": result,
         "salt": "5a" * 16,

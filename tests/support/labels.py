@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -88,6 +89,17 @@ class LabelsParty:
         another = TestClient(self._clients[0].app, raise_server_exceptions=False, headers=headers)
         another.portal = self._clients[0].portal  # one event loop, not one for each request
         return another
+
+    def download(self, release: str, folder: Path, reader: TestClient | None = None) -> Path:
+        """A published message as its reader gets it, in a new folder."""
+        client = reader or self.client("features")
+        folder.mkdir(parents=True)
+        for file in client.get(f"/v1/releases/{release}").json()["files"]:
+            answer = client.get(f"/v1/releases/{release}/files/{file['name']}")
+            assert answer.status_code == 200, answer.text
+            assert file["role"] == "envelope" or hashlib.sha256(answer.content).hexdigest() == file["sha256"]
+            (folder / file["name"]).write_bytes(answer.content)
+        return folder
 
     # --- through services ---------------------------------------------------------------------------------
 

@@ -146,6 +146,7 @@ class Sender:
             audiences=members.pop("audiences", ["features-party"]),
             key_id=self.key.public.id,
             created="2024-01-31",
+            chain_head=members.pop("chain_head", {"day": "2024-01-31", "digest": "cd" * 32}),
             n=len(ids),
             domain=channel.domain.as_json(),
             out_of_domain="clip",

@@ -90,6 +90,7 @@ def signed(key: SigningKey, kind: str, parameters: dict[str, Any], result: dict[
         "epsilon": {"clip": "0", "prior": "0", "randomize": "0.5", "total": "0.5", "delta": "0"},
         "epsilon_spent": "0.5",
         "epsilon_lifetime": "10",
+        "chain_head": {"day": "2026-11-20", "digest": "cd" * 32},
         "adjacency": ADJACENCY[kind],
         "result": result,
         "salt": "5a" * 16,

@@ -28,7 +28,8 @@ from tests.support.serving import serving
 def first_receipt(document_id: str, document_digest: str, labels_key_id: str) -> Receipt:
     """The first of `features-party`."""
     about = {"document_id": document_id, "document_digest": document_digest, "labels_key_id": labels_key_id}
-    return Receipt(**about, audience="features-party", accepted="2030-01-01", position=1, previous=GENESIS)
+    place = {"position": 1, "previous": GENESIS, "chain_head": None}
+    return Receipt(**about, **place, audience="features-party", accepted="2030-01-01")
 
 
 def changed(receipt: Receipt, **members: Any) -> Receipt:

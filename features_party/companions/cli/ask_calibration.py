@@ -61,10 +61,10 @@ def ask_calibration(
     job.check()
     with progress("ask", as_json) as report, labels_party(url, api_key_file) as service:
         calibration_run = ask_and_pull(services(), service, job, report)
-    emit(calibration_run.as_json() | {"batch": batch}, as_json, lambda: _show(calibration_run, url))
+    emit(calibration_run.as_json() | {"batch": batch}, as_json, lambda: _show(calibration_run, url, model or "MODEL"))
 
 
-def _show(asked: Any, url: str | None) -> None:
+def _show(asked: Any, url: str | None, model: str) -> None:
     sent = f"{asked.rows:,} scores sent"
     if asked.found is None:
         echo(f"calibration {asked.name} is {asked.state}; {sent}")
@@ -73,4 +73,4 @@ def _show(asked: Any, url: str | None) -> None:
     echo(f"{line(asked.found)}; {sent}")
     if asked.delivery is not None:
         echo(asked.delivery.sentence)
-    echo(f"apply it: features-party calibrate --map {asked.name} --model MODEL --out FOLDER")
+    echo(f"apply it: features-party calibrate --map {asked.name} --model {model} --out FOLDER")

@@ -14,12 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from sqlalchemy.engine import Connection
 
-from label_dp.companions.kinds.sum import (
-    MOST_CELLS,
-    SUM,
-    LabelLattice,
-    SumsParameters,
-)
+from label_dp.companions.kinds.sum import MOST_CELLS, SUM, LabelLattice, SumsParameters
 from label_dp.documents.kind import REPLACE_ONE, Facts
 from label_dp.documents.signed import MAX_BYTES
 from label_dp.documents.signing import SigningKey

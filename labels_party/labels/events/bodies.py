@@ -41,7 +41,7 @@ Events = npt.NDArray[np.void]
 MICRO = 1_000_000  # amounts are whole millionths: sums are exact, in any order
 HAS_EXAMPLE, HAS_VALUE, HAS_MMT, MMT_ONLY = 1, 2, 4, 8
 
-MOST_DOCUMENT = 16 * BLOCK  # bytes of an object or array, which is read as a whole; lines may be any number
+MOST_DOCUMENT = 4 * BLOCK  # bytes of an object or array, read as a whole, which takes up to 64 times as much memory
 MOST_LINE = 1 << 18
 MOST_VALUE = 10**9
 EVENT_ROW = "event"

@@ -21,17 +21,7 @@ from label_dp.label_values import positions
 from label_dp.schemas.events import EventRule, Take
 from labels_party.labels.columns import NONE
 from labels_party.labels.digests import U64, EventKeys, siphash128
-from labels_party.labels.events.bodies import (
-    EVENT,
-    HAS_EXAMPLE,
-    HAS_MMT,
-    HAS_VALUE,
-    MICRO,
-    MMT_ONLY,
-    Events,
-    currency_number,
-    has,
-)
+from labels_party.labels.events import bodies
 from labels_party.labels.runs import locate, repeated, sort_run
 from labels_party.labels.spool import Spool
 
@@ -123,12 +113,12 @@ class EventFold:
         self.rule, self.keys, self.counts = rule, keys, FoldCounts()
         self._bits = bits_of(rows)
         self._spill = spill
-        self._records = DigestParts(EVENT, "event_high", self._bits, spill)
+        self._records = DigestParts(bodies.EVENT, "event_high", self._bits, spill)
 
     def close(self) -> None:
         self._records.close()
 
-    def add(self, records: Events) -> None:
+    def add(self, records: bodies.Events) -> None:
         """Add records in the order of their arrival. Raises OSError."""
         self._records.add(records)
 
@@ -152,7 +142,7 @@ class EventFold:
 
     # --- records of one event to what it does -------------------------------------------------------------------
 
-    def effects(self, records: Events) -> Rows:
+    def effects(self, records: bodies.Events) -> Rows:
         """Merge the records of each event, all of which are among these, and select the events that the rule counts."""
         self.counts.records += len(records)
         events = merged(records)
@@ -160,15 +150,16 @@ class EventFold:
         signs, of_rule = self._signs(events["type"])
         events, signs = self._left(events, signs, of_rule, "other_type")
         if self.rule.mmt_only == "leave-out":
-            events, signs = self._left(events, signs, ~has(events, MMT_ONLY), "mmt_only")
-        events, signs = self._left(events, signs, has(events, HAS_EXAMPLE), "without_example")
+            events, signs = self._left(events, signs, ~bodies.has(events, bodies.MMT_ONLY), "mmt_only")
+        events, signs = self._left(events, signs, bodies.has(events, bodies.HAS_EXAMPLE), "without_example")
         if self.rule.currency is not None and self.rule.of_values:
-            events, signs = self._left(events, signs, has(events, HAS_VALUE), "without_value")
-            ours = events["currency"] == np.uint32(currency_number(self.rule.currency))
+            events, signs = self._left(events, signs, bodies.has(events, bodies.HAS_VALUE), "without_value")
+            ours = events["currency"] == np.uint32(bodies.currency_number(self.rule.currency))
             events, signs = self._left(events, signs, ours, "other_currency")
         effects = np.zeros(len(events), EFFECT)
         effects["low"], effects["high"], effects["time"] = events["example_low"], events["example_high"], events["time"]
-        effects["amount"], effects["sign"] = events["amount"] * signs, signs
+        amounts = np.where(signs < 0, -np.abs(events["amount"]), events["amount"])  # 20 and −20 are one refund
+        effects["amount"], effects["sign"] = amounts, signs
         return effects
 
     def _signs(self, types: U64) -> tuple[I64, Marks]:
@@ -181,7 +172,7 @@ class EventFold:
             signs[types == digest] = 1 if sign == "+" else -1
         return signs, signs != 0
 
-    def _left(self, events: Events, signs: I64, stay: Marks, reason: str) -> tuple[Events, I64]:
+    def _left(self, events: bodies.Events, signs: I64, stay: Marks, reason: str) -> tuple[bodies.Events, I64]:
         """Leave the events out that do not stay, and count them under `reason`."""
         gone = len(stay) - int(np.count_nonzero(stay))
         setattr(self.counts, reason, getattr(self.counts, reason) + gone)
@@ -232,7 +223,7 @@ def _halves(rows: Rows) -> tuple[U64, U64]:
     return np.ascontiguousarray(rows["low"]), np.ascontiguousarray(rows["high"])
 
 
-def merged(records: Events) -> Events:
+def merged(records: bodies.Events) -> bodies.Events:
     """Merge the records of each event: of every member the last one that is there. Records are in order of arrival."""
     if not len(records):
         return records
@@ -242,21 +233,24 @@ def merged(records: Events) -> Events:
         return records
     ordered = records.take(order)
     ends = np.append(starts[1:], len(ordered)) - 1
-    events: Events = ordered[ends]
-    for flag, fields in ((HAS_EXAMPLE, ("example_low", "example_high")), (HAS_VALUE, ("amount", "currency"))):
+    events: bodies.Events = ordered[ends]
+    for flag, fields in (
+        (bodies.HAS_EXAMPLE, ("example_low", "example_high")),
+        (bodies.HAS_VALUE, ("amount", "currency")),
+    ):
         last, some = _last_with(ordered, starts, flag)
         for field in fields:
             events[field] = np.where(some, ordered[field][last], events[field])
         events["flags"] |= np.where(some, np.uint32(flag), np.uint32(0))
-    last, some = _last_with(ordered, starts, HAS_MMT)
-    mmt = np.where(some, ordered["flags"][last] & np.uint32(HAS_MMT | MMT_ONLY), np.uint32(0))
-    events["flags"] = (events["flags"] & np.uint32(HAS_EXAMPLE | HAS_VALUE)) | mmt
+    last, some = _last_with(ordered, starts, bodies.HAS_MMT)
+    mmt = np.where(some, ordered["flags"][last] & np.uint32(bodies.HAS_MMT | bodies.MMT_ONLY), np.uint32(0))
+    events["flags"] = (events["flags"] & np.uint32(bodies.HAS_EXAMPLE | bodies.HAS_VALUE)) | mmt
     return events
 
 
-def _last_with(ordered: Events, starts: I64, flag: int) -> tuple[I64, Marks]:
+def _last_with(ordered: bodies.Events, starts: I64, flag: int) -> tuple[I64, Marks]:
     """Find the last record of each group that has a flag, and whether there is one."""
-    last = np.maximum.reduceat(np.where(has(ordered, flag), np.arange(len(ordered)), -1), starts)
+    last = np.maximum.reduceat(np.where(bodies.has(ordered, flag), np.arange(len(ordered)), -1), starts)
     return np.maximum(last, 0), last >= 0
 
 
@@ -270,7 +264,7 @@ def _sums(place: I64, effects: Rows, n: int) -> Floats:
     np.add.at(low, place, effects["amount"] & LOW_MASK)
     high, low = high + (low >> LOW_BITS), low & LOW_MASK
     whole = (np.clip(high, -(1 << 30), (1 << 30) - 1) << LOW_BITS) | low
-    return whole / MICRO
+    return whole / bodies.MICRO
 
 
 def _counts(place: I64, effects: Rows, n: int) -> Floats:
@@ -279,36 +273,23 @@ def _counts(place: I64, effects: Rows, n: int) -> Floats:
     return counts.astype(np.float64)
 
 
-def _any(place: I64, effects: Rows, n: int) -> Floats:
-    return (_counts(place, effects, n) > 0).astype(np.float64)
+def _at_end(*keys: str) -> Callable[[I64, Rows, int], Floats]:
+    """Return what takes the amount of the last event by these keys, the first of them last; "-…" turns one around."""
 
+    def take(place: I64, effects: Rows, n: int) -> Floats:
+        order = np.lexsort([-effects[key[1:]] if key.startswith("-") else effects[key] for key in keys])
+        labels = np.zeros(n, np.float64)
+        labels[place[order]] = effects["amount"][order] / bodies.MICRO  # of several the last one stays
+        return labels
 
-def _at_end(place: I64, effects: Rows, n: int, order: npt.NDArray[np.intp]) -> Floats:
-    """Return the amount of the last of each place in `order`."""
-    labels = np.zeros(n, np.float64)
-    labels[place[order]] = effects["amount"][order] / MICRO  # of several the last one stays
-    return labels
-
-
-def _last(place: I64, effects: Rows, n: int) -> Floats:
-    """Return the amount of the latest event; of the same second the larger one."""
-    return _at_end(place, effects, n, np.lexsort((effects["amount"], effects["time"])))
-
-
-def _first(place: I64, effects: Rows, n: int) -> Floats:
-    """Return the amount of the earliest event; of the same second the larger one."""
-    return _at_end(place, effects, n, np.lexsort((effects["amount"], -effects["time"])))
-
-
-def _largest(place: I64, effects: Rows, n: int) -> Floats:
-    return _at_end(place, effects, n, np.argsort(effects["amount"], kind="stable"))
+    return take
 
 
 TAKES: dict[Take, Callable[[I64, Rows, int], Floats]] = {
-    "any": _any,
+    "any": lambda place, effects, n: (_counts(place, effects, n) > 0).astype(np.float64),
     "count": _counts,
     "sum": _sums,
-    "first": _first,
-    "last": _last,
-    "max": _largest,
+    "first": _at_end("amount", "-time"),  # of the same second the larger one
+    "last": _at_end("amount", "time"),
+    "max": _at_end("amount"),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ SHOWN = "the upload"
 def read_csv(source: Source, selection: ColumnSelection) -> Iterator[Chunk]:
     """Yield chunks of the records, every column as text; the caller interprets empty fields. Raises InvalidFile,
     InvalidTable."""
-    buffer = (source.read()).removeprefix(b"\xef\xbb\xbf")
+    buffer = (source.read()).removeprefix(BOM_UTF8)
     end = _records_end(buffer, at_end=False)
     while not end and len(buffer) <= MOST_RECORD and (more := source.read()):
         buffer += more
@@ -66,9 +67,9 @@ def _records_end(buffer: bytes, *, at_end: bool) -> int:
 
 
 def _first_record_end(buffer: bytes) -> int:
-    at = buffer.find(b"\n")
-    while at >= 0 and buffer.count(b'"', 0, at) % 2:
-        at = buffer.find(b"\n", at + 1)
+    begun, quotes, at = 0, 0, buffer.find(b"\n")
+    while at >= 0 and (quotes := quotes + buffer.count(b'"', begun, at)) % 2:
+        begun, at = at, buffer.find(b"\n", at + 1)
     return at + 1 if at >= 0 else len(buffer)
 
 
@@ -77,8 +78,8 @@ def _names(header: bytes) -> list[str]:
         rows = list(csv.reader(io.StringIO(header.decode("utf-8"), newline="")))
     except (UnicodeDecodeError, csv.Error):
         raise InvalidFile("The first line is not the header of a CSV file in UTF-8.") from None
-    if not rows:
-        raise InvalidTable("The first line of a CSV file must name its columns; it is empty.")
+    if len(rows) != 1:
+        raise InvalidTable("The first line of a CSV file must name its columns, and end as the others do.")
     return rows[0]
 
 
@@ -96,10 +97,10 @@ def _table(text: bytes, names: list[str], fields: tuple[str, ...], line: int) ->
     columns = [f"c{names.index(name)}" for name in fields]
     try:
         table = pyarrow.csv.read_csv(
-            pa.BufferReader(text),
+            pa.BufferReader(BOM_UTF8 + text),  # Arrow strips one, which may belong to an id
             # a block is read at once, so that row numbers are known
             read_options=pyarrow.csv.ReadOptions(
-                use_threads=False, block_size=len(text) + 1, column_names=[f"c{i}" for i in range(len(names))]
+                use_threads=False, block_size=len(text) + 4, column_names=[f"c{i}" for i in range(len(names))]
             ),
             # newlines inside quotes are legal in CSV
             parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -75,10 +75,10 @@ PARQUET = Format(
 FORMATS = (JSON, NDJSON, CSV, ARROW, PARQUET)
 
 
-def format_of(content_type: str | None) -> Format:
-    """Find the format of a content type; JSON by default. Raises UnsupportedMediaType."""
+def format_of(content_type: str | None, formats: Sequence[Format] = FORMATS) -> Format:
+    """Find the format of a content type among `formats`; JSON by default. Raises UnsupportedMediaType."""
     kind = (content_type or JSON.types[0]).split(";")[0].strip().lower()
-    for candidate in FORMATS:
+    for candidate in formats:
         if kind in candidate.types:
             return candidate
-    raise UnsupportedMediaType("Send one of " + ", ".join(f.types[0] for f in FORMATS) + ".")
+    raise UnsupportedMediaType("Send one of " + ", ".join(f.types[0] for f in formats) + ".")

@@ -112,9 +112,9 @@ def _classes(values: list[Any], nulls: bool, field: str) -> pa.Array:
     import pyarrow as pa
 
     _require(values, {str, type(None)} if nulls else {str}, field, CLASS)
-    bad = [i for i, v in enumerate(values) if v is not None and not _encodable(v)]
+    bad = [i for i, v in enumerate(values) if v is not None and not (v.strip() and _encodable(v))]
     if bad:
-        raise InvalidRows([RowProblem(i, field, CLASS) for i in bad], len(bad))
+        raise InvalidRows([RowProblem(i, field, CLASS if values[i].strip() else EMPTY) for i in bad], len(bad))
     return pa.array(values, pa.string())
 
 

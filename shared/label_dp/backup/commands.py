@@ -138,10 +138,8 @@ def _show_restored(facts: dict[str, Any]) -> None:
     from label_dp.audit.checks import report_lines
     from label_dp.cli.audit_output import comparison_lines
 
-    say(
-        f"{facts['home']}: restored as of {facts['made']}, {facts['events']:,} audit events, {facts['files']:,} files",
-        2,
-    )
+    counts = f"{facts['events']:,} audit events, {facts['files']:,} files"
+    say(f"{facts['home']}: restored as of {facts['made']}, {counts}", 2)
     if facts["from_revision"] != facts["revision"]:
         say(f"  the database was brought from revision {facts['from_revision']} to {facts['revision']}", 4)
     for sentence in facts["changed"]:

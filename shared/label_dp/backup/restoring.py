@@ -20,10 +20,11 @@ from sqlalchemy.engine import Connection
 
 from label_dp.audit.compare import FORK, MISSING_WORK, ROLLBACK, ComparedStore, compare_own, compare_parties
 from label_dp.audit.events import Event
+from label_dp.audit.hand_overs import hand_overs
 from label_dp.audit.receipts import ACCEPTANCES, ReceiptChain
 from label_dp.audit.rules import check_rules
 from label_dp.audit.store import Export, read_export
-from label_dp.audit.verification import OTHER, compare_with, verify_store
+from label_dp.audit.verification import OTHER, compare_with, is_own, verify_store
 from label_dp.backup import rows
 from label_dp.backup.archive import DATABASE, HOME, KEYS, Archive, opened
 from label_dp.backup.port import Evidence, Party, Signer
@@ -31,6 +32,7 @@ from label_dp.backup.port import Side as PartySide
 from label_dp.backup.sealed_keys import MOST_SEALED, unseal
 from label_dp.columnar.tables import read_bytes
 from label_dp.documents.backup import BackupManifest
+from label_dp.documents.hand_over import KeyFamilies
 from label_dp.documents.signing import SigningKey, VerifyingKey, named_key
 from label_dp.errors import Conflict, InvalidInput, Unavailable
 from label_dp.store.database import Database
@@ -327,12 +329,17 @@ def gathered(
     others: list[tuple[Path, Export, VerifyingKey]] = []
     for path in exports:
         envelope = read_bytes(path)
-        ours = named_key(envelope) == key.id
-        signed_by = key if ours else signer(envelope)
+        signed_by = key if named_key(envelope) == key.id else signer(envelope)
         export = read_export(envelope, signed_by)
         check_rules(export.events)
         ReceiptChain.of(export.events, signed_by)
-        if not ours:
+        families, now = (KeyFamilies(hand_overs([*events, *more])) for more in ([], export.events))
+        if families.relatives(key.id) != now.relatives(key.id):
+            raise Conflict(
+                f"By '{path}' the signing key was handed over after this backup was made: restore one made since. A "
+                "party that went on from here would sign with a key that nobody trusts any more. Nothing was made."
+            )
+        if not is_own(events, now.relatives(key.id), export, signed_by):
             others.append((path, export, signed_by))
             continue
         for finding in compare_own(events, export).findings:
@@ -369,9 +376,7 @@ def _of_other(
         elif finding["kind"] != "missing-receipt":
             raise Conflict(f"The backup does not go with '{path}'. {finding['sentence']} Nothing was made.")
     missing = {f["work"] for f in compared.findings if f["kind"] == MISSING_WORK}
+    keys = KeyFamilies(hand_overs(events)).relatives(key.id)
     if labels:
-        evidence.accepted += [
-            e
-            for e in export.events
-            if e.kind in ACCEPTANCES and e.subject.work in missing and e.details.get("key_id") == key.id
-        ]
+        acceptances = (e for e in export.events if e.kind in ACCEPTANCES and e.subject.work in missing)
+        evidence.accepted += [e for e in acceptances if e.details.get("key_id") in keys]

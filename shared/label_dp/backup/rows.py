@@ -51,9 +51,7 @@ def load(connection: Connection, folder: Path) -> None:
             columns = _columns(table, json.loads(next(lines)))
             values = {column.name: _bound(column, connection.dialect.name) for column in columns}
             insert = sa.insert(table).values(values)
-            rows = (
-                {f"v_{c.name}": _in(c, v) for c, v in zip(columns, json.loads(line), strict=True)} for line in lines
-            )
+            rows = ({f"v_{c.name}": _in(c, v) for c, v in zip(columns, json.loads(row), strict=True)} for row in lines)
             for part in _parts(rows):
                 connection.execute(insert, part)
 

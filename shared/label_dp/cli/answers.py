@@ -155,9 +155,7 @@ def show_written(files: Sequence[str]) -> None:
 def _make(folder: Path) -> bool:
     """Make a folder; returns False if it exists."""
     if folder.suffix.lower() in (".csv", ".parquet"):
-        raise InvalidInput(
-            f"'{folder}' is to be a folder, which gets a file for each grouping; name it without ending."
-        )
+        raise InvalidInput(f"'{folder}' is to be a folder, with a file for each grouping; name it without ending.")
     if folder.is_dir():
         return False
     try:

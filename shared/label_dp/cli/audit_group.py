@@ -1,4 +1,4 @@
-"""Commands `audit show|export|verify` of both parties. Heavy parts are imported by the commands."""
+"""Commands `audit show|heads|export|verify` of both parties. Heavy parts are imported by the commands."""
 
 # annotations are read at once here: the help in them differs by party
 
@@ -79,6 +79,20 @@ def add_audit_commands(
             show(events, f"{party} party", as_json=as_json, lines=lines, totals_only=totals, names=names)
 
         of.database.read("audit.show", look)
+
+    @group.command("heads")
+    def audit_heads(as_json: Json = False) -> None:
+        """Digests of the other parties' chains, as they stated them day by day.
+
+        Two receivers of one labels party compare the same day: another digest means that it shows them different
+        histories, or went on from a backup.
+        """
+        from label_dp.audit.receipts import seen_heads
+
+        of = audited()
+        heads = of.database.read("audit.heads", lambda c: seen_heads(of.store.scan(c)))
+        rows = [[str(value) for value in head.values()] for head in heads]
+        emit(heads, as_json, lambda: table("Heads of other parties' chains", ["of", "day", "digest"], rows))
 
     @group.command("export")
     def audit_export(

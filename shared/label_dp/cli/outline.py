@@ -73,7 +73,8 @@ class _Later:
             if len(missing) > 1 and error.param in missing:
                 error.param_hint = ", ".join(_hint(param) for param in missing)
                 # the type describes the first one only
-                error.param, error.param_type = None, _sort(missing)  # type: ignore[attr-defined]  # MissingParameter has it
+                sorts = sorted({f"{parameter.param_type_name}s" for parameter in missing})
+                error.param, error.param_type = None, " and ".join(sorts)  # type: ignore[attr-defined]  # MissingParameter has it
             raise
 
 
@@ -88,10 +89,6 @@ def _hint(parameter: Any) -> str:
     if parameter.param_type_name == "option":
         return f"'{max(parameter.opts, key=len)}'"
     return f"'{getattr(parameter, 'metavar', None) or parameter.name.upper()}'"
-
-
-def _sort(parameters: list[Any]) -> str:
-    return " and ".join(sorted({f"{param.param_type_name}s" for param in parameters}))
 
 
 def _without_types(command: Any) -> Any:

@@ -80,7 +80,8 @@ class asks(Generic[P, M]):  # noqa: N801 - a decorator
             return talk(*before, as_model(arguments, model))
 
         conversation.__name__, conversation.__module__ = talk.__name__, talk.__module__
-        conversation.__doc__ = inspect.cleandoc(talk.__doc__) + "\n\n" + _described(model)
+        lines = [f"{name}: {field.description}" for name, field in model.model_fields.items() if field.description]
+        conversation.__doc__ = inspect.cleandoc(talk.__doc__) + "\n\n" + "\n".join(lines)
         conversation.__signature__ = signature  # type: ignore[attr-defined]  # what help() shows
         return Asking(conversation)
 
@@ -97,10 +98,6 @@ def _members(model: type[BaseModel]) -> list[inspect.Parameter]:
         )
         for name, field in model.model_fields.items()
     ]
-
-
-def _described(model: type[BaseModel]) -> str:
-    return "\n".join(f"{name}: {field.description}" for name, field in model.model_fields.items() if field.description)
 
 
 def members(request: BaseModel, *without: str) -> dict[str, Any]:

@@ -48,7 +48,10 @@ def as_parquet(method: str, where: str, frame: Frame, **params: Any) -> Request:
 
 def as_lines(method: str, where: str, rows: Iterable[Json]) -> Request:
     """Build a request that sends objects as JSON, one a line."""
-    text = "".join(json.dumps(row, separators=(",", ":"), allow_nan=False) + "\n" for row in rows)
+    try:
+        text = "".join(json.dumps(row, separators=(",", ":"), allow_nan=False, default=float) + "\n" for row in rows)
+    except (TypeError, ValueError) as error:
+        raise errors.InvalidInput(f"An object of the list cannot be sent as JSON: {error}.") from None
     return Request(method, where, content=text.encode(), content_type=NDJSON)
 
 

@@ -100,10 +100,8 @@ def is_frame(frames: Any) -> bool:
     """Return whether this is one frame, and no stream of them."""
     import pyarrow as pa
 
-    return isinstance(frames, pa.Table | pa.RecordBatch) or type(frames).__module__.split(".")[0] in (
-        "pandas",
-        "polars",
-    )
+    library = type(frames).__module__.split(".")[0]
+    return isinstance(frames, pa.Table | pa.RecordBatch) or library in ("pandas", "polars")
 
 
 def arrow_stream(table: pa.Table) -> bytes:

@@ -227,6 +227,8 @@ class TableParts:
         if column.type == kind:
             return column
         try:
+            if pa.types.is_floating(kind) and pa.types.is_floating(column.type):
+                raise pa.ArrowInvalid("a number of one width is printed otherwise in another")
             return column.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else column.cast(kind)
         except pa.ArrowException:  # its text quotes values
             raise InvalidTable(
@@ -274,9 +276,7 @@ class TableParts:
         kinds: dict[str, set[pa.DataType]] = {
             name: {table.schema.field(name).type for table in tables} - {pa.null()} for name in tables[0].column_names
         }
-        types = {
-            name: _common(of) for name, of in kinds.items() if len({t.schema.field(name).type for t in tables}) > 1
-        }
+        types = {n: _common(of) for n, of in kinds.items() if len({t.schema.field(n).type for t in tables}) > 1}
         if types:
             tables = [read(part, text_columns, types) for part in self.parts]
         self.starts[:] = [sum(table.num_rows for table in tables[:at]) for at in range(len(tables))]

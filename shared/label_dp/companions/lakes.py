@@ -274,7 +274,8 @@ def _iceberg_part(table: Any, projection: Any, task: Any, arrow: pa.Schema, ids:
     file = table.io.new_input(task.file.file_path)
     size, rows = int(task.file.file_size_in_bytes), int(task.file.record_count)
     values = _partition(table, task, arrow, ids)
-    part = TablePart(task.file.file_path, cast("Any", file.open), size, rows, values, partial(_by_field_id, ids))
+    names = {(one.name, one.field_id) for schema in table.schemas().values() for one in schema.fields}
+    part = TablePart(task.file.file_path, cast("Any", file.open), size, rows, values, partial(_by_field_id, ids, names))
     defaults = any(field.initial_default is not None for field in projection.fields)
     simple = not (task.delete_files or defaults) and str(task.file.file_format).upper().endswith("PARQUET")
     return part if simple else replace(part, rows=None, read=partial(_read_by_library, table, projection, task, arrow))
@@ -294,12 +295,14 @@ def _partition(table: Any, task: Any, arrow: pa.Schema, ids: Mapping[str, int]) 
     return values
 
 
-def _by_field_id(ids: Mapping[str, int], schema: pa.Schema) -> dict[str, str]:
+def _by_field_id(ids: Mapping[str, int], names: set[tuple[str, int]], schema: pa.Schema) -> dict[str, str]:
     """Return the file's column for each of the table's: names may change, numbers stay. A file from elsewhere has no
-    numbers, and the names of the table."""
+    numbers; `names` are those that the table's columns ever had. Raises InvalidFile if two had one of the file's."""
     numbers = {int(one.metadata[FIELD_ID]): one.name for one in schema if FIELD_ID in (one.metadata or {})}
     if not numbers:
-        return {name: name for name in ids}
+        numbers = {number: name for name, number in names if name in schema.names}
+        if len({*numbers.values()}) < sum(name in schema.names for name, _ in names):
+            raise InvalidFile("A file from elsewhere has a column whose name another column has had; write it anew.")
     return {name: numbers.get(number, "") for name, number in ids.items()}
 
 

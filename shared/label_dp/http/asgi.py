@@ -18,8 +18,13 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
 def headers_of(scope: Scope) -> dict[bytes, bytes]:
-    """Map lower-case header names to their last values."""
-    return dict(scope["headers"])
+    """Map lower-case header names to their first values, as the framework reads them."""
+    return dict(reversed(scope["headers"]))
+
+
+def is_utf8(content_type: str) -> bool:
+    """Return whether no other charset is named: a form's parser decodes in any, and some take quadratic time."""
+    return "charset" not in content_type.lower().replace("charset=utf-8", "")
 
 
 def method_of(scope: Scope) -> str:

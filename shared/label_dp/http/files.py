@@ -69,9 +69,8 @@ class ServedFile(FileResponse):
             headers["content-length"] = str(span.stop - span.start)
         file = await run_in_threadpool(open, self.path, "rb")
         try:
-            await send(
-                {"type": "http.response.start", "status": 200 if span.whole else 206, "headers": self.raw_headers}
-            )
+            status = 200 if span.whole else 206
+            await send({"type": "http.response.start", "status": status, "headers": self.raw_headers})
             await scope["extensions"][SEND_FILE](file, span.start, span.stop - span.start)
         finally:
             file.close()

@@ -48,7 +48,7 @@ ERRORS = {
     "login_required",
     "unauthorized_client",
 }
-FAILURES = (httpx.HTTPError, httpx.InvalidURL, JoseError, LabelDPError, ValueError, TypeError, KeyError)  # of a call
+FAILURES = (httpx.HTTPError, httpx.InvalidURL, JoseError, LabelDPError, ValueError, TypeError, KeyError, AttributeError)
 log = logging.getLogger("label_dp.issuer")
 
 
@@ -194,7 +194,8 @@ class Issuer:
             if not secure(document["jwks_uri"]):
                 raise ValueError
             listing = read_json(http, "GET", document["jwks_uri"])["keys"]
-        keys = {str(each.get("kid", "")): key for each in listing[:MOST_KEYS] if (key := _public_key(each)) is not None}
+        some = [each for each in listing[:MOST_KEYS] if isinstance(each, dict)]
+        keys = {str(each.get("kid", "")): key for each in some if (key := _public_key(each)) is not None}
         endpoints = {k: v for k, v in document.items() if k.endswith("_endpoint") and isinstance(v, str) and secure(v)}
         return Published(monotonic(), endpoints, keys)
 

@@ -198,9 +198,7 @@ class ServiceSettings(BaseSettings):
             name = prefix + str(first["loc"][0]).upper()
             raise InvalidSettings(f"The setting {name} {broken_rule(first)}.") from None
         except SettingsError:  # it quotes the value
-            lists = [
-                prefix + n.upper() for n, field in cls.model_fields.items() if get_origin(field.annotation) is tuple
-            ]
+            lists = [prefix + n.upper() for n, f in cls.model_fields.items() if get_origin(f.annotation) is tuple]
             raise InvalidSettings(f"The setting {' or '.join(lists)} must be a JSON list.") from None
 
     @classmethod

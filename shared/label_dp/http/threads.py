@@ -38,6 +38,7 @@ class Threads:
 
 # authentication and readiness must not wait for calls that wait for the database's only writer
 LOOKS = Threads("looks", 4)
+SIGN_INS = Threads("sign-ins", 4)  # they may wait for an issuer
 # calls that may wait for that writer; the rest of the usual forty threads serves calls that only read
 WRITERS = Threads("writers", 24)
 

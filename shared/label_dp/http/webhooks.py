@@ -51,6 +51,4 @@ def _webhook(secret: str) -> Webhook:
     try:
         return Webhook(secret if secret.startswith(PREFIX) else "")
     except (EmptyWebhookSecretError, ValueError):
-        raise InvalidInput(
-            "A webhook secret looks like whsec_…; use the one shown when the webhook was made."
-        ) from None
+        raise InvalidInput("A webhook secret looks like whsec_…; use the one shown when it was made.") from None

@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from label_dp.errors import NotFound, Unauthenticated
 from label_dp.http.code_flow import COOKIE_SECONDS, RETURN, CodeFlow
-from label_dp.http.threads import WRITERS
+from label_dp.http.threads import SIGN_INS
 from label_dp.pages.site import FORM, HEADERS, Site, Visit, page_router, read_form, visitor
 from label_dp.pages.verifier import POLICY, verifier
 from label_dp.store.apikeys import Principal
@@ -55,7 +55,7 @@ def site_router(*roles: str, home: str) -> APIRouter:
         await read_form(request, visit)
         back = _path(visit.form.get("next", ""))
         try:
-            token = await WRITERS.run(partial(site.sessions.open, visit.form.get("key", "").strip() or None))
+            token = await SIGN_INS.run(partial(site.sessions.open, visit.form.get("key", "").strip() or None))
         except Unauthenticated as error:
             request.app.state.failures.note(error, request.scope)
             return await run_in_threadpool(site.render, request, "sign_in", 401, next=back, problem=REFUSED_KEY)
@@ -67,7 +67,7 @@ def site_router(*roles: str, home: str) -> APIRouter:
     async def leave_for_issuer(request: Request) -> Response:
         site: Site = request.app.state.site
         flow = _flow(site)
-        address, bound = await WRITERS.run(partial(flow.begin, _path(request.query_params.get("next", ""))))
+        address, bound = await SIGN_INS.run(partial(flow.begin, _path(request.query_params.get("next", ""))))
         answer = RedirectResponse(address, 303, HEADERS)
         # lax: the issuer's answer is a navigation from another site
         secure = request.url.scheme == "https"
@@ -88,7 +88,7 @@ def site_router(*roles: str, home: str) -> APIRouter:
             return site.sessions.open_for(identity), _path(page)
 
         try:
-            token, back = await WRITERS.run(opened)
+            token, back = await SIGN_INS.run(opened)
         except Unauthenticated as error:
             request.app.state.failures.note(error, request.scope)
             advice = ADVICE.get(error.reason.partition(":")[0], OTHERWISE)

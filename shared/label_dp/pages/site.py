@@ -28,6 +28,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 
 from label_dp.documents.statement_text import visible
 from label_dp.errors import InvalidRequest, LabelDPError, UnsupportedMediaType
+from label_dp.http.asgi import is_utf8
 from label_dp.http.calls import LARGE_BODY, Takes, refuse_other_roles
 from label_dp.http.threads import LOOKS, Handler, taking_turns
 from label_dp.pages.engine import engine
@@ -252,8 +253,8 @@ async def read_form(request: Request, visit: Visit) -> None:
     """Raises UnsupportedMediaType, and InvalidRequest for a form that another site sent."""
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise InvalidRequest("The form came from another site. Open the page of this service, and send it from there.")
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind not in FORM_TYPES:
+    content = request.headers.get("content-type", "").lower()
+    if (kind := content.partition(";")[0].strip()) not in FORM_TYPES or not is_utf8(content):
         raise UnsupportedMediaType("Send the form of the page.")
     form = await (_in_memory(request) if kind == FORM_TYPES[1] else request.form(max_fields=MOST_FIELDS))
     for name, value in form.multi_items():

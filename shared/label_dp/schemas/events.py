@@ -74,11 +74,12 @@ class EventRule(Ask):
         min_length=1,
         max_length=50,
         examples=[{"purchase": "+", "refund": "-"}],
-        description="Types of events that count, each with its sign; custom:NAME stands for a custom_event NAME.",
+        description="Types of events that count, each with its sign; custom:NAME stands for a custom_event NAME. "
+        "What subtracts lowers a label whether its value is 20 or -20.",
     )
     take: Take = Field(
         description="any: 1 if more events add than subtract, else 0; count: their difference; sum, first, last or max "
-        "of their signed values."
+        "of their signed values; of the same second the larger one is first, and last."
     )
     example_id: str = Field(
         default="user_data.click_id",
@@ -99,8 +100,8 @@ class EventRule(Ask):
         default=None,
         ge=1,
         le=3650,
-        description="Days from an example's time in which its events count; the list of examples then has a column "
-        "'time', in Unix seconds. Without it events count until the seal.",
+        description="Days from an example's time in which its events count, the last second excluded; the list of "
+        "examples then has a column 'time', in Unix seconds. Without it events count until the seal.",
     )
     mmt_only: Literal["leave-out", "count"] = Field(
         default="leave-out",

@@ -40,7 +40,7 @@ class Population(Ask):
         max_length=200, examples=["revenue_eur"], description="Name of the label; an id has one batch per label name."
     )
     domain: Annotated[
-        str | list[StrictFloat | StrictInt | str],
+        str | Annotated[list[StrictFloat | StrictInt | str], Field(max_length=4096)],  # as a manifest holds
         Word(
             help="LO:HI[:STEP] (both ends included), binary (0 and 1), names of classes (books,garden,toys), or a file "
             "with a column 'label'."

@@ -20,20 +20,8 @@ from label_dp.columnar.parts import TablePart, TableParts, TablePath
 from label_dp.columnar.rows import MOST_ROWS
 from label_dp.errors import InvalidFile, InvalidInput, Unavailable
 from label_dp.named_modules import installed
+from label_dp.store import table_addresses
 from label_dp.store.objects.bucket import Bucket
-from label_dp.store.table_addresses import (
-    DELTA,
-    ICEBERG,
-    STREAM,
-    Last,
-    TableAddress,
-    bucket_at,
-    file_part,
-    shown,
-    store_address,
-    store_fails,
-    stored_part,
-)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,20 +33,20 @@ END_OF_STREAM = b"\xff\xff\xff\xff" + bytes(4)
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
-def table_at(text: str | os.PathLike[str], last: Last | None = None) -> TablePath:
+def table_at(text: str | os.PathLike[str], last: table_addresses.Last | None = None) -> TablePath:
     """Find the table at an address: a local file is its path; else its files, listed once, and a version that stays.
 
     `last` gives the snapshot of a lake table that the last batch was made of. Raises InvalidInput, InvalidFile,
     InvalidTable, Unavailable.
     """
-    address = TableAddress.parse(text)
+    address = table_addresses.TableAddress.parse(text)
     if address.kind == "store":
         with _named(address):
             return _in_store(address)
-    if address.kind in (DELTA, ICEBERG):
+    if address.kind in (table_addresses.DELTA, table_addresses.ICEBERG):
         parts: TableParts = _lakes(address).lake_parts(address, last)
         return parts
-    if address.kind == STREAM:
+    if address.kind == table_addresses.STREAM:
         return _of_stream(sys.stdin)
     path = Path(address.place)
     if path.is_dir():
@@ -72,22 +60,24 @@ def table_at(text: str | os.PathLike[str], last: Last | None = None) -> TablePat
     return path
 
 
-def target_at(text: str) -> Path | TableAddress:
+def target_at(text: str) -> Path | table_addresses.TableAddress:
     """Parse where a table is to be written; a file here is its path. Raises InvalidInput."""
-    address = TableAddress.parse(text)
-    if address.version is not None or address.after is not None or WILD.search(shown(address.place)):
+    address = table_addresses.TableAddress.parse(text)
+    if address.version is not None or address.after is not None or WILD.search(table_addresses.shown(address.place)):
         raise InvalidInput(f"'{address}' names no place to write to: leave the version, or the pattern, out.")
-    if address.kind == "store" and shown(address.place).endswith(".csv"):
+    if address.kind == "store" and table_addresses.shown(address.place).endswith(".csv"):
         raise InvalidInput(f"'{address}': a store is written Parquet; end the name with .parquet, or name a folder.")
     if address.kind == "file":
         return Path(address.place) / (PART if address.place.endswith("/") else "")
     return address
 
 
-def require_place(out: TableAddress, rows: pa.Schema | None, properties: Mapping[str, str], force: bool) -> None:
+def require_place(
+    out: table_addresses.TableAddress, rows: pa.Schema | None, properties: Mapping[str, str], force: bool
+) -> None:
     """Refuse an object or a folder of a store that exists; call it before long work. A lake table is appended to, if it
     has the columns of `rows`. Raises InvalidInput and its kinds, Conflict, Unavailable."""
-    if out.kind == STREAM:
+    if out.kind == table_addresses.STREAM:
         return
     if out.kind != "store":
         _lakes(out, COMMITS).require_place(out, rows, properties, force)
@@ -102,10 +92,10 @@ def require_place(out: TableAddress, rows: pa.Schema | None, properties: Mapping
         raise InvalidInput(f"'{out}' exists already: {how}.")
 
 
-def commit(out: TableAddress, file: Path, properties: Mapping[str, str], force: bool) -> None:
+def commit(out: table_addresses.TableAddress, file: Path, properties: Mapping[str, str], force: bool) -> None:
     """Put the rows of a Parquet file where the address says, at once or not at all. Raises InvalidInput and its kinds,
     Unavailable."""
-    if out.kind == STREAM:
+    if out.kind == table_addresses.STREAM:
         _send(file, sys.stdout)
         return
     if out.kind != "store":
@@ -151,22 +141,22 @@ def _send(file: Path, stream: TextIO) -> None:
 
 
 @contextmanager
-def _named(address: TableAddress) -> Iterator[None]:
+def _named(address: table_addresses.TableAddress) -> Iterator[None]:
     """Say which store failed."""
     try:
         yield
     except Unavailable:
-        raise store_fails(address) from None
+        raise table_addresses.store_fails(address) from None
 
 
-def _object(out: TableAddress) -> tuple[Bucket, str]:
+def _object(out: table_addresses.TableAddress) -> tuple[Bucket, str]:
     """Return the bucket, and the key of the one object that is written: that of a file, or one in a folder."""
-    place = store_address(out.place)
+    place = table_addresses.store_address(out.place)
     name = place.prefix if place.prefix.endswith(".parquet") else f"{place.prefix}/{PART}".lstrip("/")
-    return bucket_at(place), name
+    return table_addresses.bucket_at(place), name
 
 
-def _lakes(address: TableAddress, part: str = "lakes") -> Any:
+def _lakes(address: table_addresses.TableAddress, part: str = "lakes") -> Any:
     module = installed(f"label_dp.companions.{part}")
     if module is None:
         raise InvalidInput(f"'{address}': the part for Delta and Iceberg tables is not installed.")
@@ -176,16 +166,16 @@ def _lakes(address: TableAddress, part: str = "lakes") -> Any:
 def _local(root: Path, paths: Iterable[Path]) -> Iterator[tuple[PurePosixPath, TablePart]]:
     for path in paths:
         if path.is_file():
-            yield PurePosixPath(path.relative_to(root)), file_part(path)
+            yield PurePosixPath(path.relative_to(root)), table_addresses.file_part(path)
 
 
-def _in_store(address: TableAddress) -> TableParts:
-    place = store_address(address.place)
-    bucket, key, label = bucket_at(place), place.prefix, str(address)
+def _in_store(address: table_addresses.TableAddress) -> TableParts:
+    place = table_addresses.store_address(address.place)
+    bucket, key, label = table_addresses.bucket_at(place), place.prefix, str(address)
     base = label.partition("://")[0] + "://" + label.partition("://")[2].partition("/")[0]
     if not WILD.search(key):
         try:
-            return TableParts.of(label, [stored_part(bucket, label, key, bucket.size(key))])
+            return TableParts.of(label, [table_addresses.stored_part(bucket, label, key, bucket.size(key))])
         except FileNotFoundError:
             root, objects = key, bucket.listed(key)
     else:
@@ -194,7 +184,12 @@ def _in_store(address: TableAddress) -> TableParts:
         objects = [stored for stored in bucket.listed(root) if pattern.fullmatch(stored.key)]
     listing = [(PurePosixPath(stored.key[len(root) :].strip("/")), stored) for stored in objects]
     return _parts(
-        label, ((below, stored_part(bucket, f"{base}/{s.key}", s.key, s.size)) for below, s in listing if below.name)
+        label,
+        (
+            (below, table_addresses.stored_part(bucket, f"{base}/{s.key}", s.key, s.size))
+            for below, s in listing
+            if below.name
+        ),
     )
 
 

@@ -135,10 +135,6 @@ def _plan_bins(terms: Terms) -> Facts:
     return BinsFacts(algorithm="noisy sums of cells", cells=cells)
 
 
-def _fit_bins(terms: Terms, x: Any, labels: Any) -> MonotoneMap | MonotoneGrid:
-    return _binned(terms).fit(x, labels)
-
-
 # --- further constraints (the paper's Appendix C) ---------------------------------------------------------
 
 
@@ -181,15 +177,15 @@ def _plan_grid(terms: Terms) -> Facts:
     return GridFacts(algorithm="3", values=surface_plan.values, cells="x".join(map(str, surface_plan.shape)))
 
 
-def _fit_grid(terms: Terms, x: Any, labels: Any) -> MonotoneGrid:
-    return _surface(terms).fit(x, labels)
-
-
 SHAPES: dict[str, ShapeEntry] = {
-    shapes.BINS: ShapeEntry(shapes.FORMS[shapes.BINS], _plan_bins, _fit_bins, _bins_axes, BINS_SOURCE),
+    shapes.BINS: ShapeEntry(
+        shapes.FORMS[shapes.BINS], _plan_bins, lambda terms, x, y: _binned(terms).fit(x, y), _bins_axes, BINS_SOURCE
+    ),
     MONOTONE: ShapeEntry(shapes.FORMS[MONOTONE], _plan_monotone, _fit_monotone),
     **{shape: _constrained(shape) for shape in TAKES},
-    shapes.GRID: ShapeEntry(shapes.FORMS[shapes.GRID], _plan_grid, _fit_grid, _grid_axes),
+    shapes.GRID: ShapeEntry(
+        shapes.FORMS[shapes.GRID], _plan_grid, lambda terms, x, y: _surface(terms).fit(x, y), _grid_axes
+    ),
 }
 
 

@@ -101,7 +101,7 @@ class Method:
     adjacency: str
     source: str
     learner: str | None
-    check: Callable[[PredictorPlan], None]
+    check: Callable[[PredictorPlan], object]
     learn: Callable[[PredictorPlan, Domain, IntArray, IntArray, IntArray], Arrays]
     evaluate: Callable[[PredictorPlan, Domain, Arrays, IntArray], int]
     draw: Callable[[PredictorPlan, int], int]
@@ -195,10 +195,6 @@ def _ones(plan: PredictorPlan, _: Domain, arrays: Arrays, codes: IntArray) -> in
     return int((_predictions(plan, arrays, codes) >= 0.5).sum())
 
 
-def _sum(plan: PredictorPlan, _: Domain, arrays: Arrays, codes: IntArray) -> int:
-    return average.clipped_sum(_predictions(plan, arrays, codes))
-
-
 def _parts(plan: PredictorPlan) -> int:
     assert plan.parts is not None
     return plan.parts
@@ -231,10 +227,6 @@ def _logistic_step(plan: PredictorPlan) -> int:
 def _check_ridge(plan: PredictorPlan) -> None:
     stable.check_regularisation(_regularisation(plan))
     LaplaceNoise(_ridge_step(plan), plan.epsilon.fraction)
-
-
-def _check_logistic(plan: PredictorPlan) -> None:
-    LaplaceNoise(_logistic_step(plan), plan.epsilon.fraction)
 
 
 def _learn_ridge(plan: PredictorPlan, domain: Domain, codes: IntArray, positions: IntArray, _: IntArray) -> Arrays:
@@ -325,7 +317,7 @@ METHODS: dict[str, Method] = {
             "ridge",
             _check_average,
             _learn_shares,
-            _sum,
+            lambda plan, _, arrays, codes: average.clipped_sum(_predictions(plan, arrays, codes)),
             lambda plan, total: average.noisy_average(total, _parts(plan), plan.epsilon.fraction),
             lambda plan: _parts(plan) * GRID,
             lambda plan: AverageFacts(
@@ -351,7 +343,7 @@ METHODS: dict[str, Method] = {
             LABEL_ALONE,
             SOURCE.format("Theorem 4.9 for labels, Lemma 4.5"),
             None,
-            _check_logistic,
+            lambda plan: LaplaceNoise(_logistic_step(plan), plan.epsilon.fraction),
             _learn_logistic,
             _logistic,
             _laplace(_logistic_step, GRID),

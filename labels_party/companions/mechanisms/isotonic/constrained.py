@@ -118,8 +118,9 @@ class Shape(ABC):
         """Bound the number of nodes of a level with more than one option: public."""
         return self.knots
 
-    def at_knots(self) -> IntArray:
-        """Return the losses of the values at the knots: int64[K, V]."""
+    @property
+    def points(self) -> IntArray:
+        """Losses of the values at the knots, int64[K, V]."""
         return self.losses[:: self.steps, :: self.steps]
 
     def between_knots(self, k: int) -> IntArray:

@@ -72,10 +72,6 @@ def _fit_logistic(x: IntArray, y: FloatArray) -> dict[str, npt.NDArray[Any]]:
     return {"weights": weights}
 
 
-def _predict_logistic(state: State, x: IntArray) -> FloatArray:
-    return _logistic(state["weights"] @ (x.astype(np.float64) / UNIT))
-
-
 def _logistic(score: FloatArray) -> FloatArray:
     small = np.exp(-np.abs(score))
     return np.asarray(np.where(score >= 0, 1.0, small) / (1.0 + small), np.float64)
@@ -137,7 +133,9 @@ LEARNERS: dict[str, PartLearner] = {
     learner.name: learner
     for learner in (
         PartLearner("ridge", _fit_ridge, _predict_ridge),
-        PartLearner("logistic", _fit_logistic, _predict_logistic),
+        PartLearner(
+            "logistic", _fit_logistic, lambda state, x: _logistic(state["weights"] @ (x.astype(np.float64) / UNIT))
+        ),
         PartLearner("trees", _fit_trees, _predict_trees),
     )
 }

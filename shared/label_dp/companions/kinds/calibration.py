@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from label_dp.companions.costs.charge import check_charge
 from label_dp.companions.costs.slices import Cost
-from label_dp.companions.maps.shapes import FORMS, GRID, LOSSES, most_pieces
+from label_dp.companions.maps.shapes import FORMS, LOSSES, most_pieces
 from label_dp.documents.kind import REPLACE_ONE, Facts, Kind
 from label_dp.documents.members import Strict
-from label_dp.errors import InvalidInput, MalformedAnswer, UnsupportedVersion
+from label_dp.errors import InvalidInput, MalformedAnswer
 from label_dp.schemas.calibration import Calibration as Asked
 
 if TYPE_CHECKING:
@@ -169,9 +169,6 @@ def score_map(answer: Answer) -> ScoreMap | PairMap:
 def _rule(answer: Answer, parameters: CalibrationParameters, result: CalibrationResult) -> None:
     from label_dp.companions.maps.score_maps import PairMap
 
-    kind = result.map.get("kind")
-    if isinstance(kind, str) and kind not in ("step", GRID):
-        raise UnsupportedVersion("This software does not know maps of this kind; a newer version may read it.")
     mapping = score_map(answer)
     grids = mapping.grids if isinstance(mapping, PairMap) else (mapping.grid,)
     _check_shape(parameters, grids, mapping.map.values.shape)

@@ -18,15 +18,7 @@ from pydantic import Field
 from label_dp.companions.costs.charge import check_charge
 from label_dp.companions.costs.sessions import RANKS, SLICES, interval_cost
 from label_dp.companions.costs.slices import Cost, Step
-from label_dp.companions.kinds.own_features import (
-    MANY,
-    MOST_FEATURES,
-    Charging,
-    FloatText,
-    Name,
-    Number,
-    check_features,
-)
+from label_dp.companions.kinds import own_features
 from label_dp.companions.maps.places import feature_places, place_text
 from label_dp.documents.kind import WHOLE_EXAMPLE, Facts, Kind
 from label_dp.documents.members import ExactDelta, ExactEpsilon, Strict
@@ -75,15 +67,15 @@ class Rectangle(Ask):
     additional_release: bool = Field(default=False, description="Charge on top of what the batch carries already.")
 
 
-class RectangleParameters(Charging):
+class RectangleParameters(own_features.Charging):
     """Parameters; `threshold` is the label from which an example is positive, `slice` the number of examples of a
     side."""
 
-    threshold: FloatText
-    features: Annotated[list[Number], Field(min_length=1, max_length=MOST_FEATURES)]
+    threshold: own_features.FloatText
+    features: Annotated[list[own_features.Number], Field(min_length=1, max_length=own_features.MOST_FEATURES)]
     levels: int = Field(ge=1, le=MOST_LEVELS)
     method: Literal["ranks", "slices"]
-    slice: int = Field(ge=1, le=MANY)
+    slice: int = Field(ge=1, le=own_features.MANY)
     epsilon_per_side: ExactEpsilon
     delta_per_side: ExactDelta
 
@@ -106,7 +98,7 @@ def rectangle_cost(given: Mapping[str, Any]) -> Cost:
 class Side(Strict):
     """Places `first` and `last` of a feature that are inside, and the numbers there; null if none was found."""
 
-    name: Name
+    name: own_features.Name
     first: Place | None
     last: Place | None
     from_: str | None = Field(alias="from")
@@ -160,7 +152,7 @@ class VerifiedRectangle:
 
 
 def _rule(answer: Answer, parameters: RectangleParameters, result: RectangleResult) -> None:
-    check_features([*parameters.features])
+    own_features.check_features([*parameters.features])
     values = answer.domain.ends
     if parameters.examples > answer.n or not values[0] < float(parameters.threshold) <= values[1]:
         raise MalformedAnswer("the threshold tells nothing of the label domain, or there are too many examples.")

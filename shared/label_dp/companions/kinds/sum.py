@@ -11,7 +11,6 @@ Means, estimates that agree over groupings, and intervals follow for free: `Veri
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any
@@ -190,12 +189,9 @@ def _check_cells(grouping: Grouping, sizes: list[int], count: int) -> None:
         raise MalformedAnswer("cells are in ascending order.")
 
 
-def _brief(answer: Answer) -> Mapping[str, Any]:
-    """Estimates and intervals: the noisy sums are for programs."""
-    return {"tables": tables(answer)}
-
-
-KIND = Kind(SUM, SumsParameters, SumsResult, _rule, GroupSums, "features", "sums", brief=_brief)
+KIND = Kind(
+    SUM, SumsParameters, SumsResult, _rule, GroupSums, "features", "sums", brief=lambda a: {"tables": tables(a)}
+)
 
 
 def open_sums(envelope: bytes, key: VerifyingKey, audience: str | None) -> VerifiedSums:

@@ -32,6 +32,7 @@ ANSWER: dict[str, Any] = {
     "epsilon": {"total": "0.5", "delta": "0"},
     "epsilon_spent": "0.5",
     "epsilon_lifetime": "2",
+    "chain_head": {"day": "2026-01-02", "digest": "cd" * 32},
     "delta_spent": "0",
     "delta_lifetime": "0",
     "parameters": {"options": {"pieces": 4}, "features": [{"name": "hour"}]},

@@ -55,7 +55,7 @@ def test_a_pass_holds_a_few_row_groups(vault: LabelVault) -> None:
 def test_arrows_read_ahead_would_hold_all_of_them(vault: LabelVault, tmp_path: Path) -> None:
     """The control: what the pass did before."""
     with (
-        read_object(vault.files.path(KEY), bytes(32), KEY) as source,
+        read_object((vault.objects.room / KEY), bytes(32), KEY) as source,
         pq.ParquetFile(source, pre_buffer=True) as file,
     ):
         assert held(file.iter_batches(batch_size=ROW_GROUP)) > GROUPS / 2

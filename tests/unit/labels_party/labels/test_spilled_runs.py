@@ -40,7 +40,7 @@ def test_a_vault_takes_the_file_once_and_copies_from_then_on(tmp_path: Path) -> 
     vault.put_run("bat_1/one.run", *run)
     vault.put_run("bat_1/two.run", *run)
     assert list(spill.iterdir()) == []
-    assert vault.files.path("bat_1/one.run").stat().st_ino == inode
+    assert (vault.objects.room / "bat_1/one.run").stat().st_ino == inode
     vault.delete("bat_1/one.run")
     assert told(vault.run("bat_1/two.run")) == told(run) == [[5, 1, 9], [2, 3, 1 << 63]]
 

@@ -46,10 +46,10 @@ LABELS = """
     add_labels allow_calibrations allow_sums answer answer_document answers approve audit_export batch batches
     budget calibrate calibration_allowance cancel create_people create_population create_predictor create_webhook
     decide decline delete_labels delete_webhook discard ensure_population erase erase_people event_counts
-    linear_model manifest median open_batch people people_budget plan plan_linear_model plan_rectangle plan_sums
-    population populations predict predictor predictors purge put_examples put_features rectangle release
-    release_state releases reschedule retire_predictor seal send_events set_aside statement sums sums_allowance
-    sums_of_table wait wait_answer wait_predictor webhooks
+    linear_model manifest median message_file open_batch people people_budget plan plan_linear_model
+    plan_rectangle plan_sums population populations predict predictor predictors purge put_examples put_features
+    rectangle release release_state releases reschedule retire_predictor seal send_events set_aside statement sums
+    sums_allowance sums_of_table wait wait_answer wait_predictor webhooks
 """
 FEATURES = """
     answer answer_document answers ask_calibration audit_events audit_export calibrate cancel card_text compare

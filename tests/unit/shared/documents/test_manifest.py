@@ -56,6 +56,7 @@ def document() -> dict[str, Any]:
         "epsilon": {"clip": "0", "prior": "0.1", "randomize": "1", "total": "1.1", "delta": "0"},
         "epsilon_spent": "1.1",
         "epsilon_lifetime": "2",
+        "chain_head": {"day": "2026-01-02", "digest": "cd" * 32},
         "delta_spent": "0",
         "delta_lifetime": "0",
         "unit": {
@@ -162,6 +163,8 @@ BROKEN: dict[str, Change] = {
     "another adjacency": put("adjacency", value="add or remove"),
     "another prior": put("prior", "source", value="raw histogram"),
     "a key id of another kind": put("key_id", value="rsa:" + "0" * 64),
+    "no head of a chain": put("chain_head", value=None),
+    "a head without a day": put("chain_head", value={"day": "", "digest": "cd" * 32}),
     "a date with a time": put("created", value="2026-01-02T03:04:05Z"),
     "another format": put("format", value="other/1"),
     "version zero": put("format", value="label-dp-message/0"),

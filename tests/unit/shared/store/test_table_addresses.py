@@ -159,6 +159,16 @@ def test_last_is_known_to_privatize_alone(tmp_path: Path) -> None:
         table_at(f"delta:{tmp_path}@last..")
 
 
+@pytest.mark.parametrize("first", [pa.float32(), pa.float64()])
+def test_floats_of_two_widths_are_no_column(tmp_path: Path, first: pa.DataType) -> None:
+    """0.1 of 32 bits is another number in 64: labels and bins would change on the way in."""
+    other = pa.float64() if first == pa.float32() else pa.float32()
+    for name, kind in (("1", first), ("2", other)):
+        pq.write_table(pa.table({"id": [name], "v": pa.array([0.1], kind)}), tmp_path / f"{name}.parquet")
+    with pytest.raises(InvalidTable, match=f"The column 'v' of '.*2.parquet' holds {other}"):
+        rows(tmp_path)
+
+
 def test_files_of_two_kinds_are_no_table(tmp_path: Path) -> None:
     pq.write_table(ROWS, tmp_path / "1.parquet")
     (tmp_path / "2.csv").write_text("id,v\nc,3\n")

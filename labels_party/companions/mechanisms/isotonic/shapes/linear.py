@@ -42,11 +42,6 @@ class PiecewiseLinear(Shape):
         return None
 
     @cached_property
-    def points(self) -> IntArray:
-        """Losses at the knots, int64[K, V]."""
-        return self.at_knots()
-
-    @cached_property
     def lines(self) -> IntArray:
         """Losses of the piece from value v at knot p to w ≥ v at knot q > p on the cells between, int64[K, K, V, V]."""
         losses = np.full((self.knots, self.knots, self.values, self.values), NEVER, np.int64)

@@ -34,11 +34,6 @@ class Straight(Shape):
         return None
 
     @cached_property
-    def points(self) -> IntArray:
-        """Losses at the knots, int64[K, V]."""
-        return self.at_knots()
-
-    @cached_property
     def lines(self) -> IntArray:
         """Losses between them, int64[K − 1, V, V]."""
         if self.knots == 1:
