@@ -175,9 +175,11 @@ def test_metrics_and_probes_speak_for_all(party: str, role: str, tmp_path: Path)
         assert f'label_dp_requests_total{{method="GET",route="unknown",status="404"}} {asked}.0' in served.scraped()
         assert 'label_dp_worker_alive{worker="' in served.scraped()
         children = served.children()
-        for pid in children:
-            os.kill(pid, signal.SIGKILL)
-        until(lambda: len(served.children()) == PROCESSES and served.probe("/healthz") == 200)
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in children:
+                os.kill(pid, number)
+            time.sleep(1.5)  # in which the one that supervises has asked one of them whether it is alive
+        until(lambda: len(served.children()) == PROCESSES and served.probe("/healthz") == 200, seconds=40)
         assert not served.children() & children
         assert f'status="404"}} {asked}.0' in served.scraped()  # what the dead ones counted stays
         children = served.children()

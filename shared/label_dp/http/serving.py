@@ -103,8 +103,14 @@ def _supervise(app: FastAPI, config: uvicorn.Config, listener: socket.socket, se
     """Start the processes that answer calls, and start one again when it dies; the rest of the service runs here."""
     from uvicorn.supervisors import Multiprocess
 
+    class Supervisor(Multiprocess):
+        def keep_subprocess_alive(self) -> None:
+            for one in self.processes:  # while this end is open too, one that dies while it is asked is waited for
+                one.child_conn.close()
+            super().keep_subprocess_alive()
+
     os.environ[f"{settings.model_config['env_prefix']}WORKER"] = "false"  # theirs
-    supervisor = Multiprocess(config, [listener])
+    supervisor = Supervisor(config, [listener])
     app.state.stopping = supervisor.should_exit.is_set
     app.state.probes.answered = lambda: any(one.process.is_alive() for one in supervisor.processes)
 
