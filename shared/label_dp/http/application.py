@@ -42,10 +42,6 @@ from label_dp.http.worker import Worker
 from label_dp.logs import event
 
 
-class _HeadAnswered(Exception):
-    """Raised in this module to end a call once its headers are sent."""
-
-
 class Methods:
     """Middleware that answers HEAD as GET without the body, OPTIONS with the methods of a path, and quick calls."""
 
@@ -79,7 +75,7 @@ class Methods:
             elif message["type"] == "http.response.body":
                 answered = True
                 await send({"type": "http.response.body", "body": b""})
-                raise _HeadAnswered  # a large file need not be read, an event stream would not end
+                raise OSError  # as for a caller who left: a large file need not be read, an event stream would not end
 
         inner = {**scope, "method": "GET", "extensions": {}}  # without zero-copy: the body is not sent
         try:
