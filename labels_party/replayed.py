@@ -27,9 +27,9 @@ from label_dp.errors import Conflict
 from label_dp.problems import problem
 from label_dp.schemas.json_types import JsonObject
 from labels_party.labels.batch_uses import ACCEPTED, CHARGED, FAILED, PUBLISHED, RETIRED
-from labels_party.labels.batches import PUBLIC, PURGED, label_scope
+from labels_party.labels.batches import PUBLIC, PURGED
 from labels_party.labels.lost_batches import ASKED_BY, CHARGED_BY, ask_first
-from labels_party.ledger.populations import Population, Populations
+from labels_party.ledger.populations import Population, Populations, label_scope
 from labels_party.message.plan import ReleasePlan
 from labels_party.message.request import RELEASE
 from labels_party.storage import tables

@@ -8,8 +8,7 @@ from fastapi import Query
 
 from features_party.api.context import Ctx, Trainer, labels_service
 from features_party.api.schemas_models import AskCalibrationIn, AskedOut, CalibratedOut
-from features_party.companions import asking
-from features_party.companions.calibrated_models import calibrated, register_calibrated
+from features_party.companions import asking, calibrated_models
 from label_dp.documents.answer import Answer
 from label_dp.http.calls import LARGE
 from label_dp.http.json_bodies import JsonRouter
@@ -33,10 +32,12 @@ def calibrate(
     signed_answer = ctx.answers.open(kept) if kept is not None else ctx.answers.verify(Answer.envelope_bytes(body))
     calibration = asking.calibration_of(signed_answer).interpolated(interpolate)
     created = ctx.audit.now()
-    calibrated(ctx.models.open(model), calibration, created)  # whether it may be, before it is accounted for
+    saved = ctx.models.open(model)
+    calibrated_models.require_scored(ctx.database, calibration.answer.id, saved)
+    calibrated_models.calibrated(saved, calibration, created)  # whether it may be, before it is accounted for
     if not signed_answer.kept:
         ctx.answers.accept(signed_answer.envelope, actor=caller.actor)
-    new = register_calibrated(ctx.database, ctx.models, model, calibration, created)
+    new = calibrated_models.register_calibrated(ctx.database, ctx.models, model, calibration, created)
     return CalibratedOut(id=new, model=new, answer=calibration.answer.id, document_digest=calibration.digest)
 
 
@@ -53,4 +54,5 @@ def ask_for_calibration(model: str, body: AskCalibrationIn, ctx: Ctx, _: Trainer
         table = ctx.feature_tables.open(body.feature_table, None)
         scored = asking.model_scores(saved, table, threads=ctx.settings.threads)
         asked = asking.ask_calibration(service, body.batch, scored, body)
+    calibrated_models.keep_scored(ctx.database, asked["answer"], saved)
     return AskedOut(**asked, batch=body.batch, scores=table.rows)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from features_party.models.card import epsilon_by_population
@@ -21,6 +22,7 @@ from features_party.models.reliability import Reliability, reliability
 from features_party.models.store import Models
 from features_party.models.trainer import check_one_label
 from features_party.receive.accepted import AcceptedMessage, described
+from features_party.storage.tables import scored_models
 from features_party.tables.feature_tables import FeatureTable, read_features
 from features_party.tables.join import join
 from features_party.tables.output import write_table
@@ -69,6 +71,28 @@ def calibrated(saved: SavedModel, calibration: CalibrationAnswer, created: str) 
         "notes": notes,
     }
     return SavedModel(replace(saved.model, calibration=score_map), card)
+
+
+def keep_scored(database: Database, answer: str, saved: SavedModel) -> None:
+    """Record whose predictions were sent for a calibration; the same model again changes nothing."""
+    values = {"answer": answer, "model_sha256": saved.card["model_sha256"]}
+
+    def record(connection: Connection) -> None:
+        if connection.execute(sa.select(scored_models).where(scored_models.c.answer == answer)).first() is None:
+            connection.execute(sa.insert(scored_models).values(values))
+
+    database.write("calibration.asked", record)
+
+
+def require_scored(database: Database, answer: str, saved: SavedModel) -> None:
+    """Raises Conflict where another model's predictions were sent for this calibration; none recorded says nothing."""
+    sent = sa.select(scored_models.c.model_sha256).where(scored_models.c.answer == answer)
+    scored = database.read("calibration.asked", lambda connection: connection.execute(sent).scalar())
+    if scored not in (None, saved.card["model_sha256"]):
+        raise Conflict(
+            f"Calibration '{answer}' was asked for with the predictions of another model, whose model.json has the "
+            f"SHA-256 {str(scored)[:12]}…; give it that model, or this one's predictions with --scores."
+        )
 
 
 def of_calibration(calibration: CalibrationAnswer) -> JsonObject:

@@ -12,19 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from features_party.bootstrap import Services
-from features_party.companions import asking
-from features_party.companions.calibrated_models import (
-    Labelled,
-    calibrated,
-    of_calibration,
-    read_scores,
-    register_calibrated,
-    save_calibrated,
-    score_columns,
-    with_messages,
-    with_true_labels,
-    write_scores,
-)
+from features_party.companions import asking, calibrated_models
 from features_party.companions.codes import codes_of
 from features_party.files.jobs import read_for_training
 from features_party.models.folder import SavedModel
@@ -104,8 +92,11 @@ def ask_and_pull(services: Services, service: LabelsService, job: AskJob, progre
     if job.labels_key is None:
         services.pinned.required()  # nothing is charged that could not be verified
     asking.require_allowance(service, job.batch)
-    scored = _scored(services, job, progress)
+    saved = None if job.model is None else services.models.named(job.model)
+    scored = _scored(services, job, saved, progress)
     order = asking.ask_calibration(service, job.batch, scored, job.asked, progress)
+    if saved is not None:
+        calibrated_models.keep_scored(services.database, order["answer"], saved)
     run = AnswerRun(order["answer"], order["state"], len(scored.ids))
     epsilon = Epsilon.parse(str(job.asked.epsilon))
     return arrived(services, service, run, job, CALIBRATION, epsilon, progress)
@@ -138,13 +129,12 @@ def arrived(
     return replace(run, state="published", found=signed_answer, delivery=arrivals.acknowledge(service))
 
 
-def _scored(services: Services, job: AskJob, progress: Progress) -> asking.ScoreTable:
-    """Raises NotFound, InvalidFile, InvalidTable, InvalidRows, InvalidInput."""
+def _scored(services: Services, job: AskJob, saved: SavedModel | None, progress: Progress) -> asking.ScoreTable:
+    """Raises InvalidFile, InvalidTable, InvalidRows, InvalidInput."""
     progress("reading", 0.05)
-    if job.model is None:
-        columns = score_columns(job.file, job.id_column, job.score_columns)
+    if saved is None:
+        columns = calibrated_models.score_columns(job.file, job.id_column, job.score_columns)
         return asking.ScoreTable(columns.table.ids, tuple(columns.scores.values()))
-    saved = services.models.named(job.model)
     asking.require_own_predictions(saved)
     table = read_features(job.file, job.id_column, text=None)
     progress("predicting", 0.15)
@@ -213,30 +203,33 @@ def apply_calibration(services: Services, job: CalibrateJob, progress: Progress)
     saved = None
     if job.model is not None:
         saved = services.models.named(job.model)
-        calibrated(saved, calibration, "")  # whether it may be
+        calibrated_models.require_scored(services.database, calibration.answer.id, saved)
+        calibrated_models.calibrated(saved, calibration, "")  # whether it may be
     file = None
     if job.scores is not None:
         assert job.id_column is not None
         assert job.score_column is not None
         columns = [job.score_column, *([] if job.score_2_column is None else [job.score_2_column])]
-        file = read_scores(job.scores, job.id_column, columns, job.label_column, calibration)
+        file = calibrated_models.read_scores(job.scores, job.id_column, columns, job.label_column, calibration)
     fresh = not signed_answer.kept and services.answers.accept(signed_answer.envelope, job.labels_key).fresh
     accepted = calibration.interpolated(job.interpolate)
-    result = of_calibration(accepted) | {"fresh": fresh}
-    labelled: Labelled | None = None
+    result = calibrated_models.of_calibration(accepted) | {"fresh": fresh}
+    labelled: calibrated_models.Labelled | None = None
     if saved is not None:
         progress("applying", 0.3)
         created = services.audit.now()
         if job.out is not None:
             with replacing(job.out, job.force) as temporary:
-                save_calibrated(saved, accepted, created, temporary, services.models.key())
+                calibrated_models.save_calibrated(saved, accepted, created, temporary, services.models.key())
             result["model"] = str(job.out)
         else:
             assert job.model is not None
-            result["model"] = register_calibrated(services.database, services.models, job.model, accepted, created)
+            result["model"] = calibrated_models.register_calibrated(
+                services.database, services.models, job.model, accepted, created
+            )
         labelled = _labelled(services, job, saved, progress)
     elif file is not None and job.out is not None:
-        result["rows"] = write_scores(file, accepted, job.out, force=job.force)
+        result["rows"] = calibrated_models.write_scores(file, accepted, job.out, force=job.force)
         result["table"] = str(job.out)
         labelled = file.labelled()
     if labelled is not None and job.plots is not None:
@@ -260,18 +253,22 @@ def _given(services: Services, job: CalibrateJob) -> SignedAnswer:
     return services.answers.verify(read_answer(path), job.labels_key)
 
 
-def _labelled(services: Services, job: CalibrateJob, saved: SavedModel, progress: Progress) -> Labelled | None:
+def _labelled(
+    services: Services, job: CalibrateJob, saved: SavedModel, progress: Progress
+) -> calibrated_models.Labelled | None:
     if job.plots is None or job.examples is None:
         return None
     threads = services.settings.threads
     if job.label_column is not None:
-        return with_true_labels(saved, job.examples, job.label_column, threads=threads)
+        return calibrated_models.with_true_labels(saved, job.examples, job.label_column, threads=threads)
     progress("joining", 0.5)
     table = read_for_training(services.settings, job.examples, str(job.id_column), None)
-    return with_messages(saved, services.messages.accept_all(job.messages, job.labels_key), table, threads=threads)
+    return calibrated_models.with_messages(
+        saved, services.messages.accept_all(job.messages, job.labels_key), table, threads=threads
+    )
 
 
-def _drawn(labelled: Labelled, found: CalibrationAnswer, folder: Path) -> dict[str, Any]:
+def _drawn(labelled: calibrated_models.Labelled, found: CalibrationAnswer, folder: Path) -> dict[str, Any]:
     label, diagrams = found.answer.population.label, labelled.diagrams(found)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -109,6 +109,14 @@ model_aliases = sa.Table(
     sa.Column("model", sa.String(40), nullable=False, index=True),
 )
 
+# whose predictions were sent for a calibration that was asked for
+scored_models = sa.Table(
+    "scored_models",
+    metadata,
+    sa.Column("answer", sa.String(64), primary_key=True),
+    sa.Column("model_sha256", sa.String(64), nullable=False),
+)
+
 idempotency = idempotency_table(metadata)
 
 

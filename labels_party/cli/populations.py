@@ -32,7 +32,7 @@ def create(*, rules: Population, as_json: Json = False) -> None:
     from labels_party.files.inputs import population_of
 
     party, wanted = services(), population_of(rules)
-    others = party.database.read("population.others", lambda c: party.populations.other_labels(c, wanted))
+    others = party.database.read("population.others", lambda c: party.populations.new_beside(c, wanted))
     found = party.database.write("population.create", lambda c: party.populations.create(c, wanted, COMMAND_LINE))
 
     if others:

@@ -114,11 +114,7 @@ def _sealed(
     local = services.cluster is None
     seal, read = _here(services, files, file, errand) if local else (_on_spark(services, files, file), {})
     population = services.database.read("population.look", lambda c: services.populations.declared(c, file.population))
-    others = (
-        ""
-        if population.created
-        else services.database.read("population.others", lambda c: services.populations.other_labels(c, population))
-    )
+    others = services.database.read("population.others", lambda c: services.populations.new_beside(c, population))
     try:
         sealed_id = seal(population, ACTOR, lambda n: errand.check(services, population, n), progress)
     except SameExamples as same:

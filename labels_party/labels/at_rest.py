@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from labels_party.labels.batches import label_scope
 from labels_party.labels.digests import EventKeys
+from labels_party.ledger.populations import label_scope
 from labels_party.storage.secrets import Secrets
 
 

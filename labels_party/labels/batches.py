@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import secrets
-import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from label_dp.errors import Conflict, InvalidInput, NotFound
 from label_dp.schemas.replies import BatchOut
 from labels_party.labels.batch_keys import BatchKeys
 from labels_party.labels.batch_uses import RETIRED
-from labels_party.ledger.populations import Population, Populations
+from labels_party.ledger.populations import Population, Populations, label_scope
 from labels_party.storage.tables import batches, event_windows, idempotency, predictors, segments, set_aside
 
 ID_LIST, PUBLIC = "id-list", "public"
@@ -108,11 +107,6 @@ class Segment:
             if start > at:
                 yield replace(self, start=at, rows=start - at)
             at = start + rows
-
-
-def label_scope(label: str) -> str:
-    """Normalise a label name: names that people read as the same share one scope, in which an id has one batch."""
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", label).casefold()).strip()
 
 
 def timestamp(now: dt.datetime) -> str:

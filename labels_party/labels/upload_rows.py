@@ -10,18 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from label_dp.errors import InvalidRows
+from labels_party.labels import parsing
 from labels_party.labels.batches import DELETE, UPSERT
 from labels_party.labels.chunks import Chunk, Findings
-from labels_party.labels.parsing import (
-    TIME,
-    UNIT,
-    absent,
-    canonical_column,
-    positions_of,
-    prefixed,
-    readable,
-    whole_seconds,
-)
 from labels_party.labels.submission import Submission
 
 if TYPE_CHECKING:
@@ -73,11 +64,15 @@ def _rows(chunk: Chunk, start: int, submission: Submission) -> Rows:
         raise chunk.faults
     table = chunk.table
     assert table is not None
-    ids = canonical_column(table[submission.id_field], submission.id_field)
-    ids = prefixed(ids, submission.batch.id_prefix, submission.id_field)
-    units = canonical_column(table[submission.unit_field], submission.unit_field, UNIT) if submission.units else None
+    ids = parsing.canonical_column(table[submission.id_field], submission.id_field)
+    ids = parsing.prefixed(ids, submission.batch.id_prefix, submission.id_field)
+    units = (
+        parsing.canonical_column(table[submission.unit_field], submission.unit_field, parsing.UNIT)
+        if submission.units
+        else None
+    )
     if submission.mode is None:
-        times = whole_seconds(table[TIME]) if submission.times else None
+        times = parsing.whole_seconds(table[parsing.TIME]) if submission.times else None
         return Rows(start, ids, units, None, times)
     if submission.mode == DELETE:
         return Rows(start, ids, units, np.full(len(ids), DELETED))
@@ -87,12 +82,12 @@ def _rows(chunk: Chunk, start: int, submission: Submission) -> Rows:
 def _positions(column: Any, submission: Submission) -> npt.NDArray[np.int64]:
     import pyarrow as pa
 
-    gone = absent(column) if submission.mode == UPSERT else np.zeros(0, np.bool_)
+    gone = parsing.absent(column) if submission.mode == UPSERT else np.zeros(0, np.bool_)
     if not gone.any():
         return _coded(column, submission)
     rows, result = np.flatnonzero(~gone), np.full(len(gone), DELETED)
     try:
-        result[rows] = _coded(readable(column).filter(pa.array(~gone)), submission)
+        result[rows] = _coded(parsing.readable(column).filter(pa.array(~gone)), submission)
     except InvalidRows as faults:
         moved = [replace(problem, row=int(rows[problem.row])) for problem in faults.problems]
         raise InvalidRows(moved, faults.total) from None
@@ -101,4 +96,4 @@ def _positions(column: Any, submission: Submission) -> npt.NDArray[np.int64]:
 
 def _coded(column: Any, submission: Submission) -> npt.NDArray[np.int64]:
     population, field = submission.population, submission.label_field
-    return positions_of(column, population.domain, population.out_of_domain, field)
+    return parsing.positions_of(column, population.domain, population.out_of_domain, field)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import secrets
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -43,6 +44,11 @@ READ = (
 def plain_members() -> list[str]:
     """Return the other members: each is a column and a rule of the same name."""
     return [name for name in PopulationAsked.model_fields if name not in READ]
+
+
+def label_scope(label: str) -> str:
+    """Normalise a label name: names that people read as the same share one scope, in which an id has one batch."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", label).casefold()).strip()
 
 
 @dataclass(frozen=True)
@@ -299,10 +305,14 @@ class Populations:
             )
         return population
 
-    def other_labels(self, connection: Connection, population: Population) -> str:
+    def other_labels(self, connection: Connection, label: str) -> builtins.list[str]:
+        """List the label names of other scopes than that of `label`: ε of an example is added up within one scope."""
+        return sorted({p.label for p in self.list(connection) if label_scope(p.label) != label_scope(label)})
+
+    def new_beside(self, connection: Connection, population: Population) -> str:
         """Return a warning if the population's label name is new beside others, else an empty text."""
-        others = sorted({p.label for p in self.list(connection)} - {population.label})
-        if not others or any(p.label == population.label for p in self.list(connection)):
+        others = self.other_labels(connection, population.label)
+        if not others or len(others) < len({p.label for p in self.list(connection)}):
             return ""
         names = ", ".join(f"'{name}'" for name in others[:3]) + " and others" * (len(others) > 3)
         return (

@@ -78,6 +78,7 @@ def gather(party: Services, name: str) -> Disclosure:
         summary = summaries(connection, [population])[0]
         values: dict[str, object] = {
             "population": population,
+            "other_labels": party.populations.other_labels(connection, population.label),
             "summary": summary | {"batches": summary["batches"] - summary["open"]},  # an open one has given nothing yet
             "published": published,
             "people": None if population.people is None else party.ledger.people.report(connection, population.people),

@@ -38,6 +38,7 @@ class Disclosure:
     whose files were lost before a restore; `length` and `head` are the audit store's."""
 
     population: Population
+    other_labels: list[str]
     summary: dict[str, Any]
     published: list[GivenOut]
     manifests: list[Manifest]

@@ -13,17 +13,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp import errors
 from label_dp.actors import ISSUED
 from label_dp.audit import events
-from label_dp.errors import (
-    Conflict,
-    InvalidInput,
-    LabelDPError,
-    Refusal,
-    SecondPersonNeeded,
-    Unauthenticated,
-    Unavailable,
-)
 from label_dp.problems import problem
 from label_dp.store.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.labels.batch_uses import ACCEPTED, CHARGED, FAILED
@@ -37,14 +29,14 @@ from labels_party.work.store import Works
 MAX_REASON = 500
 
 
-class Declined(Refusal):
+class Declined(errors.Refusal):
     """Problem of work that a second person declined. Nothing was charged."""
 
     code = "release-declined"
     title = "Declined"
 
 
-class Cancelled(Refusal):
+class Cancelled(errors.Refusal):
     """Problem of work that was cancelled before any draw began. Its charge is returned."""
 
     code = "release-cancelled"
@@ -73,11 +65,15 @@ class Decisions:
             self._require_people(work, actor)
             require_sealed(batch)
             if not self.stands(connection, work.requested_by):
-                raise Conflict("The API key that asked for it does not stand any more: decline it, and ask again.")
+                raise errors.Conflict(
+                    "The API key that asked for it does not stand any more: decline it, and ask again."
+                )
             try:
                 self.works.require_features(connection, work.batch, work.features)
-            except Unavailable:
-                raise Conflict("The features that it was asked for were replaced meanwhile: decline it.") from None
+            except errors.Unavailable:
+                raise errors.Conflict(
+                    "The features that it was asked for were replaced meanwhile: decline it."
+                ) from None
             subject = (population, work.batch, work.id)
             self.ledger.note(connection, events.APPROVED, *subject, actor, {"requested_by": work.requested_by})
             self.ledger.charge(connection, *subject, work.split, actor, work.asked)
@@ -90,7 +86,7 @@ class Decisions:
     ) -> Reply:
         """End waiting work without a charge; `reason` goes to the audit store. Raises as `approve` does."""
         if len(reason) > MAX_REASON or not reason.isprintable():
-            raise InvalidInput(f"A reason is one line of at most {MAX_REASON} printable characters.")
+            raise errors.InvalidInput(f"A reason is one line of at most {MAX_REASON} printable characters.")
 
         def effect(connection: Connection, work: Work, population: Population) -> None:
             why = Declined(f"A second person declined this {self._noun(work)}; nothing was charged.")
@@ -99,7 +95,13 @@ class Decisions:
         return self._decide("decline", work_id, actor, call, family, effect)
 
     def end(
-        self, connection: Connection, work: Work, population: Population, actor: str, reason: str, why: LabelDPError
+        self,
+        connection: Connection,
+        work: Work,
+        population: Population,
+        actor: str,
+        reason: str,
+        why: errors.LabelDPError,
     ) -> None:
         """End waiting work without a charge and record the event. Its inputs are swept."""
         details = {"requested_by": work.requested_by, "reason": reason}
@@ -116,7 +118,7 @@ class Decisions:
         def effect(connection: Connection, work: Work, population: Population) -> None:
             noun = self._noun(work)
             if work.state not in (ACCEPTED, CHARGED) or work.attempt != 0:
-                raise Conflict(
+                raise errors.Conflict(
                     f"{noun.capitalize()} '{work_id}' is {work.state} and a draw of it may have begun, so its charge "
                     f"stands. Only work of which no draw ever began can be cancelled."
                 )
@@ -147,11 +149,11 @@ class Decisions:
             noun = self._noun(work)
             if work.state != ACCEPTED:
                 why = (work.problem or {}).get("detail", "")
-                raise Conflict(
+                raise errors.Conflict(
                     f"{noun.capitalize()} '{work_id}' is {work.state}; it does not wait for an approval. {why}".strip()
                 )
             if work.requested_by.casefold() == actor.casefold():
-                raise SecondPersonNeeded(
+                raise errors.SecondPersonNeeded(
                     f"You asked for {noun} '{work_id}' yourself; somebody else approves or declines it. (You can "
                     "cancel it.)"
                 )
@@ -190,7 +192,7 @@ class Decisions:
         """Refuse an approval by or for anybody whom the issuer did not name, where people are asked for. Raises
         SecondPersonNeeded."""
         if self.people and not (actor.startswith(ISSUED) and work.requested_by.startswith(ISSUED)):
-            raise SecondPersonNeeded(
+            raise errors.SecondPersonNeeded(
                 f"This party approves between two people: who asks for {self._noun(work)} '{work.id}' and who approves "
                 "it are two subjects of the OIDC issuer. An API key or a command can decline it; somebody asks again."
             )
@@ -198,9 +200,9 @@ class Decisions:
     def _standing(self, connection: Connection, actor: str) -> None:
         """Refuse an API key that was revoked since the call came in. Raises Unauthenticated."""
         if not self.stands(connection, actor):
-            raise Unauthenticated("This API key was revoked.", "revoked", actor.partition(":")[2])
+            raise errors.Unauthenticated("This API key was revoked.", "revoked", actor.partition(":")[2])
 
-    def _fail(self, connection: Connection, work: Work, why: LabelDPError) -> None:
+    def _fail(self, connection: Connection, work: Work, why: errors.LabelDPError) -> None:
         self._set(connection, work, state=FAILED, problem=problem(why)[1])
         self.works.tell(connection, self.works.family(work).told_failed, work.id)
 
@@ -209,4 +211,4 @@ class Decisions:
         t = table
         unchanged = (t.c.id == work.id, t.c.state == work.state, t.c.attempt == work.attempt)
         if connection.execute(sa.update(t).where(*unchanged).values(**values)).rowcount != 1:
-            raise Conflict(f"'{work.id}' changed meanwhile; look at it again.")
+            raise errors.Conflict(f"'{work.id}' changed meanwhile; look at it again.")

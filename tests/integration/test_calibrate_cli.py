@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from label_dp.companions.kinds.calibration import load_calibration
+from label_dp.companions.kinds.calibration import open_calibration
+from label_dp.documents.answer import read_answer
 from label_dp.documents.signing import VerifyingKey
 from tests.support.calibrations import charged, score_table
 from tests.support.commands import command
@@ -72,7 +73,7 @@ def party(tmp_path: Path) -> Party:
 def test_files_in_one_signed_map_out_and_once_more_for_nothing(party: Party) -> None:
     told = party.calibrate()
     key = VerifyingKey.load(Path(told["labels_key"]))
-    found = load_calibration(party.folder / "map.json", key, "features-party")
+    found = open_calibration(read_answer(party.folder / "map.json"), key, "features-party")
     assert (found.answer.n, str(found.answer.epsilon_spent), told["sha256"]) == (120, "1", found.digest)
     refused = party.calibrate(out="again.json", code=1)
     assert f"labels-party answer {told['answer']}" in refused

@@ -29,6 +29,7 @@ from tests.support.events import SECOND, EventShop, event
 from tests.support.labels import LabelsParty, label_table
 from tests.support.labels_api import published as finished
 from tests.support.labels_cli import Run, arguments, refused
+from tests.support.pages import Looker
 
 pytestmark = pytest.mark.extended
 
@@ -132,6 +133,22 @@ def test_the_pages_answer_with_the_populations_figures(pack: Path, run: Run) -> 
     assert all(row["id"] in annex for row in releases)
     for page in (pack / "sp800-226.html", pack / "dpia-annex.html"):
         assert "<script" not in page.read_text("utf-8")
+
+
+def test_other_label_names_are_told(run: Run, labels: Path, pack: Path, home: Path) -> None:
+    words = "What the same examples spend under them is not added up here."
+    assert words not in text_of(pack / "dpia-annex.html")
+    renamed = pack.parent / "renamed.parquet"
+    pq.write_table(pq.read_table(labels).rename_columns(["example_id", "sale"]), renamed)
+    assert run(*arguments(renamed, str(pack.parent / "c.parquet"), label_column="sale", population="sales")).code == 0
+    out = pack.parent / "second"
+    assert run("disclose", "--population", "shop", "--out", out, "--curator", "C", "--region", "EU").code == 0
+    assert f'"sale": other label names of this party. {words}' in text_of(out / "dpia-annex.html")
+    with LabelsParty(home) as party:
+        person = Looker(party.client("auditor"))
+        person.sign_in()
+        shown = html.unescape(person.get("/overview").text)
+    assert "Label names: label (shop); sale (sales). What the same examples spend under different" in shown
 
 
 def test_the_questions_are_the_guides() -> None:

@@ -16,7 +16,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from label_dp.companions.kinds.calibration import CalibrationAnswer, load_calibration, open_calibration
+from label_dp.companions.kinds.calibration import CalibrationAnswer, open_calibration
+from label_dp.documents.answer import read_answer
 from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import RemoteProblem
 from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient
@@ -354,7 +355,7 @@ def test_a_file_of_two_scores_goes_through_the_map_and_is_drawn(files: Files) ->
     assert (told["shape"], told["pieces"], told["rows"]) == ("bins", 20, 300)
     written = pq.read_table(files.folder / "out.parquet")
     assert written.column_names == ["example_id", "score", "score_2", "calibrated"]
-    found = load_calibration(files.folder / "map.json", VerifyingKey.load(files.key), "features-party")
+    found = open_calibration(read_answer(files.folder / "map.json"), VerifyingKey.load(files.key), "features-party")
     both = [SCORES[name].to_numpy() for name in ("score", "score_2")]
     assert np.array_equal(written["calibrated"].to_numpy(), found.apply(*both))
     assert told["errors"]["mse_after"] == pytest.approx(

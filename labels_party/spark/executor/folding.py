@@ -26,17 +26,7 @@ from labels_party.labels.digests import U64, EventKeys, siphash128
 from labels_party.labels.events.bodies import EVENT, Events, stored_events
 from labels_party.labels.events.files import column_rows
 from labels_party.labels.events.fold import EFFECT, EventFold, FoldCounts, split
-from labels_party.spark.executor.arriving import (
-    COUNTS,
-    LABELLED,
-    PLACE,
-    ArrivalRules,
-    block_rows,
-    id_blocks,
-    ids_of,
-    ranges_of,
-    refusal,
-)
+from labels_party.spark.executor import arriving
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +53,7 @@ class Folding:
     key: bytes = field(repr=False)
     files: Mapping[int, int]
     bits: int
-    examples: ArrivalRules
+    examples: arriving.ArrivalRules
     missing_index: int
     bounds: npt.NDArray[np.bytes_]
 
@@ -83,7 +73,7 @@ class Folding:
                     yield self._blocks(EVENTS, np.concatenate(waiting), "event_high")
                     waiting.clear()
             if refused:
-                yield refusal(refused, place)
+                yield arriving.refusal(refused, place)
             elif sum(map(len, waiting)):
                 yield self._blocks(EVENTS, np.concatenate(waiting), "event_high")
 
@@ -93,7 +83,7 @@ class Folding:
             records, others = list[Events](), list[tuple[Any, ...]]()
             for row in _rows(batches):
                 if row[1] == EVENTS:
-                    records.append(np.frombuffer(disclosed(self.key, row[4], PLACE), ORDERED))
+                    records.append(np.frombuffer(disclosed(self.key, row[4], arriving.PLACE), ORDERED))
                 else:
                     others.append(row)
             fold, whole = self._fold(), np.concatenate([np.zeros(0, ORDERED), *records])
@@ -115,9 +105,9 @@ class Folding:
                 if not refused and len(ids):
                     high = fold.examples(ids, None)["high"]
                     part = high >> np.uint64(64 - self.bits) if self.bits else np.zeros(len(ids))
-                    yield id_blocks(EXAMPLES, ids, part.astype(np.uint16), times.astype("<i8"), self.key)
+                    yield arriving.id_blocks(EXAMPLES, ids, part.astype(np.uint16), times.astype("<i8"), self.key)
             if refused:
-                yield refusal(refused)
+                yield arriving.refusal(refused)
 
     def fold(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """From blocks of some examples, and of all that events do to them, to blocks of labels."""
@@ -125,16 +115,16 @@ class Folding:
             effects, examples, others = list[Events](), list[tuple[Any, ...]](), list[tuple[Any, ...]]()
             for row in _rows(batches):
                 if row[1] == EFFECTS:
-                    effects.append(np.frombuffer(disclosed(self.key, row[4], PLACE), EFFECT))
+                    effects.append(np.frombuffer(disclosed(self.key, row[4], arriving.PLACE), EFFECT))
                 else:
                     (examples if row[1] == EXAMPLES else others).append(row)
-            fold, ids = self._fold(), ids_of(examples)
-            times = [np.frombuffer(disclosed(self.key, row[4], PLACE), "<i8") for row in examples]
+            fold, ids = self._fold(), arriving.ids_of(examples)
+            times = [np.frombuffer(disclosed(self.key, row[4], arriving.PLACE), "<i8") for row in examples]
             rows = fold.examples(ids, np.concatenate([np.zeros(0, np.int64), *times]))
             labels = fold.labels(np.concatenate([np.zeros(0, EFFECT), *effects]), rows, self.examples.domain)
             if len(ids):
                 index = np.where(labels == NONE, np.uint32(self.missing_index), labels).astype("<u4")
-                yield id_blocks(LABELLED, ids, ranges_of(ids, self.bounds), index, self.key)
+                yield arriving.id_blocks(arriving.LABELLED, ids, arriving.ranges_of(ids, self.bounds), index, self.key)
             yield self._passed(others, fold.counts)
 
     # --- parts ------------------------------------------------------------------------------------------------
@@ -176,22 +166,22 @@ class Folding:
 
     def _blocks(self, kind: int, rows: npt.NDArray[np.void], digest: str) -> pa.RecordBatch:
         parts = list(split(rows, digest, self.bits))
-        contents = [enclosed(self.key, np.ascontiguousarray(rows).tobytes(), PLACE) for _, rows in parts]
+        contents = [enclosed(self.key, np.ascontiguousarray(rows).tobytes(), arriving.PLACE) for _, rows in parts]
         empty = [b""] * len(parts)
-        return block_rows([part for part, _ in parts], [kind] * len(parts), empty, empty, contents)
+        return arriving.block_rows([part for part, _ in parts], [kind] * len(parts), empty, empty, contents)
 
     def _passed(self, blocks: list[tuple[Any, ...]], counts: FoldCounts) -> pa.RecordBatch:
         """Blocks that the next task only hands on: those that came, and one of counts."""
         values = np.array(list(counts.as_json().values()), "<i8")
-        own = (0, COUNTS, b"", b"", enclosed(self.key, values.tobytes(), PLACE))
-        return block_rows(*map(list, zip(*blocks, own, strict=True)))
+        own = (0, arriving.COUNTS, b"", b"", enclosed(self.key, values.tobytes(), arriving.PLACE))
+        return arriving.block_rows(*map(list, zip(*blocks, own, strict=True)))
 
 
 def counts_of(blocks: bytes, key: bytes) -> dict[str, int]:
     """Add up the counts of tasks, one after the other as they were encrypted. Raises DamagedObject."""
     names = list(FoldCounts().as_json())
-    size = len(enclosed(key, bytes(8 * len(names)), PLACE))
-    pieces = [disclosed(key, blocks[at : at + size], PLACE) for at in range(0, len(blocks), size)]
+    size = len(enclosed(key, bytes(8 * len(names)), arriving.PLACE))
+    pieces = [disclosed(key, blocks[at : at + size], arriving.PLACE) for at in range(0, len(blocks), size)]
     sums = sum((np.frombuffer(piece, "<i8") for piece in pieces), np.zeros(len(names), np.int64))
     return dict(zip(names, sums.tolist(), strict=True))
 

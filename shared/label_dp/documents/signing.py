@@ -13,15 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-    load_pem_private_key,
-    load_pem_public_key,
-)
 
 from label_dp.documents.canonical import canonical_bytes
 from label_dp.errors import InvalidFile, MalformedManifest, SignatureInvalid
@@ -60,12 +53,12 @@ class VerifyingKey:
 
     @property
     def pem(self) -> bytes:
-        return self.key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        return self.key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
     @classmethod
     def from_pem(cls, pem: bytes) -> VerifyingKey:
         try:
-            key = load_pem_public_key(pem)
+            key = serialization.load_pem_public_key(pem)
         except (ValueError, UnsupportedAlgorithm):
             raise InvalidFile(
                 "The labels party's key is not a PEM public key; expected its file keys/signing.pub."
@@ -77,7 +70,7 @@ class VerifyingKey:
     @property
     def raw(self) -> bytes:
         """Raw 32 bytes of the key; `id` is their SHA-256."""
-        return self.key.public_bytes(Encoding.Raw, PublicFormat.Raw)
+        return self.key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
 
     @classmethod
     def from_raw(cls, raw: bytes) -> VerifyingKey:
@@ -119,7 +112,7 @@ class SigningKey:
     @classmethod
     def load(cls, path: Path) -> SigningKey:
         try:
-            key = load_pem_private_key(path.read_bytes(), password=None)
+            key = serialization.load_pem_private_key(path.read_bytes(), password=None)
         except OSError as error:
             raise InvalidFile(f"The signing key '{path}' cannot be read ({error.strerror}).") from None
         except (ValueError, TypeError, UnsupportedAlgorithm):
@@ -131,7 +124,9 @@ class SigningKey:
     @property
     def pem(self) -> bytes:
         """Private key in PEM."""
-        return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        return self.key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
 
     def save(self, private_path: Path, public_path: Path) -> None:
         """Write both halves; never overwrites a private key, since its documents need it."""

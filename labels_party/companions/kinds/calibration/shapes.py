@@ -10,14 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from label_dp.companions.kinds.calibration import (
-    BinsFacts,
-    GridFacts,
-    KnotsFacts,
-    MediansFacts,
-    MonotoneFacts,
-    PiecesFacts,
-)
+from label_dp.companions.kinds import calibration
 from label_dp.companions.maps import shapes
 from label_dp.companions.maps.monotone import MonotoneMap
 from label_dp.companions.maps.monotone_grid import MonotoneGrid
@@ -104,7 +97,7 @@ def _levels(terms: Terms) -> int:
 def _plan_monotone(terms: Terms) -> Facts:
     levels = _levels(terms)
     planned(terms.domain, terms.n, terms.distinct, terms.x_size, terms.epsilon, terms.loss, levels=levels)
-    return MonotoneFacts(algorithm="1", levels=levels, cuts="points")
+    return calibration.MonotoneFacts(algorithm="1", levels=levels, cuts="points")
 
 
 def _fit_monotone(terms: Terms, x: Any, labels: Any) -> MonotoneMap:
@@ -131,8 +124,10 @@ def _plan_bins(terms: Terms) -> Facts:
     plan = _binned(terms)
     cells = "x".join(map(str, plan.shape))
     if isinstance(plan, BinnedMedians):
-        return MediansFacts(algorithm="medians of cells", cells=cells, rank_error=f"{rounded_up(plan.rank_error):.6g}")
-    return BinsFacts(algorithm="noisy sums of cells", cells=cells)
+        return calibration.MediansFacts(
+            algorithm="medians of cells", cells=cells, rank_error=f"{rounded_up(plan.rank_error):.6g}"
+        )
+    return calibration.BinsFacts(algorithm="noisy sums of cells", cells=cells)
 
 
 # --- further constraints (the paper's Appendix C) ---------------------------------------------------------
@@ -147,8 +142,8 @@ def _constrained(shape: str) -> ShapeEntry:
     def plan(terms: Terms) -> Facts:
         fit_design = _design(shape, terms)
         if shape == "pieces":
-            return PiecesFacts(algorithm="appendix C", values=fit_design.values, cells=fit_design.cells)
-        return KnotsFacts(
+            return calibration.PiecesFacts(algorithm="appendix C", values=fit_design.values, cells=fit_design.cells)
+        return calibration.KnotsFacts(
             algorithm="appendix C", values=fit_design.values, knots=fit_design.knots, steps=fit_design.steps
         )
 
@@ -174,7 +169,9 @@ def _surface(terms: Terms) -> SurfacePlan:
 
 def _plan_grid(terms: Terms) -> Facts:
     surface_plan = _surface(terms)
-    return GridFacts(algorithm="3", values=surface_plan.values, cells="x".join(map(str, surface_plan.shape)))
+    return calibration.GridFacts(
+        algorithm="3", values=surface_plan.values, cells="x".join(map(str, surface_plan.shape))
+    )
 
 
 SHAPES: dict[str, ShapeEntry] = {

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from label_dp.companions.costs.charge import check_charge
@@ -203,10 +202,3 @@ def open_calibration(envelope: bytes, key: VerifyingKey, audience: str | None) -
     """Open a calibration from its envelope. Raises the VerificationFailed of the violated rule."""
     answer, digest = KIND.trusted(envelope, key, audience)
     return CalibrationAnswer(answer, digest, envelope)
-
-
-def load_calibration(path: Path, key: VerifyingKey, audience: str | None) -> CalibrationAnswer:
-    """Load a calibration from a file, as `open_calibration`. Raises InvalidFile too."""
-    from label_dp.documents.answer import read_answer
-
-    return open_calibration(read_answer(path), key, audience)

@@ -7,20 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from label_dp.companions.maps.monotone import (
-    MAX_PIECES,
-    IntArray,
-    checked_breakpoints,
-    piece_of,
-    read_breakpoints,
-    read_value,
-)
+from label_dp.companions.maps import monotone
 from label_dp.errors import InvalidInput
 from label_dp.schemas.json_types import JsonObject
 
 FloatArray = npt.NDArray[np.float64]
 Sizes = tuple[int, int]
-Breakpoints = tuple[IntArray, IntArray]
+Breakpoints = tuple[monotone.IntArray, monotone.IntArray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,10 +30,14 @@ class MonotoneGrid:
     values: FloatArray
 
     def __post_init__(self) -> None:
-        first, second = (checked_breakpoints(b, size) for b, size in zip(self.breakpoints, self.x_sizes, strict=True))
+        first, second = (
+            monotone.checked_breakpoints(b, size) for b, size in zip(self.breakpoints, self.x_sizes, strict=True)
+        )
         values = np.array(self.values, np.float64)
-        if values.shape != (first.size + 1, second.size + 1) or values.size > MAX_PIECES:
-            raise InvalidInput(f"A monotone grid has one value for every cell, and at most {MAX_PIECES} cells.")
+        if values.shape != (first.size + 1, second.size + 1) or values.size > monotone.MAX_PIECES:
+            raise InvalidInput(
+                f"A monotone grid has one value for every cell, and at most {monotone.MAX_PIECES} cells."
+            )
         finite = bool(np.all(np.isfinite(values)))
         if not finite or np.any(np.diff(values, axis=0) < 0) or np.any(np.diff(values, axis=1) < 0):
             raise InvalidInput("The values of a monotone grid are finite and fall along neither axis.")
@@ -57,7 +54,8 @@ class MonotoneGrid:
         if np.shape(first) != np.shape(second):
             raise InvalidInput("A monotone grid is applied to two columns of one length.")
         i, j = (
-            piece_of(x, b, size) for x, b, size in zip((first, second), self.breakpoints, self.x_sizes, strict=True)
+            monotone.piece_of(x, b, size)
+            for x, b, size in zip((first, second), self.breakpoints, self.x_sizes, strict=True)
         )
         return self.values[i, j]
 
@@ -89,8 +87,10 @@ class MonotoneGrid:
         if not isinstance(rows, list) or not rows or any(not isinstance(row, list) for row in rows):
             raise InvalidInput("The values of a monotone grid are a list of rows.")
         wide = len(rows[0])
-        if len(rows) * wide > MAX_PIECES or any(len(row) != wide for row in rows):
-            raise InvalidInput(f"The rows of a monotone grid are of one length, and have at most {MAX_PIECES} values.")
-        values = np.array([[read_value(v) for v in row] for row in rows], np.float64)
-        first, second = (read_breakpoints(b) for b in breakpoints)
+        if len(rows) * wide > monotone.MAX_PIECES or any(len(row) != wide for row in rows):
+            raise InvalidInput(
+                f"The rows of a monotone grid are of one length, and have at most {monotone.MAX_PIECES} values."
+            )
+        values = np.array([[monotone.read_value(v) for v in row] for row in rows], np.float64)
+        first, second = (monotone.read_breakpoints(b) for b in breakpoints)
         return cls((sizes[0], sizes[1]), (first, second), values)

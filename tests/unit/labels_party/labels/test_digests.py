@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labels_party.labels.at_rest import digest_key
-from labels_party.labels.batches import label_scope
 from labels_party.labels.digests import CHUNK, siphash128
+from labels_party.ledger.populations import label_scope
 from labels_party.storage.secrets import Secrets
 
 KEY = bytes(range(16))
