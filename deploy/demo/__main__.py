@@ -37,7 +37,7 @@ class _Parser(argparse.ArgumentParser):
 def parser() -> argparse.ArgumentParser:
     """The options of the demo."""
     made = _Parser("python -m deploy.demo", description="An advertiser and a publisher, in about a minute.")
-    made.add_argument("--clicks", type=int, default=200_000, help="clicks with a label; a quarter more are held out")
+    made.add_argument("--clicks", type=int, default=100_000, help="clicks with a label; a quarter more are held out")
     made.add_argument("--epsilon", default="1", help="ε of each release; the lifetime budget is twice that")
     made.add_argument("--out", type=Path, default=Path("demo-output"), help="folder; an earlier demo's is replaced")
     made.add_argument("--seed", type=int, default=1, help="of the made-up clicks; privacy noise is never seeded")

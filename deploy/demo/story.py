@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
@@ -68,6 +69,7 @@ class Story:
         self.later = [unseen.slice(start, PREDICT_ROWS) for start in range(0, len(later), PREDICT_ROWS)]
         t.names = {id(self.features): "features", id(self.revenue): "revenue"}
         t.names |= {id(part): "later_clicks" for part in self.later}
+        reference = ThreadPoolExecutor(1).submit(self.without_privacy, clicks)
 
         t.step("Publisher", "uploads its features to its own service")
         self.table = str(self.trainer.upload_table(self.features, ID)["id"])
@@ -105,9 +107,16 @@ class Story:
         t.names[id(files)] = "{manifest, message with another bit}"
         tampered = self.refused("digest-mismatch", lambda: self.trainer.upload_message(files))
 
-        self.constant, self.best = self.mse(labels_of(clicks).mean()), self.mse(self.without_privacy(clicks))
         t.step("Publisher", "trains on its features and the privatized labels")
-        first = self.learned("RR-on-Bins, corrected", self.train(release), message)
+        training = self.train(release)
+        with t.bar("training"):  # the publisher trains in the background while both prepare the next step
+            ordered = [("RR-on-Bins, uncorrected", self.train(release, "none"), message)]
+            for name, mechanism in OTHERS.items():
+                other = self.publish(self.fill(f"demo-{mechanism}", f"demo-{mechanism}"), mechanism)
+                received = self.receive(other, f"comparison/{mechanism}.parquet")
+                ordered.append((name, self.train(other), received))
+            self.constant, self.best = self.mse(labels_of(clicks).mean()), self.mse(reference.result())
+        first = self.learned("RR-on-Bins, corrected", training, message)
         t.say(f"The manifest alone corrects for the noise, at no ε: {first['worth']}.")
         t.say(
             f"Squared error on {len(later):,} later clicks: {first['test_mse']:,.0f}. The mean for every click has "
@@ -122,12 +131,6 @@ class Story:
             "reveals more, and its ε adds to the first."
         )
         with t.bar("repeating it") as advance:
-            # the publisher trains in the background while the advertiser goes on
-            ordered = [("RR-on-Bins, uncorrected", self.train(release, "none"), message)]
-            for name, mechanism in OTHERS.items():
-                other = self.publish(self.fill(f"demo-{mechanism}", f"demo-{mechanism}"), mechanism)
-                received = self.receive(other, f"comparison/{mechanism}.parquet")
-                ordered.append((name, self.train(other), received))
             table = [first]
             for each in ordered:
                 advance(len(table) / (len(ordered) + 1))
@@ -283,9 +286,8 @@ class Story:
     def without_privacy(self, clicks: pa.Table) -> Any:
         """Predictions of the features party's own training code on true labels: no service offers that."""
         threads = min(processors(), 8)
-        with self.t.bar("training on true labels") as advance:
-            examples = Examples(clicks.drop_columns([ID, LABEL]), labels_of(clicks), domain=Domain.parse(DOMAIN))
-            model, _ = fit(examples, Recipe("trees"), threads=threads, progress=lambda _what, share: advance(share))
+        examples = Examples(clicks.drop_columns([ID, LABEL]), labels_of(clicks), domain=Domain.parse(DOMAIN))
+        model, _ = fit(examples, Recipe("trees"), threads=threads, progress=lambda _what, _share: None)
         return np.concatenate([model.predict(part, threads=threads) for part in self.later])
 
     def verify(self, what: str, file: str, key: str) -> None:
