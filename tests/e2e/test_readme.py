@@ -185,6 +185,8 @@ def test_the_publishers_python_works(checkout: Path, tmp_path: Path) -> None:
         "MESSAGE": demo / "message.parquet",
         "FEATURES": demo / "clicks" / "features.parquet",
         "LABELS_KEY": demo / "labels-party.pub",
+        "MODEL": demo / "model",
+        "MODEL_KEY": demo / "features-party.pub",
     }
     given = "\n".join(f"{name} = {str(path)!r}" for name, path in names.items())
     environment = dict(os.environ) | {"FEATURES_PARTY_HOME": str(tmp_path), "FEATURES_PARTY_THREADS": "1"}
