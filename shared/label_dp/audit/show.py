@@ -185,7 +185,7 @@ def _told(event: Event, names: Mapping[str, str]) -> str:
             f"the signing key {details.get('old_key_id')} handed over to {details.get('new_key_id')}, which is of the "
             "same labels party"
         ),
-        kinds.TRAINED: lambda: f"model {details.get('model', '')} was trained".replace("  ", " "),
+        kinds.TRAINED: lambda: f"model.json {details.get('model_sha256')} was trained on {details.get('releases')}",
     }
     return sentences.get(event.kind, lambda: f"{event.kind} {subject.work or subject.batch or ''}")()
 
