@@ -26,7 +26,7 @@ from label_dp.store.idempotency import IdempotentCall, Reply
 
 router = JsonRouter(prefix="/v1", tags=["feature tables"], responses=PROBLEM_RESPONSES)
 
-READERS = Threads("readers of tables", 8)  # they may wait for memory
+READERS = Threads(8)  # they may wait for memory
 REFUSALS = problem_responses(409, 413, 415)
 UPLOAD_DOCS: dict[str, Any] = {
     "requestBody": {

@@ -75,11 +75,10 @@ def calibrated(saved: SavedModel, calibration: CalibrationAnswer, created: str) 
 
 def keep_scored(database: Database, answer: str, saved: SavedModel) -> None:
     """Record whose predictions were sent for a calibration; the same model again changes nothing."""
-    values = {"answer": answer, "model_sha256": saved.card["model_sha256"]}
 
     def record(connection: Connection) -> None:
         if connection.execute(sa.select(scored_models).where(scored_models.c.answer == answer)).first() is None:
-            connection.execute(sa.insert(scored_models).values(values))
+            connection.execute(sa.insert(scored_models).values(answer=answer, model_sha256=saved.card["model_sha256"]))
 
     database.write("calibration.asked", record)
 

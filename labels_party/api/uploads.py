@@ -41,7 +41,7 @@ _At = tuple[Intake, DecodeBudget, str, bool]
 _together = Gathered[Small, Reply](lambda at, uploads: _add(at, uploads), lambda small: small.size)
 _events_together = Gathered[EventUpload, Reply](lambda at, uploads: _add_events(at, uploads), lambda one: one.size)
 # of uploads on their way, and of those that came whole, which wait for nobody outside
-_coming, _come = Threads("uploads", 32), Threads("bodies that came whole", 32)
+_coming, _come = Threads(32), Threads(32)  # for bodies in pieces, and for those that came whole
 
 
 class Body:

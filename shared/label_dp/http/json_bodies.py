@@ -24,7 +24,7 @@ Model = TypeVar("Model", bound=BaseModel)
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 NOT_JSON = "This call reads JSON: send the header 'Content-Type: application/json'."
-DECODERS = Threads("decoders of JSON", 4)  # other calls keep their threads
+DECODERS = Threads(4)  # other calls keep their threads
 
 
 class _Decoded(Request):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import anyio.to_thread
 from anyio import CapacityLimiter
-from anyio.lowlevel import RunVar
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
@@ -19,17 +20,16 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 class Threads:
     """At most `most` threads of each event loop."""
 
-    def __init__(self, name: str, most: int) -> None:
-        self.most, self._limiters = most, RunVar[CapacityLimiter](name)
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._limiters = WeakKeyDictionary[asyncio.AbstractEventLoop, CapacityLimiter]()
 
     def limiter(self, most: int | None = None) -> CapacityLimiter:
         """Return the limiter of the running event loop, of `most` threads if a setting says so."""
-        try:
-            return self._limiters.get()
-        except LookupError:
-            limiter = CapacityLimiter(self.most if most is None else most)
-            self._limiters.set(limiter)
-            return limiter
+        loop = asyncio.get_running_loop()
+        if loop not in self._limiters:
+            self._limiters[loop] = CapacityLimiter(self.most if most is None else most)
+        return self._limiters[loop]
 
     async def run(self, work: Callable[[], Result]) -> Result:
         """Run `work` in a thread. Raises its errors."""
@@ -37,10 +37,10 @@ class Threads:
 
 
 # authentication and readiness must not wait for calls that wait for the database's only writer
-LOOKS = Threads("looks", 4)
-SIGN_INS = Threads("sign-ins", 4)  # they may wait for an issuer
+LOOKS = Threads(4)
+SIGN_INS = Threads(4)  # they may wait for an issuer
 # calls that may wait for that writer; the rest of the usual forty threads serves calls that only read
-WRITERS = Threads("writers", 24)
+WRITERS = Threads(24)
 
 
 def taking_turns(route: APIRoute, handle: Handler) -> Handler:
