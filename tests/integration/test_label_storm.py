@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from labels_party.labels import upload_rows
+from labels_party.labels import parsing
 from labels_party.labels.parsing import floats_of
 from tests.support.label_storm import Storm
 
@@ -63,6 +63,6 @@ def test_a_bad_label_that_is_taken_is_noticed(
     def clipped(column: Any, domain: Any, _rule: str, field: str = "label") -> Any:
         return domain.index(floats_of(column, field))[0]
 
-    monkeypatch.setattr(upload_rows, "positions_of", clipped)
+    monkeypatch.setattr(parsing, "positions_of", clipped)
     with pytest.raises(AssertionError):
         asyncio.run(_storm(tmp_path, caplog).run(500))
