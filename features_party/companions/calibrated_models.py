@@ -85,12 +85,12 @@ def keep_scored(database: Database, answer: str, saved: SavedModel) -> None:
 
 def require_scored(database: Database, answer: str, saved: SavedModel) -> None:
     """Raises Conflict where another model's predictions were sent for this calibration; none recorded says nothing."""
-    sent = sa.select(scored_models.c.model_sha256).where(scored_models.c.answer == answer)
-    scored = database.read("calibration.asked", lambda connection: connection.execute(sent).scalar())
-    if scored not in (None, saved.card["model_sha256"]):
+    query = sa.select(scored_models.c.model_sha256).where(scored_models.c.answer == answer)
+    sha256 = database.read("calibration.asked", lambda connection: connection.execute(query).scalar())
+    if sha256 not in (None, saved.card["model_sha256"]):
         raise Conflict(
             f"Calibration '{answer}' was asked for with the predictions of another model, whose model.json has the "
-            f"SHA-256 {str(scored)[:12]}…; give it that model, or this one's predictions with --scores."
+            f"SHA-256 {str(sha256)[:12]}…; give it that model, or this one's predictions with --scores."
         )
 
 

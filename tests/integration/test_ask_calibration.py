@@ -94,8 +94,8 @@ def test_a_model_is_calibrated_by_two_commands(shell: Shell, advertiser: tuple[L
     assert "all charged" in shell.run("answers", "show", answer).stdout
     shell.run("calibrate", "--map", answer, "--model", "model", "--out", "after")
     shell.run("train", "--message", "sent/m.parquet", *FILES, "--model", "trees", "--out", "other")
-    told = shell.refused("calibrate", "--map", answer, "--model", "other", "--out", "x", code=1)
-    assert "asked for with the predictions of another model" in told
+    refusal = shell.refused("calibrate", "--map", answer, "--model", "other", "--out", "x", code=1)
+    assert "asked for with the predictions of another model" in refusal
     refused = shell.refused(*ask[:-5], "after", *FILES, code=2)
     assert "calibrated already" in refused
     assert party.spent(batch) == "0.5"
@@ -223,8 +223,8 @@ def test_the_service_asks_for_its_own_models(
     kept = python.pull_answer(url, again["answer"], key, wait=30)
     assert kept["answer"]["parameters"]["scores"] == "float32"
     assert (kept["answer"]["batch"], party.spent(batch)) == (batch, "0.5")
-    other, called = service.trained(table, model="trees"), {"answer": again["answer"]}
-    is_problem(service.trainer.post(f"/v1/models/{other}/calibrations", json=called), 409, "conflict")
+    other, answer_body = service.trained(table, model="trees"), {"answer": again["answer"]}
+    is_problem(service.trainer.post(f"/v1/models/{other}/calibrations", json=answer_body), 409, "conflict")
     service.trainer.delete(f"/v1/models/{other}")
     listed = service.trainer.get("/v1/answers").json()
     assert [(a["answer"], a["population_name"]) for a in listed] == [(again["answer"], "rest")]

@@ -138,9 +138,9 @@ def test_the_pages_answer_with_the_populations_figures(pack: Path, run: Run) -> 
 def test_other_label_names_are_told(run: Run, labels: Path, pack: Path, home: Path) -> None:
     words = "What the same examples spend under them is not added up here."
     assert words not in text_of(pack / "dpia-annex.html")
-    renamed = pack.parent / "renamed.parquet"
-    pq.write_table(pq.read_table(labels).rename_columns(["example_id", "sale"]), renamed)
-    assert run(*arguments(renamed, str(pack.parent / "c.parquet"), label_column="sale", population="sales")).code == 0
+    sales = pack.parent / "sales.parquet"
+    pq.write_table(pq.read_table(labels).rename_columns(["example_id", "sale"]), sales)
+    assert run(*arguments(sales, str(pack.parent / "c.parquet"), label_column="sale", population="sales")).code == 0
     out = pack.parent / "second"
     assert run("disclose", "--population", "shop", "--out", out, "--curator", "C", "--region", "EU").code == 0
     assert f'"sale": other label names of this party. {words}' in text_of(out / "dpia-annex.html")

@@ -311,10 +311,10 @@ def test_a_renamed_label_column_is_not_silently_charged_afresh(run: Run, labels:
         0, "example_id", pa.array([f"o{n}" for n in range(pq.read_metadata(renamed).num_rows)])
     )
     pq.write_table(other.rename_columns(["example_id", "SALE"]), home.parent / "other.parquet")
-    spelt = arguments(
+    spelling = arguments(
         home.parent / "other.parquet", "o.parquet", label_column="SALE", population="SALES", missing_label="0"
     )
-    assert "label name" not in run(*spelt).err  # people read both names as one, and so does the ledger
+    assert "label name" not in run(*spelling).err  # people read both names as one, and so does the ledger
     more = arguments(renamed, "s.parquet", label_column="sale", population="sales", missing_label="0")
     assert "label name" not in run(*more, "--additional-release").err
 
