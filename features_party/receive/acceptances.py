@@ -20,7 +20,6 @@ from label_dp import errors
 from label_dp.audit.events import (
     ACCEPTED,
     ANSWER_ACCEPTED,
-    CHARGES,
     DOCUMENT_REFUSED,
     KEY_HANDED_OVER,
     NO_CHARGE,
@@ -32,7 +31,7 @@ from label_dp.audit.hand_overs import families
 from label_dp.audit.receipts import ACCEPTANCES, signed_digest
 from label_dp.audit.received_rules import ReceivedRules
 from label_dp.audit.rulebook import RuleBroken
-from label_dp.audit.store import PAGE, AuditStore
+from label_dp.audit.store import AuditStore
 from label_dp.documents.answer import Answer
 from label_dp.documents.canonical import digest
 from label_dp.documents.manifest import Manifest
@@ -274,31 +273,24 @@ def contradiction(audit: AuditStore, connection: Connection, event: Event) -> er
 def _needed(audit: AuditStore, connection: Connection, event: Event) -> list[Event]:
     """Return all acceptances of the batch if they could add up to too much; else one of it and one of the
     population."""
-    t, subject = audit.table, event.subject
-    batch, population = str(subject.batch), str(subject.population)
-    sums = [sa.func.coalesce(sa.func.sum(amount), 0) for amount in (t.c.epsilon_nano, t.c.delta_atto)]
-    row = connection.execute(sa.select(*sums).where(t.c.batch == batch, t.c.kind.in_(CHARGES))).one()
+    subject, c = event.subject, audit.table.c
+    batch, population = c.batch == subject.batch, c.population == subject.population
+    keys = families(connection, audit).relatives(str(event.details["key_id"]))
+    # another labels party may use the same ids
+    ours = sa.join(audit.table, t, t.c.event == c.sequence)
+    sums = [sa.func.coalesce(sa.func.sum(amount), 0) for amount in (c.epsilon_nano, c.delta_atto)]
+    row = connection.execute(sa.select(*sums).select_from(ours).where(t.c.key_id.in_(keys), batch)).one()
     nano, atto = event.account.spent.nano, event.account.spent_delta.atto
     # a sum over fewer documents is no larger, and those that state less than this one were checked before
     fits = int(row[0]) + event.split.total.nano <= nano and int(row[1]) + event.split.delta_atto <= atto
-    same = set(families(connection, audit).relatives(str(event.details["key_id"])))
-    events = _of_keys(audit, connection, same, first=fits, batch=batch)
-    events += _of_keys(audit, connection, same, first=True, population=population)
+    query = sa.select(c.sequence).select_from(ours).where(t.c.key_id.in_(keys)).order_by(c.sequence)
+    sequences = {
+        *connection.execute(query.where(population).limit(1)).scalars(),
+        *connection.execute(query.where(batch).limit(1 if fits else None)).scalars(),
+    }
+    events = [one for at in sequences for one in audit.events(connection, after=at - 1, limit=1)]
     events += audit.events(connection, kind=KEY_HANDED_OVER)
-    return [e for _, e in sorted({e.sequence: e for e in events}.items())]
-
-
-def _of_keys(audit: AuditStore, connection: Connection, keys: set[str], *, first: bool, **columns: str) -> list[Event]:
-    """Return acceptances from the labels party of `keys`, in order; another labels party may use the same ids."""
-    events: list[Event] = []
-    for kind in sorted(CHARGES):
-        after, limit = 0, 1 if first else PAGE
-        while page := audit.events(connection, after=after, limit=limit, kind=kind, **columns):
-            events += [e for e in page if e.details.get("key_id") in keys]
-            if first and events:
-                return events
-            after, limit = page[-1].sequence, PAGE
-    return events
+    return sorted(events, key=lambda one: one.sequence)
 
 
 def _record_broken_rule(audit: AuditStore, connection: Connection, event: Event, broken: RuleBroken) -> None:

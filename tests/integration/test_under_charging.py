@@ -318,6 +318,25 @@ def test_items_may_come_in_any_order(receiver: Services, tmp_path: Path) -> None
     assert len(of_kind(receiver, ACCEPTED)) == 4
 
 
+def test_an_acceptance_reads_as_much_however_many_came_before(
+    receiver: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of its own labels party and of another one that uses the same ids."""
+    senders = Sender(), Sender()
+    for one in senders:
+        receiver.pinned.pin(one.public_key(tmp_path))
+    read: list[int] = []
+    parse = Event.from_body
+    monkeypatch.setattr(Event, "from_body", lambda body: read.append(1) or parse(body))
+    counts = []
+    for number in range(1, 11):
+        for one in senders:
+            path, before = send(one, tmp_path, f"rel_{number}", str(number)), len(read)
+            receiver.messages.accept(path)
+        counts.append(len(read) - before)
+    assert set(counts[2:]) == {counts[2]}
+
+
 def test_another_declaration_of_a_population_is_refused(receiver: Services, tmp_path: Path) -> None:
     sender, stranger = Sender(), Sender()
     for one in (sender, stranger):
