@@ -38,7 +38,7 @@ AnyFeatures = Annotated[
         "--features",
         "--examples",
         metavar="PATH",
-        help="Parquet or CSV of features, here or in a store, or a lake table; with Spark, Parquet of any store.",
+        help="Parquet or CSV of features, here or in a store, or a lake table; with Spark, Parquet files.",
     ),
 ]
 EngineName = Annotated[

@@ -56,15 +56,13 @@ def join(
 
     limits = Limits(warn_unmatched, refuse_unmatched)
     with progress("join", as_json) as report:
-        if engine == "spark":
-            spark = _spark()
-            errand = spark.SparkErrand(named, key, features, id_column, Path(out), master, force, list_unmatched)
-            data = spark.join_on_spark(common.services(), errand, correction, report, limits)
-        else:
-            from features_party.files.jobs import Files, join_files
-            from label_dp.store.table_files import target_at
+        from features_party.files.jobs import Files, join_files
+        from label_dp.store.table_files import target_at
 
-            files = Files(named, key, located(features), id_column, target_at(out), list_unmatched, force)
+        files = Files(named, key, located(features), id_column, target_at(out), list_unmatched, force)
+        if engine == "spark":
+            data = _spark().join_on_spark(common.services(), files, master, correction, report, limits)
+        else:
             data = join_files(common.services(), files, correction, report, limits)
 
     def human() -> None:
@@ -112,17 +110,17 @@ def train(
             if of_sums is None:
                 raise InvalidInput("The part for sums of labels is not installed; train on a message.")
             card = of_sums.train_sums(common.services(), sums, key, Path(features), id_column, out, report, force=force)
-        elif engine == "spark":
-            spark = _spark()
-            errand = spark.SparkErrand(named, key, features, id_column, out, master, force, list_unmatched)
-            card = spark.train_on_spark(common.services(), errand, learning, report)
         else:
             from features_party.files.jobs import Files, train_files
             from features_party.models.trainer import check_learning
 
-            check_learning(learning)
+            if engine != "spark":
+                check_learning(learning)
             files = Files(named, key, located(features), id_column, out, list_unmatched, force)
-            card = train_files(common.services(), files, learning, report)
+            if engine == "spark":
+                card = _spark().train_on_spark(common.services(), files, master, learning, report)
+            else:
+                card = train_files(common.services(), files, learning, report)
 
     def human() -> None:
         from features_party.cli.show import show_card

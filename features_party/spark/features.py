@@ -1,92 +1,88 @@
-"""Features that Spark reads: Parquet under a path or a URL of any store."""
+"""Features that tasks read: Parquet files in a folder, by a pattern or in a store, cut into runs of row groups."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from features_party.spark.executor.blocks import ROW_BITS, Piece
+from features_party.tables.feature_files import FeatureFile
 from features_party.tables.join import refuse_taken
 from label_dp.columnar.frames import PANDAS_INDEX
-from label_dp.columnar.tables import MAX_ID_BYTES, require_columns
-from label_dp.errors import InvalidFile, InvalidTable, Unavailable
-from label_dp.spark.cluster import Cluster
+from label_dp.columnar.parts import TablePart, TableParts, TablePath
+from label_dp.columnar.tables import MAX_ID_BYTES, canonical_ids, require_columns
+from label_dp.errors import InvalidFile, InvalidTable
+from label_dp.store.table_addresses import file_part
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    import pyarrow as pa
 
-OWN = "label_dp_"  # prefix of our own columns beside the features
-KINDS = re.compile(r"string|(varchar|char)\(\d+\)|tinyint|smallint|int|bigint|decimal\(20,0\)")
 RULE = f"an id must be between 1 and {MAX_ID_BYTES} bytes long"
 TWICE = "this id is in more than one row"
+CELLS = 1 << 23  # of one piece, about
+FEWEST_ROWS, MOST_ROWS = 1 << 12, 1 << 18  # of one piece, about
 
 
 @dataclass(frozen=True)
 class SparkFeatures:
-    """Features on Spark. `columns` are all except pandas' index, in file order, with the names of Spark's types."""
+    """Features in `pieces` of about `most` rows, or one row group; `schema` has all columns in file order."""
 
-    url: str
     id_column: str
-    columns: dict[str, str]
-    rows: int
+    schema: pa.Schema
+    pieces: tuple[Piece, ...]
+    most: int
 
     @classmethod
-    def open(cls, cluster: Cluster, url: str, id_column: str) -> SparkFeatures:
-        """Read the columns and the number of rows. Raises InvalidFile (unreadable), InvalidTable (columns, no rows) and
-        Unavailable."""
-        try:
-            schema = cluster.ask(lambda spark: spark.read.parquet(url).schema)
-        except Unavailable:
-            raise InvalidFile(f"'{url}' cannot be read by Spark as Parquet; its logs say why.") from None
-        columns = {
-            field.name: field.dataType.simpleString()
-            for field in schema
-            if field.name == id_column or not PANDAS_INDEX.fullmatch(field.name)
-        }
-        require_columns(list(columns), [id_column], url)
-        refuse_taken(list(columns))
-        own = next((name for name in columns if name.startswith(OWN)), None)
+    def open(cls, table: TablePath, id_column: str) -> SparkFeatures:
+        """List the files, and read what they say of their rows. Raises InvalidFile (unreadable, or not Parquet),
+        InvalidTable (columns, no rows), Unavailable."""
+        file = FeatureFile.open(table, id_column)
+        parts = (file_part(table),) if isinstance(table, Path) else table.parts
+        lake = isinstance(table, TableParts) and table.table is not None
+        if file.csv or lake or not all(part.address for part in parts):
+            raise InvalidFile(
+                f"'{table}': Spark takes features as Parquet files; write them as such, or leave --engine spark out."
+            )
+        refuse_taken(file.schema.names)
+        own = next((name for name in file.schema.names if name.startswith("label_dp_")), None)
         if own is not None:
             raise InvalidTable(f"The feature table has a column '{own}', a name that the join itself uses; rename it.")
-        if not KINDS.fullmatch(columns[id_column]):
-            raise InvalidTable(
-                f"The id column '{id_column}' must hold text or whole numbers; it holds {columns[id_column]}."
-            )
-        n = cluster.collect(lambda spark: spark.read.parquet(url).selectExpr("count(*) as n"))[0]["n"]
-        if not n:
-            raise InvalidTable(f"'{url}' has no rows.")
-        return cls(url, id_column, columns, int(n))
-
-    def frame(self, spark: SparkSession, without: tuple[str, ...], *more: Any) -> DataFrame:
-        """Read the columns except `without`, and `more`."""
-        from pyspark.sql.functions import col
-
-        selection = [col(f"`{name}`") for name in self.columns if name not in without]
-        return spark.read.parquet(self.url).select(*selection, *more)
+        canonical_ids(file.schema.empty_table()[id_column], id_column)
+        most = min(max(CELLS // len(file.schema), FEWEST_ROWS), MOST_ROWS)
+        pieces = tuple(piece for part in parts for piece in _pieces(part, file.schema, most))
+        if not pieces:
+            raise InvalidTable(f"'{table}' has no rows.")
+        return cls(id_column, file.schema, pieces, most)
 
     @property
-    def spelt(self) -> Column:
-        """Id in canonical spelling."""
-        from pyspark.sql.functions import col
+    def rows(self) -> int:
+        return sum(piece.rows for piece in self.pieces)
 
-        return col(f"`{self.id_column}`").cast("string")
+    @property
+    def columns(self) -> list[str]:
+        """Columns of a training: all except pandas' index."""
+        return [name for name in self.schema.names if name == self.id_column or not PANDAS_INDEX.fullmatch(name)]
 
-    def refuse(self, cluster: Cluster, repeated: bool) -> InvalidFile:
-        """Return the error for rows whose ids break a rule, with the place of one of them."""
-        wrong = "count(*) over (partition by id) > 1"
-        if not repeated:
-            wrong = f"id is null or octet_length(id) not between 1 and {MAX_ID_BYTES}"
+    def refused(self, rows: int, place: int, rule: str) -> InvalidFile:
+        """Return the error for so many rows whose ids break a rule, with the `place` of one of them."""
+        piece, many = self.pieces[place >> ROW_BITS], "One row is" if rows == 1 else f"{rows:,} rows are"
+        row = piece.start + (place & ((1 << ROW_BITS) - 1))
+        where = f"row {row + 1} of '{Path(piece.address).name}', field '{self.id_column}': {rule}"
+        return InvalidFile(f"{many} refused, for instance {where}. Nothing was written.")
 
-        def places(spark: SparkSession) -> DataFrame:
-            from pyspark.sql.functions import col
 
-            where = col("_metadata.file_name").alias("file"), col("_metadata.row_index").alias("row")
-            rows = spark.read.parquet(self.url).select(self.spelt.alias("id"), *where)
-            found = rows.selectExpr("file", "row", f"{wrong} as wrong").where("wrong")
-            first = "min(struct(file, row))"
-            return found.selectExpr("count(*) as n", f"{first}.file as file", f"{first}.row as row")
+def _pieces(part: TablePart, schema: pa.Schema, most: int) -> Iterator[Piece]:
+    import pyarrow.parquet as pq
 
-        found = cluster.collect(places)[0]
-        rows = "One row is" if found["n"] == 1 else f"{found['n']:,} rows are"
-        where = f"row {found['row'] + 1} of '{found['file']}', field '{self.id_column}': {TWICE if repeated else RULE}"
-        return InvalidFile(f"{rows} refused, for instance {where}. Nothing was written.")
+    with part.open() as file:
+        metadata = pq.ParquetFile(file).metadata
+        require_columns([*metadata.schema.to_arrow_schema().names, *part.values], schema.names, part.name, csv=False)
+        sizes = [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)]
+    first, start, rows = 0, 0, 0
+    for at, size in enumerate([*sizes, most]):
+        if rows and rows + size > most:
+            yield Piece(part.address, range(first, at), start, rows, part.values)
+            first, start, rows = at, start + rows, 0
+        rows += size

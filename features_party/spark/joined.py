@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.receive.accepted import AcceptedMessage
-from features_party.spark.executor.blocks import BLOCK, FEATURES, HASH, MESSAGES, Blocks
-from features_party.spark.executor.meeting import BIN, MESSAGE, Meeting
-from features_party.spark.features import SparkFeatures
+from features_party.spark.executor.blocks import BLOCK, Blocks, Piece, added
+from features_party.spark.executor.meeting import Meeting, Writing
+from features_party.spark.features import RULE, TWICE, SparkFeatures
+from features_party.tables.buckets import IdHash
 from features_party.tables.join import correct_message, label_columns, refuse_nothing_matched, split_key
 from features_party.tables.label_columns import LabelColumns
 from features_party.tables.unmatched import WATCHED, Counts, Limits, check_unmatched
@@ -25,10 +25,9 @@ from label_dp.progress import Progress
 from label_dp.spark.cluster import PROBLEM, Cluster, mapped
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-CELLS = 1 << 23  # of one part: the values of its features
-FEWEST_ROWS, MOST_ROWS = 1 << 12, 1 << 18  # of features in a part, about
+IDS = 1 << 20  # of one part, of either side, about
 MOST_PARTS = 4000
 
 
@@ -69,6 +68,8 @@ class JoinParts:
     """The files of a join, in the order of their numbers, and how often which outputs came together (of a training):
     `sets` int64[u, w] of `LabelColumns.index`, -1 where an example has fewer; `often` int64[u]."""
 
+    messages: tuple[AcceptedMessage, ...]
+    corrections: tuple[Correction, ...]
     paths: tuple[Path, ...]
     counts: Counts
     examples: int
@@ -86,81 +87,52 @@ def meet(
     without: tuple[str, ...] = (),
     limits: Limits = WATCHED,
 ) -> JoinParts:
-    """Write the join to `folder`, which every worker sees; see `Meeting` for its rows. Raises InvalidFile (ids that
+    """Write the join to `folder`, which every worker sees; see `Writing` for its rows. Raises InvalidFile (ids that
     break a rule), InvalidTable (no match), Unavailable."""
-    count = _parts(cluster, features, corrected)
-    meeting = cluster.hook(Meeting(features.id_column, corrected.labels, str(folder), bare))
+    own, labels = features.pieces, corrected.labels
+    pieces = list(own)
+    for at, message in enumerate(corrected.messages):
+        files = [(message.folder / entry.name, entry.rows) for entry in message.manifest.message_files]
+        pieces += [Piece(str(path.absolute()), range(1 << 31), 0, rows, message=at) for path, rows in files]
+    parts = min(max(-(-max(features.rows, corrected.rows) // IDS), cluster.parallelism), MOST_PARTS)
+    ids = Blocks(tuple(pieces), features.schema, features.id_column, labels.starts, IdHash.fresh(), parts)
+    names = [name for name in (features.columns if bare else features.schema.names) if name not in without]
+    draws = IdHash.keyed(split_key(corrected.messages)) if bare else None
+    place, most = str(folder), features.most
+    writing = Writing(own, features.schema, tuple(names), features.id_column, labels, place, most, draws)
+    steps = [cluster.hook(task) for task in (ids, Meeting(len(own)), writing)]
 
     def job(spark: SparkSession) -> DataFrame:
-        hashed = _hash(features.spelt, corrected.seed).alias(HASH)
-        both = [
-            mapped(features.frame(spark, without, hashed), Blocks(FEATURES, features.id_column, count), BLOCK),
-            mapped(_messages(spark, corrected), Blocks(MESSAGES, "example_id", count), BLOCK),
-        ]
-        parts = both[0].unionAll(both[1]).repartitionById(count, "part")
-        return mapped(parts, meeting, Meeting.columns | PROBLEM)
+        blocks = mapped(spark.range(0, len(pieces), 1, len(pieces)), steps[0], BLOCK)
+        matches = mapped(blocks.repartitionById(parts, "part"), steps[1], BLOCK)
+        return mapped(matches.repartitionById(len(own), "part"), steps[2], Writing.columns | PROBLEM)
 
     records = cluster.collect(job)
-    whole = {
-        name: sum(int(record[name]) for record in records) for name, kind in Meeting.columns.items() if kind == "long"
-    }
-    for name in ("refused", "repeated"):
-        if whole[name]:
-            raise features.refuse(cluster, repeated=name == "repeated")
+    whole = added([record["counts"] for record in records if record["counts"]])
+    for name, rule in (("refused", RULE), ("repeated", TWICE)):
+        if name in whole:
+            raise features.refused(whole[name], whole[f"{name}_at"], rule)
     if whole["feature_rows"] != features.rows or whole["message_rows"] != corrected.rows:
         raise Unavailable("The features changed while they were joined; try again.")
-    if not whole["matched"]:
+    written = sorted((one for one in records if one["name"]), key=lambda one: (one["piece"], one["row"]))
+    if not written:
         refuse_nothing_matched(corrected.rows, features.rows)
+    matched, examples, several = (sum(int(one[name]) for one in written) for name in ("matched", "examples", "several"))
     counts = Counts(
         messages=len(corrected.messages),
         message_rows=corrected.rows,
         feature_rows=features.rows,
-        matched=whole["matched"],
+        matched=matched,
         message_ids_without_features=whole["alone"],
-        features_without_message=features.rows - whole["examples"],
-        ids_in_several_messages=whole["several"],
+        features_without_message=features.rows - examples,
+        ids_in_several_messages=several,
     )
     counts = check_unmatched(counts, limits)
-    file_records = [record for record in records if record["name"]]
-    paths = []
-    for number, record in enumerate(sorted(file_records, key=lambda one: int(one["part"]))):
-        paths.append((folder / record["name"]).rename(folder / f"part-{number:05d}.parquet"))
-    _drop_others(folder, paths)
-    return JoinParts(tuple(paths), counts, whole["examples"], *_outputs([record["outputs"] for record in file_records]))
-
-
-def _parts(cluster: Cluster, features: SparkFeatures, corrected: Corrected) -> int:
-    """Return the number of parts, by which a part fits into a task's memory whatever the number of columns."""
-    rows = min(max(CELLS // len(features.columns), FEWEST_ROWS), MOST_ROWS)
-    count = -(-max(features.rows, corrected.rows) // rows)
-    return min(max(count, min(cluster.parallelism, features.rows)), MOST_PARTS)
-
-
-def _messages(spark: SparkSession, corrected: Corrected) -> DataFrame:
-    from pyspark.sql.functions import col, lit
-
-    frames = []
-    for number, message in enumerate(corrected.messages):
-        paths = [f"file://{message.folder.absolute() / entry.name}" for entry in message.manifest.message_files]
-        hashed = _hash(col("example_id"), corrected.seed).alias(HASH)
-        columns = lit(number).alias(MESSAGE), col("bin").cast("int").alias(BIN), hashed
-        frames.append(spark.read.parquet(*paths).select("example_id", *columns))
-    return reduce(lambda a, b: a.unionAll(b), frames)
-
-
-def _hash(ids: Column, key: int) -> Column:
-    """Hash ids to non-negative numbers, so that a part is a remainder. The hash of the key is the seed of the id's
-    hash."""
-    from pyspark.sql.functions import lit, xxhash64
-
-    return xxhash64(lit(key), ids).bitwiseAND(lit((1 << 62) - 1))
-
-
-def _drop_others(folder: Path, listed_paths: Sequence[Path]) -> None:
-    """Remove files of lost attempts, which are in no list."""
-    for path in folder.iterdir():
-        if path not in listed_paths:
-            path.unlink(missing_ok=True)
+    paths = [(folder / one["name"]).rename(folder / f"part-{number:05d}.parquet") for number, one in enumerate(written)]
+    for lost in set(folder.iterdir()) - set(paths):  # of attempts that are in no list
+        lost.unlink(missing_ok=True)
+    sets, often = _outputs([one["outputs"] for one in written])
+    return JoinParts(corrected.messages, corrected.corrections, tuple(paths), counts, examples, sets, often)
 
 
 def _outputs(parts: list[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

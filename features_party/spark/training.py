@@ -18,11 +18,10 @@ import numpy.typing as npt
 from features_party.models.trainer import common_domain
 from features_party.spark.executor.blocks import unpacked
 from features_party.spark.executor.encoding import Codes, Looks, Matrix, Some
-from features_party.spark.executor.meeting import FIRST
+from features_party.spark.executor.meeting import DRAW_BITS, FIRST
 from features_party.spark.features import SparkFeatures
 from features_party.spark.joined import Corrected, JoinParts
 from features_party.spark.trees import grown, require_estimator
-from features_party.tables.join_spilled import JoinedFile
 from features_party.training.capacity import Capacity
 from features_party.training.column_cells import holds_of
 from features_party.training.effects import FOLDS, Effects, fit_effects
@@ -94,20 +93,20 @@ class ClusterFit:
 
     def model(self, progress: Progress) -> TrainedModel:
         """Train. Raises InvalidTable (no usable column, too few rows), TooLarge, Unavailable."""
-        n, domain = self.parts.examples, common_domain(list(self.corrected.messages))
-        if n < MIN_ROWS:
+        if self.parts.examples < MIN_ROWS:
             raise InvalidTable(f"Spark trains on {MIN_ROWS} examples or more; leave --engine spark out.")
-        bounds = float(domain.values[0]), float(domain.values[-1])
-        capacity, levels, weights = self._judged(bounds[1] - bounds[0])
+        bounds, (capacity, levels, weights) = self._bounds, self._capacity
         progress("looking at categories", 0.3)
         schema = self._schema()
         self._check_memory(schema)
         progress("looking at some rows", 0.32)
         with one_blas_thread():
-            schema, shrinkage, seen = self._made(schema, capacity, bounds, levels, weights, progress)
+            schema, shrinkage, seen = self._made(schema, progress)
             progress("effects of categories", 0.4)
-            folds, effects = self._effects(schema, shrinkage, levels, weights)
-        mean = self._mean(levels, weights)
+            folds, effects = self._effects(schema, shrinkage)
+        labels, noise = self._looks.of(self.parts.sets)
+        own = self._weights(noise)
+        mean = float(np.average(labels, weights=self.parts.often * (1.0 if own is None else own)))
         poisson = PoissonScore.around(mean, *bounds) if self.loss == "poisson" else None
         workers = min(self.cluster.parallelism, len(self.parts.paths))
         matrix = Matrix(self._looks, schema, folds, levels, weights)
@@ -152,27 +151,32 @@ class ClusterFit:
         often = np.broadcast_to(self.parts.often[:, None], sets.shape)
         return np.bincount(sets[sets >= 0], often[sets >= 0], minlength=outputs).astype(np.int64)
 
-    def _judged(self, spread: float) -> tuple[Capacity, FloatArray, FloatArray]:
+    @property
+    def _bounds(self) -> tuple[float, float]:
+        values = common_domain(list(self.corrected.messages)).values
+        return float(values[0]), float(values[-1])
+
+    @cached_property
+    def _capacity(self) -> tuple[Capacity, FloatArray, FloatArray]:
         """Capacity, and the weights of rising levels of noise, none where all rows weigh alike."""
         labels, noise = self._looks.of(self.parts.sets)
+        spread = self._bounds[1] - self._bounds[0]
         capacity, weights = judged(labels, noise, spread, self.parts.often.astype(np.float64))
         if weights is None:
             return capacity, np.empty(0), np.empty(0)
         levels, first = np.unique(noise, return_index=True)
         return capacity, levels, weights[first]
 
-    def _mean(self, levels: FloatArray, weights: FloatArray) -> float:
-        labels, noise = self._looks.of(self.parts.sets)
-        own = self.parts.often * (weights[np.searchsorted(levels, noise)] if levels.size else 1.0)
-        return float(np.average(labels, weights=own))
+    def _weights(self, noise: FloatArray) -> FloatArray | None:
+        """float64[n] for rows of such noise; None where all weigh alike."""
+        _, levels, weights = self._capacity
+        return weights[np.searchsorted(levels, noise)] if levels.size else None
 
     # --- features -----------------------------------------------------------------------------------------
 
     def _schema(self) -> FeatureSchema:
-        import pyarrow.parquet as pq
-
-        own = set(self.features.columns) - {self.features.id_column}
-        types = {f.name: f.type for f in pq.read_schema(self.parts.paths[0]) if f.name in own}
+        own = set(self.features.columns) - {self.features.id_column, *self.learning.exclude}
+        types = {field.name: field.type for field in self.features.schema if field.name in own}
         for name in self.learning.categorical:
             if name in types and holds_of(types[name], name) in ("number", "time", "zoned time"):
                 raise InvalidTable(
@@ -211,39 +215,22 @@ class ClusterFit:
                 "there, or leave columns out with --exclude."
             )
 
-    def _made(
-        self,
-        schema: FeatureSchema,
-        capacity: Capacity,
-        bounds: tuple[float, float],
-        levels: FloatArray,
-        weights: FloatArray,
-        progress: Progress,
-    ) -> tuple[FeatureSchema, tuple[float | None, ...], int]:
+    def _made(self, schema: FeatureSchema, progress: Progress) -> tuple[FeatureSchema, tuple[float | None, ...], int]:
         """The schema with crossings and statistics, the crossings' λ, and on how many rows they were learned."""
         wanted = max(SOME_CELLS // max(len(schema.columns), 1), 1)
-        share = min(1.0, wanted / self.parts.counts.matched)
-        rows = tuple(math.ceil(share * rows) for rows in self._file_rows)
-        found = self.cluster.pieces(Some(self._looks, rows), len(rows))
+        below = min(1.0, wanted / self.parts.counts.matched) * (1 << DRAW_BITS)
+        found = self.cluster.pieces(Some(self._looks, math.ceil(below)), len(self.parts.paths))
         table = unpacked([record["features"] for record in found])
         labels, noise = (np.concatenate([np.frombuffer(r[name]) for r in found]) for name in ("labels", "noise"))
         draws = np.concatenate([np.frombuffer(record["draws"], "<u8") for record in found])
-        own = weights[np.searchsorted(levels, noise)] if levels.size else None
+        own = self._weights(noise)
         encoded = schema.encode(table)
-        by_squares = Task(schema.sizes, "squared", bounds, capacity, self.threads)
+        by_squares = Task(schema.sizes, "squared", self._bounds, self._capacity[0], self.threads)
         recipe = Recipe("trees", self.loss)
         feature_schema, _, shrinkage = made_columns(schema, encoded, labels, draws, own, by_squares, recipe, progress)
         return feature_schema, shrinkage, len(labels)
 
-    @property
-    def _file_rows(self) -> list[int]:
-        import pyarrow.parquet as pq
-
-        return [pq.read_metadata(path).num_rows for path in self.parts.paths]
-
-    def _effects(
-        self, schema: FeatureSchema, shrinkage: Sequence[float | None], levels: FloatArray, weights: FloatArray
-    ) -> tuple[tuple[Effects, ...], Effects]:
+    def _effects(self, schema: FeatureSchema, shrinkage: Sequence[float | None]) -> tuple[tuple[Effects, ...], Effects]:
         """By fold for the rows of the training, and their averages for later rows, as `effects.out_of_fold`."""
         sizes, n = schema.sizes, self.parts.examples
         if n < 2 * FOLDS or not sizes:
@@ -255,7 +242,7 @@ class ClusterFit:
 
         codes = whole("codes", "<i4").reshape(-1, len(sizes))
         labels, noise, fold = whole("labels", np.float64), whole("noise", np.float64), whole("fold", np.int8)
-        own = weights[np.searchsorted(levels, noise)] if levels.size else None
+        own = self._weights(noise)
         words = learn_words([column.vocabulary for column in schema.categories])
         folds = []
         for at in range(FOLDS):
@@ -277,8 +264,3 @@ class ClusterFit:
         if seen < n:
             notes.append(f"crossed effects and statistics of categories were learned from {seen:,} rows of {n:,}")
         return notes + [f"column '{name}' was left out: {why}" for name, why in schema.left_out]
-
-
-def source(corrected: Corrected, parts: JoinParts) -> JoinedFile:
-    """Summarise a join for training."""
-    return JoinedFile(corrected.messages, corrected.corrections, parts.counts)

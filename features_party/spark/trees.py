@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import logging
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from features_party.spark.executor.encoding import LABEL, WEIGHT, Matrix, PoissonObjective
+from features_party.spark.executor.encoding import LABEL, WEIGHT, Matrix, poisson_gradients
 from features_party.training.capacity import Capacity
 from features_party.training.learners.tree_document import checked_document
 from features_party.training.learners.trees import Trees, load_booster, parameters_of
@@ -42,27 +43,11 @@ def grown(
     `seed`: of the rows and columns that a tree sees.
 
     Deterministic for a number of workers. Raises Unavailable."""
-    document = cluster.ask(lambda spark: _document(spark, matrix, capacity, mean, poisson, workers, seed))
-    codes = [0] * len(matrix.schema.number_names) + [size - 1 for size in matrix.schema.sizes]
-    return Trees(load_booster(checked_document(json.loads(document), matrix.kinds, codes)), poisson)
-
-
-def _document(
-    spark: SparkSession,
-    matrix: Matrix,
-    capacity: Capacity,
-    mean: float,
-    poisson: PoissonScore | None,
-    workers: int,
-    seed: int,
-) -> bytes:
     from xgboost.spark import SparkXGBRegressor
 
     for name in ("XGBoost-PySpark", "SparkXGBRegressor"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    # as many partitions as workers: the estimator then moves no row
-    rows = mapped(spark.range(0, len(matrix.looks.paths), 1, workers), matrix, matrix.columns)
-    more: dict[str, Any] = {} if poisson is None else {"obj": PoissonObjective(poisson)}
+    more: dict[str, Any] = {} if poisson is None else {"obj": partial(poisson_gradients, poisson)}
     estimator = SparkXGBRegressor(
         features_col=[name for name in matrix.columns if name not in (LABEL, WEIGHT)],
         label_col=LABEL,
@@ -78,4 +63,11 @@ def _document(
         **parameters_of(capacity),
         **more,
     )
-    return bytes(estimator.fit(rows).get_booster().save_raw("json"))
+
+    def document(spark: SparkSession) -> bytes:
+        # as many partitions as workers: the estimator then moves no row
+        rows = mapped(spark.range(0, len(matrix.looks.paths), 1, workers), matrix, matrix.columns)
+        return bytes(estimator.fit(rows).get_booster().save_raw("json"))
+
+    codes = [0] * len(matrix.schema.number_names) + [size - 1 for size in matrix.schema.sizes]
+    return Trees(load_booster(checked_document(json.loads(cluster.ask(document)), matrix.kinds, codes)), poisson)

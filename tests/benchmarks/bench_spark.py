@@ -94,6 +94,7 @@ key = VerifyingKey.load(folder / "labels-signing.pub")
 named, features, out = [folder / "message.parquet"], folder / "features.parquet", home / step
 quiet, learning = lambda *_: None, Learning(model="trees")
 trainer._estimable = lambda *_: False
+files = Files(named, key, features, "click_id", out)
 if engine == "spark":
     start = on_spark.started
     @contextmanager
@@ -104,13 +105,12 @@ if engine == "spark":
             yield cluster
             took[step] = cpu() - begun[0]
     begun, on_spark.started = [], started
-    errand = on_spark.SparkErrand(named, key, str(features), "click_id", out, "local[2]")
     if step == "join":
-        on_spark.join_on_spark(services, errand, "auto", quiet)
+        on_spark.join_on_spark(services, files, "local[2]", "auto", quiet)
     else:
-        on_spark.train_on_spark(services, errand, learning, quiet)
+        on_spark.train_on_spark(services, files, "local[2]", learning, quiet)
 else:
-    files, before = Files(named, key, features, "click_id", out), cpu()
+    before = cpu()
     if step == "join":
         join_files(services, files, "auto", quiet)
     else:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from features_party.spark.executor.meeting import Meeting
+from features_party.spark.executor.meeting import Writing
 from label_dp.spark.cluster import Cluster
 from tests.integration.test_join_files import ASK, KEY, messages
 from tests.support.features_cli import Shell
@@ -34,6 +34,9 @@ def features(n: int) -> pa.Table:
             "group": pa.array([None if i % 7 == 0 else f"g{i % 3}" for i in range(n)]),
             "flag": pa.array([i % 2 == 0 for i in range(n)]),
             "tags": pa.array([["a", None], []] * (n // 2) + [None] * (n % 2)),
+            "at": pa.array(np.arange(n), pa.timestamp("ns")),
+            "word": pa.array([f"w{i % 2}" for i in range(n)]).dictionary_encode(),
+            "count": pa.array(np.arange(n) % 200, pa.uint8()),
         }
     )
 
@@ -117,13 +120,16 @@ def test_ids_that_a_local_join_refuses_leave_nothing(shell: Shell, change: Any, 
         (("--out", "new", "--master", "local[2]"), "say --engine spark with it"),
         (("--out", "new", "--id-column", "none", *SPARK), "has no column 'none'"),
         (("--out", "new", "--id-column", "number", *SPARK), "must hold text or whole numbers; it holds double"),
-        (("--out", "new", "--features", "nowhere", *SPARK), "cannot be read by Spark as Parquet"),
+        (("--out", "new", "--features", "features.csv", *SPARK), "Spark takes features as Parquet files"),
+        (("--out", "s3://shop/new", *SPARK), "Spark writes a folder that every worker sees"),
+        (("--out", "new", "--features", "nowhere", *SPARK), "'nowhere' cannot be read (No such file or directory)"),
     ],
 )
 def test_what_is_asked_wrongly_is_said_before_a_message_is_accepted(shell: Shell, more: Any, said: str) -> None:
     named = messages(shell.folder)
     stored(shell, features(150))
     (shell.folder / "taken").mkdir()
+    (shell.folder / "features.csv").write_text("id,number\nc1,2\n")
     assert said in shell.refused("join", *named, *KEY, *ASK, *more, code=2)
     assert not list((shell.folder / "home" / "messages").glob("rel_*"))
 
@@ -133,7 +139,7 @@ def test_a_task_that_is_lost_is_done_again(shell: Shell, spark: Cluster, monkeyp
     stored(shell, features(150))
     notes = shell.folder / "notes"
     notes.mkdir()
-    monkeypatch.setattr(spark, "hook", lambda task: Once(task, str(notes)) if isinstance(task, Meeting) else task)
+    monkeypatch.setattr(spark, "hook", lambda task: Once(task, str(notes)) if isinstance(task, Writing) else task)
     both(shell, *named)
     assert list(notes.iterdir())
     assert rows(shell.folder / "spark") == rows(shell.folder / "local.parquet")
@@ -142,7 +148,7 @@ def test_a_task_that_is_lost_is_done_again(shell: Shell, spark: Cluster, monkeyp
 class Once:
     """A task whose first attempt writes its file and then dies."""
 
-    def __init__(self, task: Meeting, notes: str) -> None:
+    def __init__(self, task: Writing, notes: str) -> None:
         self.task, self.notes, self.columns = task, notes, task.columns
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -43,6 +43,7 @@ def examples(seed: int = 0) -> tuple[pa.Table, np.ndarray[Any, Any]]:
             "flag": pa.array(rng.random(N) < 0.5),
             "day": pa.array(rng.integers(0, 700, N).astype("datetime64[D]")),
             "name": pa.array([f"n{i}" for i in range(N)]),
+            "at": pa.array(np.zeros(N, np.int64), pa.timestamp("ns")),
         }
     )
     return table, labels
@@ -119,7 +120,7 @@ def test_the_model_is_that_of_the_local_trees(shell: Shell) -> None:
 
 
 def test_messages_that_share_examples_and_the_poisson_loss(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_training, "SOME_CELLS", 4000 * 6)
+    monkeypatch.setattr(spark_training, "SOME_CELLS", 4000 * 7)
     labels = world(shell, more=True)
     local, spark = trained(shell, "--loss", "poisson", named=("m1.parquet", "m2.parquet"))
     alike(shell, labels)

@@ -30,7 +30,7 @@ from labels_party.companions.mechanisms.isotonic.posets import Poset
 from labels_party.companions.mechanisms.isotonic.shape_options import ShapeOptions
 from labels_party.companions.mechanisms.isotonic.surfaces import SurfacePlan, axis_cells
 from tests.support import isotonic_baseline as baseline_module
-from tests.support.isotonic import every_run
+from tests.support.isotonic import every_run, poset_of
 from tests.support.isotonic import largest_quotient as largest_of
 from tests.support.isotonic_baseline import baseline_poset
 
@@ -41,7 +41,7 @@ Labels = tuple[int, ...]
 Runs = dict[tuple[int, ...], Fraction]
 Make = Callable[[Labels, Epsilon, str], Runs]
 DOMAIN = Domain.parse("0:1")
-DIAMOND = Poset.of_pairs(4, [(0, 1), (0, 2), (1, 3), (2, 3)])
+DIAMOND = poset_of(4, [(0, 1), (0, 2), (1, 3), (2, 3)])
 
 SHAPES = {
     "pieces": ShapeOptions(pieces=2, values=4),
@@ -125,7 +125,7 @@ FITS: dict[str, tuple[Make, int]] = {
 }
 FITS["partial order"] = poset_runs(np.array([0, 1, 3])), 3
 FITS["partial order, together"] = poset_runs(np.array([2, 2])), 2
-FITS["two elements"] = poset_runs(np.array([0, 0, 1]), Poset.of_pairs(2, []), 4), 3
+FITS["two elements"] = poset_runs(np.array([0, 0, 1]), poset_of(2, []), 4), 3
 FITS["two scores"] = two_score_runs(np.array([[0, 1, 2], [0, 2, 1]])), 3
 FITS["two scores, together"] = two_score_runs(np.array([[0, 0, 2], [0, 0, 1]])), 3
 FITS["baseline"] = baseline_runs(np.array([0, 1, 3, 3])), 4

@@ -25,14 +25,14 @@ from labels_party.companions.mechanisms.isotonic.posets import Poset
 from labels_party.companions.mechanisms.isotonic.shape_options import ShapeOptions
 from labels_party.mechanisms.choice import rate_of
 from tests.statistical.test_sampler_frequencies import ALPHA, p_value
-from tests.support.isotonic import every_run
+from tests.support.isotonic import every_run, poset_of
 from tests.support.isotonic_baseline import baseline, baseline_excess_bound, baseline_poset
 
 pytestmark = pytest.mark.extended
 
 DRAWS = 1_200
 TEN = Domain.parse("0:10")
-DIAMOND = Poset.of_pairs(4, [(0, 1), (0, 2), (1, 3), (2, 3)])
+DIAMOND = poset_of(4, [(0, 1), (0, 2), (1, 3), (2, 3)])
 X, Y = np.array([0, 0, 1, 1, 2, 2, 2]), np.array([0, 3, 2, 6, 5, 9, 10])
 Fit = Callable[[Epsilon], tuple[float, ...]]
 

@@ -14,11 +14,22 @@ import pytest
 
 from labels_party.companions.mechanisms.isotonic import antichains, constrained, total_order
 from labels_party.companions.mechanisms.isotonic.grid import LossGrid
+from labels_party.companions.mechanisms.isotonic.posets import Poset
 from labels_party.companions.mechanisms.isotonic.total_order import DomainNode, OrderedExamples
 from labels_party.mechanisms.choice import weights
 
 Labels = npt.NDArray[np.int64]
 Choice = Callable[[Labels, Fraction], int]
+
+
+def poset_of(size: int, pairs: Iterable[tuple[int, int]]) -> Poset:
+    """The least partial order with a < b for every pair (a, b)."""
+    below = np.zeros((size, size), np.bool_)
+    for a, b in pairs:
+        below[a, b] = True
+    for c in range(size):  # everything below c is below everything above c
+        below |= below[:, c, None] & below[c]
+    return Poset(below)
 
 
 def root(data: OrderedExamples, grid: LossGrid) -> DomainNode:

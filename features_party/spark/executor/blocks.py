@@ -1,77 +1,128 @@
-"""Rows on their way to those of the same id: cut into parts by the hash of their id, each part one block of bytes.
+"""Ids on their way to the same ids of the other side: each with the place of its row, cut into parts by the hash of the
+id, each part one block of bytes.
 
-An engine that moves blocks moves few rows, so a row costs it next to nothing, however many columns it has.
+An engine that moves blocks moves few rows, and the columns of features never leave the task that reads them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from features_party.tables.buckets import IdHash
+from label_dp.columnar.parts import TableParts
 from label_dp.columnar.tables import canonical_ids
 from label_dp.errors import InvalidRows
-from label_dp.spark.task import TaskFailed
+from label_dp.spark.task import attempt
+from label_dp.store.table_addresses import file_part
+from label_dp.store.table_files import table_at
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FEATURES, MESSAGES, REFUSED = 0, 1, 2  # kinds of blocks
+IntArray = npt.NDArray[np.int64]
+FEATURES, MESSAGES, MATCHES, COUNTS = range(4)  # kinds of blocks
 BLOCK = {"part": "int", "kind": "int", "block": "binary"}
-HASH, ID = "label_dp_hash", "label_dp_id"  # int64, and the id in its one spelling, beside the columns of a row
-WAITING_BYTES = 1 << 26
+ID, AT = "id", "at"
+ROW_BITS = 40  # of 63 of a place among the features; the upper ones are the number of the piece
+WAITING_ROWS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Picklable: row groups of a Parquet file, `rows` rows from its row `start` on; `values` of columns that the file
+    lacks, `message` the number of the message whose rows they are."""
+
+    address: str
+    groups: range
+    start: int
+    rows: int
+    values: Mapping[str, pa.Scalar] = field(default_factory=dict)
+    message: int = -1
+
+    def tables(self, schema: pa.Schema, columns: list[str]) -> Iterator[pa.Table]:
+        """Yield the rows in order, some 10⁵ at a time. Raises InvalidFile, InvalidTable, Unavailable."""
+        found = table_at(self.address)
+        part = file_part(found) if isinstance(found, Path) else found.parts[0]
+        part = replace(part, values=self.values, groups=self.groups)
+        return TableParts(self.address, (part,), schema).tables(columns)
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Picklable. Batches have HASH last; `id_column` is turned into ID. Rows of a refused id become a count of them."""
+    """Picklable; from numbers of pieces to blocks of ID and AT: of features the row's place, of messages the output by
+    `LabelColumns.index`, which is the bin after `starts`. Rows of a refused id become a count of them."""
 
-    kind: int
+    pieces: tuple[Piece, ...]
+    schema: pa.Schema
     id_column: str
+    starts: IntArray
+    hashed: IdHash
     parts: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Raises TaskFailed, whose text names the type of an error alone: others quote what was read."""
-        waiting: list[pa.RecordBatch] = []
-        refused = 0
-        try:
+        with attempt():
             for batch in batches:
-                try:
-                    ids = canonical_ids(batch.column(self.id_column), self.id_column)
-                except InvalidRows as error:
-                    refused += error.total
-                    continue
-                if batch.num_rows:
-                    waiting.append(batch.append_column(ID, ids))
-                if sum(one.nbytes for one in waiting) > WAITING_BYTES:
-                    yield self._cut(waiting)
-                    waiting = []
-            if waiting:
-                yield self._cut(waiting)
-        except Exception as error:
-            raise TaskFailed(type(error).__name__) from None
-        if refused:
-            yield _rows([0], [REFUSED], [np.array([refused], "<i8").tobytes()])
+                for number in batch.column(0).to_pylist():
+                    yield from self._of(number)
 
-    def _cut(self, waiting: list[pa.RecordBatch]) -> pa.RecordBatch:
+    def _of(self, number: int) -> Iterator[pa.RecordBatch]:
+        kind = FEATURES if self.pieces[number].message < 0 else MESSAGES
+        waiting: list[tuple[pa.Array, IntArray]] = []
+        for column, at in self._rows(number):
+            try:
+                waiting.append((canonical_ids(column, self.id_column), at))
+            except InvalidRows as error:
+                found = {"refused": error.total, "refused_at": int(at[error.problems[0].row])}
+                yield block_rows([0], COUNTS, [json.dumps(found).encode()])
+            if sum(len(one) for _, one in waiting) >= WAITING_ROWS:
+                yield self._cut(kind, waiting)
+                waiting = []
+        if waiting:
+            yield self._cut(kind, waiting)
+
+    def _rows(self, number: int) -> Iterator[tuple[pa.ChunkedArray, IntArray]]:
         import pyarrow as pa
 
-        rows = pa.Table.from_batches(waiting)
-        part = part_of(rows[HASH].to_numpy(), self.parts)
+        piece, row = self.pieces[number], number << ROW_BITS
+        if piece.message < 0:
+            for table in piece.tables(self.schema, [self.id_column]):
+                yield table[self.id_column], np.arange(row, row + table.num_rows)
+                row += table.num_rows
+            return
+        schema = pa.schema([("example_id", pa.string()), ("bin", pa.int64())])
+        for table in piece.tables(schema, schema.names):
+            yield table["example_id"], self.starts[piece.message] + table["bin"].to_numpy()
+
+    def _cut(self, kind: int, waiting: list[tuple[pa.Array, IntArray]]) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        ids = pa.concat_arrays([ids.cast(pa.large_string()) for ids, _ in waiting])
+        part = (self.hashed.draws(ids) % np.uint64(self.parts)).astype(np.uint16)
         order = np.argsort(part, kind="stable")
-        rows = rows.take(pa.array(order)).combine_chunks()
-        present, first = np.unique(part[order], return_index=True)
-        ends = [*first[1:].tolist(), len(order)]
-        pieces = [rows.slice(a, b - a) for a, b in zip(first.tolist(), ends, strict=True)]
-        return _rows(present.tolist(), [self.kind] * len(pieces), [packed(piece) for piece in pieces])
+        rows = pa.table({ID: ids, AT: np.concatenate([at for _, at in waiting])}).take(pa.array(order))
+        present, pieces = runs(part[order])
+        return block_rows(present.tolist(), kind, [packed(rows.slice(a, b - a)) for a, b in pieces])
 
 
-def part_of(hashes: npt.NDArray[np.int64], parts: int) -> npt.NDArray[np.int64]:
-    """int64[n] from 0 to parts − 1."""
-    return np.asarray(hashes % parts, np.int64)
+def runs(rising: npt.NDArray[np.integer]) -> tuple[npt.NDArray[np.integer], list[tuple[int, int]]]:
+    """Return the values that are present, and where each begins and ends."""
+    cuts = np.flatnonzero(np.diff(rising, prepend=rising[:1] - 1, append=rising[-1:] + 1))
+    return rising[cuts[:-1]], list(pairwise(cuts.tolist()))
+
+
+def added(blocks: list[bytes]) -> dict[str, int]:
+    """Add up blocks of COUNTS; of places the first counts."""
+    found = [json.loads(block) for block in blocks]
+    names = {name for one in found for name in one}
+    return {n: (min if n.endswith("_at") else sum)(one[n] for one in found if n in one) for n in names}
 
 
 def unpacked(blocks: list[bytes]) -> pa.Table:
@@ -91,10 +142,9 @@ def packed(rows: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _rows(*columns: list[object]) -> pa.RecordBatch:
+def block_rows(parts: list[int], kind: int, blocks: list[bytes]) -> pa.RecordBatch:
+    """Return blocks of one kind as rows of BLOCK."""
     import pyarrow as pa
 
-    kinds = {"int": pa.int32(), "binary": pa.binary()}
-    fields = [pa.field(name, kinds[kind]) for name, kind in BLOCK.items()]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, fields, strict=True)]
-    return pa.record_batch(arrays, schema=pa.schema(fields))
+    columns = [pa.array(parts, pa.int32()), pa.array([kind] * len(parts), pa.int32()), pa.array(blocks, pa.binary())]
+    return pa.record_batch(columns, names=list(BLOCK))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from features_party.spark.executor.blocks import HASH, packed
-from features_party.spark.executor.meeting import EXAMPLE, FIRST, OUTPUT
+from features_party.spark.executor.blocks import packed
+from features_party.spark.executor.meeting import EXAMPLE, FIRST, HASH, OUTPUT
 from features_party.training.draws import Draws
 from features_party.training.effects import FOLDS, Effects
 from features_party.training.encoding import Encoded, FeatureSchema
@@ -19,21 +19,19 @@ from features_party.training.example_groups import ExampleGroups
 from features_party.training.learner import ModelInput
 from features_party.training.learners.trees import TreeInput
 from features_party.training.links import PoissonScore
-from label_dp.spark.task import SparkTask, TaskFailed
+from label_dp.spark.task import SparkTask, attempt
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 FloatArray = npt.NDArray[np.float64]
-BITS = 20  # of a draw, by which folds are made: those by which parts are made are the lowest
 LABEL, WEIGHT = "label", "weight"
 BATCH_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
 class LookRows:
-    """n examples in the order of their hashes, which are the `draws` that split them: `features`, and float64[n] labels
-    and variances of their noise."""
+    """n examples, `draws` that split them, `features`, and float64[n] labels and variances of their noise."""
 
     features: pa.Table
     labels: FloatArray
@@ -43,7 +41,7 @@ class LookRows:
     @property
     def fold(self) -> npt.NDArray[np.int64]:
         """int64[n] from 0 to FOLDS − 1, by the id and the key of the splits alone."""
-        return ((self.draws >> np.uint64(BITS)) % np.uint64(FOLDS)).astype(np.int64)
+        return (self.draws % np.uint64(FOLDS)).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -54,12 +52,13 @@ class Looks:
     values: FloatArray
     noise: FloatArray
 
-    def read(self, number: int, rows: int | None = None) -> LookRows:
-        """One file, or the examples of its first so many rows."""
+    def read(self, number: int, below: int | None = None) -> LookRows:
+        """One file, or its examples with a draw below that."""
+        import pyarrow.compute as pc
         import pyarrow.parquet as pq
 
         table = pq.read_table(self.paths[number], partitioning=None)
-        table = table if rows is None else table.slice(0, rows)
+        table = table if below is None else table.filter(pc.less(table[HASH], below))
         output, example = table[OUTPUT].to_numpy(), table[EXAMPLE].to_numpy()
         labels, noise = self.values[output], self.noise[output]
         groups = ExampleGroups.of(example)
@@ -85,17 +84,17 @@ def told(number: int, **arrays: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Some(SparkTask):
-    """The first `rows` rows of each file. As a file is in the order of hashes, these are drawn by the id alone."""
+    """The examples of each file with a draw below that: they are drawn by the id alone."""
 
     looks: Looks
-    rows: tuple[int, ...]
+    below: int
 
     columns: ClassVar[dict[str, str]] = {"number": "long"} | dict.fromkeys(
         ("features", "labels", "noise", "draws"), "binary"
     )
 
     def one(self, number: int) -> dict[str, Any]:
-        rows = self.looks.read(number, self.rows[number])
+        rows = self.looks.read(number, self.below)
         arrays = {"labels": rows.labels, "noise": rows.noise, "draws": rows.draws}
         return told(number, **arrays) | {"features": packed(rows.features)}
 
@@ -138,13 +137,10 @@ class Matrix:
         return {f"f{at}": "float" for at in range(len(self.kinds))} | {LABEL: "float", WEIGHT: "float"}
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Raises TaskFailed."""
-        try:
+        with attempt():
             for batch in batches:
                 for number in batch.column(0).to_pylist():
                     yield from self._of(self.looks.read(number))
-        except Exception as error:
-            raise TaskFailed(type(error).__name__) from None
 
     def _of(self, rows: LookRows) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -165,13 +161,8 @@ class Matrix:
         return found
 
 
-@dataclass(frozen=True)
-class PoissonObjective:
-    """Picklable: the gradients of corrected labels, which may be negative, as XGBoost asks for them."""
-
-    score: PoissonScore
-
-    def __call__(self, score: npt.NDArray[np.float32], data: Any) -> tuple[FloatArray, FloatArray]:
-        gradient, hessian = self.score.gradients(score.astype(np.float64), data.get_label().astype(np.float64))
-        weights = data.get_weight()
-        return (gradient * weights, hessian * weights) if weights.size else (gradient, hessian)
+def poisson_gradients(link: PoissonScore, score: npt.NDArray[np.float32], data: Any) -> tuple[FloatArray, FloatArray]:
+    """Gradients of corrected labels, which may be negative, as XGBoost asks for them once a link is given."""
+    gradient, hessian = link.gradients(score.astype(np.float64), data.get_label().astype(np.float64))
+    weights = data.get_weight()
+    return (gradient * weights, hessian * weights) if weights.size else (gradient, hessian)

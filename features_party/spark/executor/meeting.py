@@ -1,125 +1,177 @@
-"""One part of a join: the rows of features and messages whose ids have hashes of that part meet, and are one file."""
+"""Two steps of a join: the ids of one part meet, and the features of one piece are written with the outputs that their
+ids met."""
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from features_party.spark.executor.blocks import BLOCK, FEATURES, HASH, ID, MESSAGES, REFUSED, unpacked
+from features_party.spark.executor import blocks
+from features_party.tables.buckets import IdHash
 from features_party.tables.label_columns import LabelColumns
 from features_party.tables.output import TableWriter
-from label_dp.spark.task import TaskFailed, as_batch
+from label_dp.columnar.tables import canonical_ids
+from label_dp.spark.task import as_batch, attempt, rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+# of a training: the output by `LabelColumns.index`, the example's number in its file, whether it is its first row, and
+# the draw of its id
+OUTPUT, EXAMPLE, FIRST, HASH = "label_dp_output", "label_dp_example", "label_dp_first", "label_dp_hash"
+DRAW_BITS = 62
+OUTPUT_BITS = 32  # of a match in its piece; the upper ones are the row
+ROWS, OUTPUTS = (1 << blocks.ROW_BITS) - 1, (1 << OUTPUT_BITS) - 1
 IntArray = npt.NDArray[np.int64]
-MESSAGE, BIN = "label_dp_message", "label_dp_bin"
-# of a training: the output by `LabelColumns.index`, the example's number in its file, and whether it is its first row
-OUTPUT, EXAMPLE, FIRST = "label_dp_output", "label_dp_example", "label_dp_first"
+Blocks = dict[int, list[bytes]]
+
+
+def taken(batches: Iterator[pa.RecordBatch]) -> tuple[int, Blocks]:
+    """Read a part's number, -1 if nothing came, and its blocks by kind."""
+    got: Blocks = {kind: [] for kind in (blocks.FEATURES, blocks.MESSAGES, blocks.MATCHES, blocks.COUNTS)}
+    parts = {-1}
+    for part, kind, block in rows_of(batches):
+        got[kind].append(block)
+        parts.add(part)
+    return max(parts), got
 
 
 @dataclass(frozen=True)
 class Meeting:
-    """Picklable; called with the blocks of one part. It writes the features' columns, those of `labels` or, `bare`,
-    OUTPUT, EXAMPLE, FIRST and HASH beside them; examples in the order of their hashes, outputs of one in that of the
-    messages."""
+    """Picklable; from the blocks of one part to blocks of MATCHES for the `pieces` of the features, and one of
+    COUNTS."""
 
-    id_column: str
-    labels: LabelColumns
-    folder: str
-    bare: bool = False
-    columns: ClassVar[dict[str, str]] = dict.fromkeys(
-        ("part", "refused", "repeated", "feature_rows", "message_rows", "matched", "examples", "alone", "several"),
-        "long",
-    ) | {"name": "string", "outputs": "binary"}
+    pieces: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Raises TaskFailed."""
-        blocks: dict[int, list[bytes]] = {FEATURES: [], MESSAGES: [], REFUSED: []}
-        number = 0
-        try:
-            for batch in batches:
-                for part, kind, block in zip(*(batch[name].to_pylist() for name in BLOCK), strict=True):
-                    blocks[kind].append(block)
-                    number = part
-            if any(blocks.values()):
-                yield as_batch({"part": number} | self._met(blocks), self.columns)
-        except Exception as error:
-            raise TaskFailed(type(error).__name__) from None
+        with attempt():
+            number, got = taken(batches)
+            if number >= 0:
+                yield from self._met(number, got)
 
-    def _met(self, blocks: dict[int, list[bytes]]) -> dict[str, Any]:
+    def _met(self, number: int, got: Blocks) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        refused = int(sum(np.frombuffer(block, "<i8").sum() for block in blocks[REFUSED]))
-        features = unpacked(blocks[FEATURES]) if blocks[FEATURES] else None
-        messages = unpacked(blocks[MESSAGES]) if blocks[MESSAGES] else None
-        record: dict[str, Any] = {"refused": refused, "feature_rows": _rows(features), "message_rows": _rows(messages)}
-        if features is None or messages is None:
-            if features is not None:
-                record["repeated"] = features.num_rows - pc.count_distinct(features[ID]).as_py()
-            return record | {"alone": 0 if messages is None else pc.count_distinct(messages[ID]).as_py()}
-        # whichever task sent its block first, the file is the same
-        features = features.take(pa.array(np.argsort(features[HASH].to_numpy(), kind="stable")))
-        ids = features[ID].combine_chunks()
-        record["repeated"] = len(ids) - pc.count_distinct(ids).as_py()
-        found = pc.index_in(messages[ID].combine_chunks(), value_set=ids)
+        empty = pa.table({blocks.ID: pa.array([], pa.large_string()), blocks.AT: pa.array([], pa.int64())})
+        features, messages = (
+            blocks.unpacked(got[kind]) if got[kind] else empty for kind in (blocks.FEATURES, blocks.MESSAGES)
+        )
+        ids, others = features[blocks.ID].combine_chunks(), messages[blocks.ID].combine_chunks()
+        place = features[blocks.AT].to_numpy()
+        found = pc.index_in(others, value_set=ids)
         here = np.asarray(pc.is_valid(found).to_numpy(zero_copy_only=False), bool)
-        position = np.asarray(found.drop_null().to_numpy(), np.int64)
-        message, bins = (messages[name].to_numpy()[here] for name in (MESSAGE, BIN))
-        order = np.lexsort((message, position)) if len(self.labels.releases) > 1 else np.argsort(position)
-        position, message = position[order], message[order]
-        index = self.labels.index(message, bins[order])
-        first = np.flatnonzero(np.diff(position, prepend=-1))
-        record |= {"matched": len(position), "examples": len(first)}
-        record["several"] = int(np.count_nonzero(np.diff(first, append=len(position)) > 1))
-        record["alone"] = pc.count_distinct(messages[ID].filter(pa.array(~here))).as_py()
-        if len(position):
-            record["outputs"] = self._counted(index, first)
-            record["name"] = self._write(features, position, message, index)
-        return record
+        alone = pc.count_distinct(others.filter(pa.array(~here))).as_py()
+        counts = {"feature_rows": len(ids), "message_rows": len(others), "alone": alone}
+        if pc.count_distinct(ids).as_py() < len(ids):
+            often = ids.value_counts()
+            twice = often.field("values").filter(pc.greater(often.field("counts"), 1))
+            rows = place[pc.is_in(ids, value_set=twice).to_numpy(zero_copy_only=False)]
+            counts |= {"repeated": len(rows), "repeated_at": int(rows.min())}
+        told = [*got[blocks.COUNTS], json.dumps(counts).encode()]
+        yield blocks.block_rows([number % self.pieces] * len(told), blocks.COUNTS, told)
+        met = place[found.drop_null().to_numpy()]
+        keys = (met & ROWS) << OUTPUT_BITS | messages[blocks.AT].to_numpy()[here]
+        piece = (met >> blocks.ROW_BITS).astype(np.uint16)
+        order = np.argsort(piece, kind="stable")
+        present, pieces = blocks.runs(piece[order])
+        keys = keys[order].astype("<i8")
+        yield blocks.block_rows(present.tolist(), blocks.MATCHES, [keys[a:b].tobytes() for a, b in pieces])
 
-    def _counted(self, index: IntArray, first: IntArray) -> bytes:
-        """Of a training, how often which outputs come together: int64[u, w + 1], ABSENT where there are fewer than w,
-        the count last."""
-        if not self.bare:
+
+@dataclass(frozen=True)
+class Writing:
+    """Picklable; from the matches of one piece of the features to files of their rows, each of at most `most` rows of
+    the piece. They hold the features' columns and those of `labels` or, with the hash of a training's `draws`, OUTPUT,
+    EXAMPLE, FIRST and HASH in place of these and the id. Rows lie in the order of the features, outputs of one example
+    in that of the messages."""
+
+    pieces: tuple[blocks.Piece, ...]
+    schema: pa.Schema
+    names: tuple[str, ...]
+    id_column: str
+    labels: LabelColumns
+    folder: str
+    most: int
+    draws: IdHash | None = None
+    columns: ClassVar[dict[str, str]] = {"name": "string", "outputs": "binary", "counts": "binary"} | dict.fromkeys(
+        ("piece", "row", "matched", "examples", "several"), "long"
+    )
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with attempt():
+            number, got = taken(batches)
+            if got[blocks.COUNTS]:
+                yield as_batch({"counts": json.dumps(blocks.added(got[blocks.COUNTS])).encode()}, self.columns)
+            if got[blocks.MATCHES]:
+                keys = np.sort(np.frombuffer(b"".join(got[blocks.MATCHES]), "<i8"))
+                yield from self._written(number, keys >> OUTPUT_BITS, keys & OUTPUTS)
+
+    def _written(self, number: int, row: IntArray, index: IntArray) -> Iterator[pa.RecordBatch]:
+        """Write the matches of rising rows of the piece; yields a record of each file."""
+        for begin, slices in groupby(self._slices(number), key=lambda one: one[0] // self.most * self.most):
+            a, b = np.searchsorted(row, (begin, begin + self.most))
+            if a == b:
+                continue
+            first = np.flatnonzero(np.diff(row[a:b], prepend=-1))
+            often = np.diff(first, append=b - a)
+            record = {"piece": number, "row": begin, "matched": int(b - a), "examples": len(first)}
+            record |= {"several": int(np.count_nonzero(often > 1)), "outputs": self._outputs(index[a:b], first, often)}
+            record["name"] = self._write(slices, row[a:b], index[a:b], begin)
+            yield as_batch(record, self.columns)
+
+    def _slices(self, number: int) -> Iterator[tuple[int, pa.Table]]:
+        """Rows of the piece, cut at the multiples of `most`."""
+        start = 0
+        for table in self.pieces[number].tables(self.schema, list(self.names)):
+            end = start + table.num_rows
+            for a, b in pairwise((start, *range(start - start % self.most + self.most, end, self.most), end)):
+                yield a, table.slice(a - start, b - a)
+            start = end
+
+    def _outputs(self, index: IntArray, first: IntArray, often: IntArray) -> bytes:
+        """Of a training, how often which outputs come together: int64[u, w + 1], -1 where there are fewer than w, the
+        count last."""
+        if self.draws is None:
             return b""
-        often = np.diff(first, append=len(index))
         together = np.full((len(first), int(often.max())), -1, np.int64)
         row = np.repeat(np.arange(len(first)), often)
         together[row, np.arange(len(index)) - first[row]] = index
         sets, counts = np.unique(together, axis=0, return_counts=True)
         return np.column_stack([sets, counts]).astype("<i8").tobytes() + bytes([together.shape[1]])
 
-    def _write(self, features: pa.Table, position: IntArray, message: npt.NDArray[Any], index: IntArray) -> str:
-        import pyarrow as pa
-
-        rows = features.drop_columns([ID] if self.bare else [ID, HASH])
-        if not np.array_equal(position, np.arange(rows.num_rows)):
-            rows = rows.take(pa.array(position))
-        if self.bare:
-            rows = rows.drop_columns([self.id_column])
-            added = {OUTPUT: pa.array(index.astype(np.int32)), EXAMPLE: pa.array(position.astype(np.int32))}
-            added[FIRST] = pa.array(np.diff(position, prepend=-1) != 0)
-        else:
-            added = self.labels.columns(message, index)
-        for name, column in added.items():
-            rows = rows.append_column(name, column)
-        name = f"part-{secrets.token_hex(8)}.parquet"
-        writer = TableWriter(Path(self.folder, name), rows.schema, csv=False)
+    def _write(self, slices: Iterator[tuple[int, pa.Table]], row: IntArray, index: IntArray, begin: int) -> str:
+        name, writer = f"part-{secrets.token_hex(8)}.parquet", None
         try:
-            writer.write(rows)
+            for start, table in slices:
+                a, b = np.searchsorted(row, (start, start + table.num_rows))
+                if a < b:
+                    rows = self._labelled(table, row[a:b] - start, index[a:b], start - begin)
+                    writer = writer or TableWriter(Path(self.folder, name), rows.schema, csv=False)
+                    writer.write(rows)
         finally:
-            writer.close()
+            if writer is not None:
+                writer.close()
         return name
 
+    def _labelled(self, table: pa.Table, row: IntArray, index: IntArray, start: int) -> pa.Table:
+        import pyarrow as pa
 
-def _rows(table: pa.Table | None) -> int:
-    return 0 if table is None else int(table.num_rows)
+        rows = table if np.array_equal(row, np.arange(table.num_rows)) else table.take(pa.array(row))
+        more: dict[str, Any] = self.labels.columns(self.labels.message(index), index)
+        if self.draws is not None:
+            draws = self.draws.draws(canonical_ids(rows[self.id_column], self.id_column)) >> np.uint64(64 - DRAW_BITS)
+            rows = rows.drop_columns([self.id_column])
+            more = {OUTPUT: index.astype(np.int32), EXAMPLE: (start + row).astype(np.int32)}
+            more |= {FIRST: np.diff(row, prepend=-1) != 0, HASH: draws.astype(np.int64)}
+        for column, values in more.items():
+            rows = rows.append_column(column, pa.array(values))
+        return rows

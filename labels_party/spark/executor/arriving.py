@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from label_dp.domain import Domain
 from label_dp.errors import InvalidRows, InvalidTable
-from label_dp.spark.task import TaskFailed
+from label_dp.spark.task import attempt
 from labels_party.labels.ciphered import disclosed, enclosed
 from labels_party.labels.digests import U64, id_buffers, siphash128
 from labels_party.labels.parsing import TIME, canonical_column, positions_of, prefixed, whole_seconds
@@ -69,7 +69,7 @@ class ArrivingRows:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Raises TaskFailed, whose text names the type of an error alone: others quote what was read."""
         kind, refused = (LISTED if self.rules.label_field is None else LABELLED), 0
-        try:
+        with attempt():
             for batch in batches:
                 try:
                     ids, index = self.rules.read(batch)
@@ -81,8 +81,6 @@ class ArrivingRows:
                     if not refused and len(ids):
                         labels = index.astype("<u4") if kind == LABELLED else None
                         yield id_blocks(kind, ids, ranges_of(ids, self.bounds), labels, self.key)
-        except Exception as error:
-            raise TaskFailed(type(error).__name__) from None
         if refused:
             yield refusal(refused)
 
@@ -175,10 +173,8 @@ class Locating:
         schema = pa.schema([pa.field(name, kinds[kind]) for name, kind in WHERE.items()])
         refusals: list[dict[str, Any]] = []
         for batch in batches:
-            try:
+            with attempt():
                 places = self._places(batch)
-            except Exception as error:
-                raise TaskFailed(type(error).__name__) from None
             file, row = batch.column(batch.num_columns - 2), batch.column(batch.num_columns - 1)
             for at, name, rule in places[: SHOWN - len(refusals)]:
                 where = {"file": file[at].as_py(), "row": row[at].as_py()} if batch.num_rows else {"file": "", "row": 0}

@@ -7,7 +7,6 @@ again gives the same: also an event without an id has the same digest, so that i
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ import numpy.typing as npt
 
 from label_dp.errors import InvalidEvents, InvalidRows, InvalidTable
 from label_dp.schemas.events import DataSet, EventRule
-from label_dp.spark.task import TaskFailed
+from label_dp.spark.task import attempt, rows_of
 from labels_party.labels.ciphered import disclosed, enclosed
 from labels_party.labels.columns import NONE
 from labels_party.labels.digests import U64, EventKeys, siphash128
@@ -60,7 +59,7 @@ class Folding:
     def arrive(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """From members of events, FILE and ROW to blocks of stored events, or one that says what is refused."""
         waiting, refused, place = list[Events](), 0, ""
-        with _attempt():
+        with attempt():
             for batch in batches:
                 try:
                     events = self._stored(batch)
@@ -79,9 +78,9 @@ class Folding:
 
     def merge(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """From blocks of stored events, all of some events, to blocks of what these do to examples."""
-        with _attempt():
+        with attempt():
             records, others = list[Events](), list[tuple[Any, ...]]()
-            for row in _rows(batches):
+            for row in rows_of(batches):
                 if row[1] == EVENTS:
                     records.append(np.frombuffer(disclosed(self.key, row[4], arriving.PLACE), ORDERED))
                 else:
@@ -95,7 +94,7 @@ class Folding:
     def enlist(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """From rows of the list of examples to blocks of them, or one that says how many are refused."""
         fold, refused = self._fold(), 0
-        with _attempt():
+        with attempt():
             for batch in batches:
                 try:
                     ids, times = self.examples.read(batch)
@@ -111,9 +110,9 @@ class Folding:
 
     def fold(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """From blocks of some examples, and of all that events do to them, to blocks of labels."""
-        with _attempt():
+        with attempt():
             effects, examples, others = list[Events](), list[tuple[Any, ...]](), list[tuple[Any, ...]]()
-            for row in _rows(batches):
+            for row in rows_of(batches):
                 if row[1] == EFFECTS:
                     effects.append(np.frombuffer(disclosed(self.key, row[4], arriving.PLACE), EFFECT))
                 else:
@@ -184,17 +183,3 @@ def counts_of(blocks: bytes, key: bytes) -> dict[str, int]:
     pieces = [disclosed(key, blocks[at : at + size], arriving.PLACE) for at in range(0, len(blocks), size)]
     sums = sum((np.frombuffer(piece, "<i8") for piece in pieces), np.zeros(len(names), np.int64))
     return dict(zip(names, sums.tolist(), strict=True))
-
-
-def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
-    for batch in batches:
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
-
-
-@contextlib.contextmanager
-def _attempt() -> Iterator[None]:
-    """Raise TaskFailed, whose text names the type of an error alone: others quote what was read."""
-    try:
-        yield
-    except Exception as error:
-        raise TaskFailed(type(error).__name__) from None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from label_dp.spark.task import TaskFailed, as_batch
+from label_dp.spark.task import as_batch, attempt, rows_of
 from labels_party.labels.columns import label_rows, label_schema
 from labels_party.labels.digests import id_buffers, siphash128
 from labels_party.labels.runs import sort_run
@@ -60,12 +60,10 @@ class Sealing:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Raises TaskFailed."""
-        try:
-            blocks = [row for batch in batches for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)]
+        with attempt():
+            blocks = list(rows_of(batches))
             if blocks:
                 yield as_batch(self._sealed(blocks), self.columns)
-        except Exception as error:
-            raise TaskFailed(type(error).__name__) from None
 
     def _sealed(self, blocks: list[tuple[Any, ...]]) -> dict[str, Any]:
         found: dict[str, Any] = {"number": blocks[0][0]}

@@ -39,7 +39,8 @@ JSON = (".json", ".ndjson", ".jsonl")
 
 @dataclass(frozen=True)
 class TablePart:
-    """File of a table. `open` gives its bytes for random access; `rows` where known without reading it.
+    """File of a table. `open` gives its bytes for random access; `rows` where known without reading it; `address` if
+    `table_at` finds it again; `groups`: the row groups that count, None for all.
 
     Of a lake table: `values` of columns that the file lacks, `names` from the table's columns to the file's by its
     schema, `mask` says which rows were not deleted; `read` in place of all that, where only its library can.
@@ -53,6 +54,8 @@ class TablePart:
     names: Callable[[pa.Schema], Mapping[str, str]] | None = None
     mask: npt.NDArray[np.bool_] | None = None
     read: Callable[[Sequence[str]], Iterator[pa.Table]] | None = None
+    address: str = ""
+    groups: range | None = None
 
 
 @dataclass(frozen=True)
@@ -184,7 +187,8 @@ class TableParts:
         if part.read is not None:
             yield from part.read(names)
             return
-        with self._opened(part) as file, ParquetRows.open(file) as rows:
+        with self._opened(part) as file, ParquetRows.open(file) as whole_file:
+            rows = replace(whole_file, groups=part.groups)
             present = rows.schema.names
             of = {name: name for name in present} if part.names is None else part.names(rows.schema)
             if self.table is None:

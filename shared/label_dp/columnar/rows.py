@@ -35,13 +35,15 @@ class Expands(ValueError):
 
 @dataclass(frozen=True)
 class ParquetRows:
-    """Open file with checked claims. `once`: the largest bytes of one piece with its pages."""
+    """Open file with checked claims. `once`: the largest bytes of one piece with its pages; `groups`: the row groups
+    that are read, None for all."""
 
     claims: Claims
     file: pq.ParquetFile
     schema: pa.Schema
     paths: tuple[str, ...]  # of the leaves, dotted
     once: int
+    groups: range | None = None
 
     @classmethod
     @contextmanager
@@ -73,7 +75,7 @@ class ParquetRows:
         LyingFile, Expands (a single row needs more), pa.ArrowException, OSError."""
         names = None if columns is None else list(columns)
         for number, group in enumerate(self.claims.groups):
-            if group.rows:
+            if group.rows and (self.groups is None or number in self.groups):
                 rows = self._rows_at_once(self._pages(group, columns), most_rows)
                 yield from self.file.iter_batches(
                     batch_size=rows, row_groups=[number], columns=names, use_threads=False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from label_dp.errors import Unavailable
@@ -16,6 +17,21 @@ class TaskFailed(Exception):
     """A piece of work may be tried again: what failed (a disk, randomness, memory) does not depend on labels.
 
     It names the type of the error only: texts may quote what was read."""
+
+
+def rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
+    """Yield rows as Python values."""
+    for batch in batches:
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+@contextmanager
+def attempt() -> Iterator[None]:
+    """Raise TaskFailed for any error."""
+    try:
+        yield
+    except Exception as error:
+        raise TaskFailed(type(error).__name__) from None
 
 
 class SparkTask(ABC):

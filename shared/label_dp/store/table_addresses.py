@@ -132,9 +132,13 @@ def bucket_at(address: Address) -> Bucket:
 
 def file_part(path: Path) -> TablePart:
     """Return a local file as a part of a table."""
-    return TablePart(str(path), lambda: path.open("rb"), path.stat().st_size)
+    return TablePart(str(path), lambda: path.open("rb"), path.stat().st_size, address=str(path.absolute()))
 
 
-def stored_part(bucket: Bucket, name: str, key: str, size: int) -> TablePart:
-    """Return an object as a part of a table."""
-    return TablePart(name, lambda: cast("BinaryIO", io.BufferedReader(StoredFile(bucket, key, size), 1 << 16)), size)
+def stored_part(bucket: Bucket, name: str, key: str, size: int, options: str = "") -> TablePart:
+    """Return an object as a part of a table; `options` of the table's address, after its question mark."""
+
+    def opened() -> BinaryIO:
+        return cast("BinaryIO", io.BufferedReader(StoredFile(bucket, key, size), 1 << 16))
+
+    return TablePart(name, opened, size, address=f"{name}?{options}" if options else name)

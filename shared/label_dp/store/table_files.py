@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TextIO
@@ -172,10 +173,11 @@ def _local(root: Path, paths: Iterable[Path]) -> Iterator[tuple[PurePosixPath, T
 def _in_store(address: table_addresses.TableAddress) -> TableParts:
     place = table_addresses.store_address(address.place)
     bucket, key, label = table_addresses.bucket_at(place), place.prefix, str(address)
+    options = address.place.partition("?")[2]
     base = label.partition("://")[0] + "://" + label.partition("://")[2].partition("/")[0]
     if not WILD.search(key):
         try:
-            return TableParts.of(label, [table_addresses.stored_part(bucket, label, key, bucket.size(key))])
+            return TableParts.of(label, [table_addresses.stored_part(bucket, label, key, bucket.size(key), options)])
         except FileNotFoundError:
             root, objects = key, bucket.listed(key)
     else:
@@ -186,7 +188,7 @@ def _in_store(address: table_addresses.TableAddress) -> TableParts:
     return _parts(
         label,
         (
-            (below, table_addresses.stored_part(bucket, f"{base}/{s.key}", s.key, s.size))
+            (below, table_addresses.stored_part(bucket, f"{base}/{s.key}", s.key, s.size, options))
             for below, s in listing
             if below.name
         ),
@@ -232,6 +234,6 @@ def _with_columns(files: Sequence[tuple[PurePosixPath, TablePart]]) -> list[Tabl
         column = pa.chunked_array([pa.array(texts, pa.string())])
         columns[name] = list(column.cast(exact_type(column)))
     return [
-        TablePart(part.name, part.open, part.size, values={name: column[at] for name, column in columns.items()})
+        replace(part, values={name: column[at] for name, column in columns.items()})
         for at, (_, part) in enumerate(files)
     ]

@@ -6,7 +6,6 @@ Everything here is public: it depends on the order alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -35,22 +34,6 @@ class Poset:
     @property
     def size(self) -> int:
         return int(self.below.shape[0])
-
-    @classmethod
-    def of_pairs(cls, size: int, pairs: Iterable[tuple[int, int]]) -> Poset:
-        """Build the least partial order with a < b for every pair (a, b). Raises InvalidInput (a cycle, no such
-        element)."""
-        _check_size(size)
-        below = np.zeros((size, size), np.bool_)
-        for a, b in pairs:
-            if not (0 <= a < size and 0 <= b < size):
-                raise InvalidInput(f"A pair of this partial order names an element outside 0 … {size - 1}.")
-            below[a, b] = True
-        for c in range(size):  # everything below c is below everything above c
-            below |= below[:, c, None] & below[c]
-        if np.any(np.diagonal(below)):
-            raise InvalidInput("The pairs of a partial order must not go in a circle.")
-        return cls(below)
 
     @classmethod
     def chain(cls, size: int) -> Poset:
