@@ -19,8 +19,7 @@ from label_dp.store.table_addresses import file_part
 if TYPE_CHECKING:
     import pyarrow as pa
 
-RULE = f"an id must be between 1 and {MAX_ID_BYTES} bytes long"
-TWICE = "this id is in more than one row"
+RULES = {"refused": f"an id must be between 1 and {MAX_ID_BYTES} bytes long", "repeated": "this id is in several rows"}
 CELLS = 1 << 23  # of one piece, about
 FEWEST_ROWS, MOST_ROWS = 1 << 12, 1 << 18  # of one piece, about
 

@@ -45,7 +45,7 @@ def join_on_spark(
         progress("joining", 0.2)
         with replacing(out, files.force) as temporary:
             temporary.mkdir()
-            parts = meet(cluster, features, corrected, temporary, limits=limits)
+            parts = meet(cluster, features, corrected, temporary, [], limits)
     return join_summary(files.features, out, parts.counts, messages, corrected.corrections)
 
 
@@ -64,8 +64,8 @@ def train_on_spark(
         check_loss(loss, domain)
         corrected = Corrected.of(messages, learning.correction, progress)
         progress("joining", 0.2)
-        without, allowed = tuple(learning.exclude), limits_of(learning)
-        parts = meet(cluster, features, corrected, folder, bare=True, without=without, limits=allowed)
+        names = [name for name in features.columns if name not in learning.exclude]
+        parts = meet(cluster, features, corrected, folder, names, limits_of(learning))
         settings = services.settings
         limits = {"threads": settings.threads, "memory": settings.table_bytes}
         fit = ClusterFit(cluster, features, corrected, parts, learning, loss, **limits)

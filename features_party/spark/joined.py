@@ -14,11 +14,11 @@ import numpy.typing as npt
 from features_party.receive.accepted import AcceptedMessage
 from features_party.spark.executor.blocks import BLOCK, Blocks, Piece, added
 from features_party.spark.executor.meeting import Meeting, Writing
-from features_party.spark.features import RULE, TWICE, SparkFeatures
+from features_party.spark.features import RULES, SparkFeatures
 from features_party.tables.buckets import IdHash
 from features_party.tables.join import correct_message, label_columns, refuse_nothing_matched, split_key
 from features_party.tables.label_columns import LabelColumns
-from features_party.tables.unmatched import WATCHED, Counts, Limits, check_unmatched
+from features_party.tables.unmatched import Counts, Limits, check_unmatched
 from features_party.training.correction import Correction
 from label_dp.errors import Unavailable
 from label_dp.progress import Progress
@@ -78,17 +78,10 @@ class JoinParts:
 
 
 def meet(
-    cluster: Cluster,
-    features: SparkFeatures,
-    corrected: Corrected,
-    folder: Path,
-    *,
-    bare: bool = False,
-    without: tuple[str, ...] = (),
-    limits: Limits = WATCHED,
+    cluster: Cluster, features: SparkFeatures, corrected: Corrected, folder: Path, names: list[str], limits: Limits
 ) -> JoinParts:
-    """Write the join to `folder`, which every worker sees; see `Writing` for its rows. Raises InvalidFile (ids that
-    break a rule), InvalidTable (no match), Unavailable."""
+    """Write the join to `folder`, which every worker sees; see `Writing` for its rows. `names`: of a training, its
+    columns and the id; else none. Raises InvalidFile (ids that break a rule), InvalidTable (no match), Unavailable."""
     own, labels = features.pieces, corrected.labels
     pieces = list(own)
     for at, message in enumerate(corrected.messages):
@@ -96,10 +89,9 @@ def meet(
         pieces += [Piece(str(path.absolute()), range(1 << 31), 0, rows, message=at) for path, rows in files]
     parts = min(max(-(-max(features.rows, corrected.rows) // IDS), cluster.parallelism), MOST_PARTS)
     ids = Blocks(tuple(pieces), features.schema, features.id_column, labels.starts, IdHash.fresh(), parts)
-    names = [name for name in (features.columns if bare else features.schema.names) if name not in without]
-    draws = IdHash.keyed(split_key(corrected.messages)) if bare else None
-    place, most = str(folder), features.most
-    writing = Writing(own, features.schema, tuple(names), features.id_column, labels, place, most, draws)
+    draws = IdHash.keyed(split_key(corrected.messages)) if names else None
+    columns, most = tuple(names or features.schema.names), features.most
+    writing = Writing(own, features.schema, columns, features.id_column, labels, str(folder), most, draws)
     steps = [cluster.hook(task) for task in (ids, Meeting(len(own)), writing)]
 
     def job(spark: SparkSession) -> DataFrame:
@@ -109,7 +101,7 @@ def meet(
 
     records = cluster.collect(job)
     whole = added([record["counts"] for record in records if record["counts"]])
-    for name, rule in (("refused", RULE), ("repeated", TWICE)):
+    for name, rule in RULES.items():
         if name in whole:
             raise features.refused(whole[name], whole[f"{name}_at"], rule)
     if whole["feature_rows"] != features.rows or whole["message_rows"] != corrected.rows:

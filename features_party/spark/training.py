@@ -21,7 +21,7 @@ from features_party.spark.executor.encoding import Codes, Looks, Matrix, Some
 from features_party.spark.executor.meeting import DRAW_BITS, FIRST
 from features_party.spark.features import SparkFeatures
 from features_party.spark.joined import Corrected, JoinParts
-from features_party.spark.trees import grown, require_estimator
+from features_party.spark.trees import grown
 from features_party.training.capacity import Capacity
 from features_party.training.column_cells import holds_of
 from features_party.training.effects import FOLDS, Effects, fit_effects
@@ -54,8 +54,7 @@ LOSSES = ("squared", "poisson")
 
 
 def check_learning(learning: Learning) -> None:
-    """Raise InvalidInput for options of the local engine only, InvalidSettings if a library is missing."""
-    require_estimator()
+    """Raise InvalidInput for options of the local engine only."""
     if learning.model not in ("ensemble", "trees"):
         raise InvalidInput(f"Spark trains the model trees; the model {learning.model} needs the local engine.")
     if learning.warm_start is not None:

@@ -1,4 +1,4 @@
-"""Boosters that a cluster grows: XGBoost's estimator for Spark with the parameters of the local trees.
+"""Boosters that the tasks of one barrier stage grow together: XGBoost with the parameters of the local trees.
 
 What comes out is checked and written anew as any document of trees, so a model neither knows nor needs Spark.
 """
@@ -6,28 +6,61 @@ What comes out is checked and written anew as any document of trees, so a model 
 from __future__ import annotations
 
 import json
-import logging
+from collections.abc import Iterator
 from functools import partial
-from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from features_party.spark.executor.encoding import LABEL, WEIGHT, Matrix, poisson_gradients
+from features_party.spark.executor.encoding import Matrix, poisson_gradients
 from features_party.training.capacity import Capacity
 from features_party.training.learners.tree_document import checked_document
 from features_party.training.learners.trees import Trees, load_booster, parameters_of
 from features_party.training.links import PoissonScore
-from label_dp.errors import InvalidSettings
-from label_dp.installing import pip_install
+from features_party.training.threads import openmp_threads
 from label_dp.spark.cluster import Cluster, mapped
+from label_dp.spark.task import attempt, rows_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+EVERY = 25  # trees after which a training that loses a worker need not begin again
 
 
-def require_estimator() -> None:
-    """Raise InvalidSettings if the estimator is missing."""
-    if find_spec("sklearn") is None:
-        raise InvalidSettings(f"Training on Spark needs scikit-learn: {pip_install('spark')}.")
+def grow(
+    matrix: Matrix, settings: dict[str, Any], rounds: int, poisson: PoissonScore | None, so_far: Path, batches: Any
+) -> Iterator[pa.RecordBatch]:
+    """Grow trees with the other workers, on the rows of the files that `batches` number. The first worker returns the
+    document, and writes it to `so_far` now and then: tasks that start again go on from there. Raises TaskFailed."""
+    openmp_threads(1)  # before it is loaded
+    import pyarrow as pa
+    import xgboost as xgb
+    from pyspark import BarrierTaskContext
+    from xgboost.tracker import RabitTracker
+
+    with attempt():
+        inputs, labels, weights = matrix.whole([row[0] for row in rows_of(batches)])
+        context, offered = BarrierTaskContext.get(), dict[str, Any]()
+        workers, number = context.getTaskInfos(), context.partitionId()
+        if number == 0:
+            tracker = RabitTracker(len(workers), workers[0].address.rpartition(":")[0], sortby="task")
+            tracker.start()
+            offered = {"arguments": tracker.worker_args(), "model_file": str(so_far) if so_far.exists() else None}
+        offered = json.loads(context.allGather(json.dumps(offered))[0])
+        with xgb.collective.CommunicatorContext(**offered["arguments"], dmlc_task_id=f"{number:06d}"):
+            how = {"feature_types": matrix.kinds, "enable_categorical": "c" in matrix.kinds, "nthread": 1}
+            data = xgb.QuantileDMatrix(inputs, labels, weight=weights, max_bin=settings["max_bin"], **how)
+            del inputs
+            booster = xgb.Booster(settings, [data], offered["model_file"])
+            for tree in range(booster.num_boosted_rounds(), rounds):
+                booster.update(data, tree, None if poisson is None else partial(poisson_gradients, poisson))
+                if number == 0 and (tree + 1) % EVERY == 0:
+                    aside = so_far.with_suffix(".new.ubj")
+                    booster.save_model(aside)
+                    aside.replace(so_far)
+        if number == 0:
+            tracker.wait_for()
+            yield pa.record_batch({"document": [bytes(booster.save_raw("json"))]})
 
 
 def grown(
@@ -43,31 +76,17 @@ def grown(
     `seed`: of the rows and columns that a tree sees.
 
     Deterministic for a number of workers. Raises Unavailable."""
-    from xgboost.spark import SparkXGBRegressor
+    settings = {"objective": "reg:squarederror", "base_score": mean if poisson is None else poisson.base()}
+    settings |= {"max_delta_step": 0.0 if poisson is None else poisson.largest_step, "seed": seed, "nthread": 1}
+    paths = matrix.looks.paths
+    so_far = Path(paths[0]).with_name("so-far.ubj")
+    task = cluster.hook(partial(grow, matrix, parameters_of(capacity) | settings, capacity.rounds, poisson, so_far))
 
-    for name in ("XGBoost-PySpark", "SparkXGBRegressor"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    more: dict[str, Any] = {} if poisson is None else {"obj": partial(poisson_gradients, poisson)}
-    estimator = SparkXGBRegressor(
-        features_col=[name for name in matrix.columns if name not in (LABEL, WEIGHT)],
-        label_col=LABEL,
-        weight_col=WEIGHT if matrix.levels.size else None,
-        num_workers=workers,
-        n_estimators=capacity.rounds,
-        feature_types=matrix.kinds,
-        objective="reg:squarederror",
-        base_score=mean if poisson is None else poisson.base(),
-        max_delta_step=0.0 if poisson is None else poisson.largest_step,
-        seed=seed,
-        verbose=False,
-        **parameters_of(capacity),
-        **more,
-    )
+    def stages(spark: SparkSession) -> DataFrame:
+        numbers = spark.range(0, len(paths), 1, workers)
+        # Spark starts a barrier stage again where another one follows
+        return mapped(numbers, task, {"document": "binary"}, barrier=True).repartition(1)
 
-    def document(spark: SparkSession) -> bytes:
-        # as many partitions as workers: the estimator then moves no row
-        rows = mapped(spark.range(0, len(matrix.looks.paths), 1, workers), matrix, matrix.columns)
-        return bytes(estimator.fit(rows).get_booster().save_raw("json"))
-
+    rows = cluster.collect(stages)
     codes = [0] * len(matrix.schema.number_names) + [size - 1 for size in matrix.schema.sizes]
-    return Trees(load_booster(checked_document(json.loads(cluster.ask(document)), matrix.kinds, codes)), poisson)
+    return Trees(load_booster(checked_document(json.loads(rows[0]["document"]), matrix.kinds, codes)), poisson)

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -12,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from features_party.spark import training as spark_training
+from features_party.spark.trees import grow
 from label_dp.spark.cluster import Cluster
 from tests.support.features_cli import Shell
 from tests.support.messages import Sender, one_bit
@@ -82,9 +89,9 @@ def predictions(shell: Shell, engine: str) -> np.ndarray[Any, Any]:
     return np.asarray(table["prediction"].to_numpy())
 
 
-def alike(shell: Shell, labels: np.ndarray[Any, Any]) -> None:
+def alike(shell: Shell, labels: np.ndarray[Any, Any], one: str = "local", other: str = "spark") -> None:
     """They err as much, within a twentieth, and differ by less than they err."""
-    local, spark = predictions(shell, "local"), predictions(shell, "spark")
+    local, spark = predictions(shell, one), predictions(shell, other)
     errors = [float(np.mean((found - labels) ** 2)) for found in (local, spark)]
     assert errors[1] < 1.05 * errors[0] < 0.4 * float(np.var(labels))
     assert float(np.mean((local - spark) ** 2)) < 0.25 * errors[0]
@@ -129,6 +136,55 @@ def test_messages_that_share_examples_and_the_poisson_loss(shell: Shell, monkeyp
     assert spark["report"]["corrected_mean"] == pytest.approx(local["report"]["corrected_mean"])
     assert any("9,000 outputs of 6,000 examples were taken together" in note for note in spark["notes"])
     assert any("were learned from" in note for note in spark["notes"])
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_worker_that_dies_costs_the_trees_since_the_last_25(
+    shell: Shell, spark: Cluster, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """It dies at its first attempt, once trees were kept; the model is as good as that of workers that live."""
+    labels = world(shell)
+    ask = ("train", "--message", "m1.parquet", *KEY, "--features", "features.parquet", *TREES)
+    whole = shell.json(*ask, "--out", "whole")
+    notes = shell.folder / "notes"
+    notes.mkdir()
+    dying = partial(Dying, notes=str(notes), number=number)
+    monkeypatch.setattr(spark, "hook", lambda task: dying(task) if getattr(task, "func", None) is grow else task)
+    card = shell.json(*ask, "--out", "killed")
+    began = [int(note.read_text()) for note in sorted(notes.iterdir())]
+    assert began[0] == 0
+    assert 25 <= began[1] < whole["trees"] == card["trees"]
+    for name in ("whole", "killed"):
+        at = ("--features", "features.parquet", "--id-column", "id", "--out", f"{name}.parquet")
+        shell.run("predict", "--model", name, *at)
+    alike(shell, labels, "whole", "killed")  # the columns that later trees see are drawn anew
+
+
+@dataclass(frozen=True)
+class Dying:
+    """A worker's task; the worker of that number ends its process at the first attempt. `notes`: a folder that tells of
+    each attempt how many trees there were when it began."""
+
+    task: Any
+    notes: str
+    number: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import xgboost as xgb
+        from pyspark import BarrierTaskContext
+
+        so_far, attempt = self.task.args[-1], len(list(Path(self.notes).iterdir()))
+        trees = xgb.Booster(model_file=so_far).num_boosted_rounds() if so_far.exists() else 0
+        if BarrierTaskContext.get().partitionId() == self.number:
+            Path(self.notes, str(attempt)).write_text(str(trees))
+            if attempt == 0:
+                Thread(target=self._die, args=(so_far,), daemon=True).start()
+        yield from self.task(batches)
+
+    def _die(self, so_far: Path) -> None:
+        while not so_far.exists():
+            time.sleep(0.001)
+        os._exit(1)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@ trees some rows for the driver, the codes of categories, and the whole matrix.""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,19 +13,17 @@ from features_party.spark.executor.blocks import packed
 from features_party.spark.executor.meeting import EXAMPLE, FIRST, HASH, OUTPUT
 from features_party.training.draws import Draws
 from features_party.training.effects import FOLDS, Effects
-from features_party.training.encoding import Encoded, FeatureSchema
+from features_party.training.encoding import Encoded, FeatureSchema, Float32
 from features_party.training.example_groups import ExampleGroups
 from features_party.training.learner import ModelInput
 from features_party.training.learners.trees import TreeInput
 from features_party.training.links import PoissonScore
-from label_dp.spark.task import SparkTask, attempt
+from label_dp.spark.task import SparkTask
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 FloatArray = npt.NDArray[np.float64]
-LABEL, WEIGHT = "label", "weight"
-BATCH_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -118,7 +115,7 @@ class Codes(SparkTask):
 
 @dataclass(frozen=True)
 class Matrix:
-    """Picklable; from batches of numbers of files to what trees see, label and weight. `folds`: the effects of
+    """Picklable; what trees see of files, with labels and weights. `folds`: the effects of
     categories by the fold of a row; none where there are too few rows. `weights` float64[levels] of rising `levels` of
     noise; none where all rows weigh alike."""
 
@@ -132,27 +129,18 @@ class Matrix:
     def kinds(self) -> list[str]:
         return TreeInput.kinds_of(len(self.schema.number_names), self.schema.sizes)
 
-    @property
-    def columns(self) -> dict[str, str]:
-        return {f"f{at}": "float" for at in range(len(self.kinds))} | {LABEL: "float", WEIGHT: "float"}
+    def whole(self, numbers: list[int]) -> tuple[Float32, FloatArray, FloatArray | None]:
+        """Inputs float32[n, p], labels and weights of the examples in these files."""
+        parts = [self._of(self.looks.read(number)) for number in numbers]
+        inputs, labels, weights = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return inputs, labels, weights if self.levels.size else None
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with attempt():
-            for batch in batches:
-                for number in batch.column(0).to_pylist():
-                    yield from self._of(self.looks.read(number))
-
-    def _of(self, rows: LookRows) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        encoded = self.schema.encode(rows.features)
+    def _of(self, rows: LookRows) -> tuple[Float32, FloatArray, FloatArray]:
+        encoded, weights = self.schema.encode(rows.features), np.ones(len(rows.labels))
         matrix = TreeInput.of(ModelInput(encoded, self._effects(encoded, rows.fold), self.schema.sizes)).matrix()
-        weights = np.ones(len(rows.labels))
         if self.levels.size:
             weights = self.weights[np.abs(rows.noise[:, None] - self.levels).argmin(axis=1)]
-        arrays = [*matrix.T, rows.labels.astype(np.float32), weights.astype(np.float32)]
-        table = pa.table([pa.array(np.ascontiguousarray(array)) for array in arrays], names=list(self.columns))
-        yield from table.to_batches(BATCH_ROWS)
+        return matrix, rows.labels, weights
 
     def _effects(self, encoded: Encoded, fold: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         found = np.zeros(encoded.codes.shape, np.float32)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby, pairwise
@@ -31,12 +32,11 @@ DRAW_BITS = 62
 OUTPUT_BITS = 32  # of a match in its piece; the upper ones are the row
 ROWS, OUTPUTS = (1 << blocks.ROW_BITS) - 1, (1 << OUTPUT_BITS) - 1
 IntArray = npt.NDArray[np.int64]
-Blocks = dict[int, list[bytes]]
 
 
-def taken(batches: Iterator[pa.RecordBatch]) -> tuple[int, Blocks]:
+def taken(batches: Iterator[pa.RecordBatch]) -> tuple[int, dict[int, list[bytes]]]:
     """Read a part's number, -1 if nothing came, and its blocks by kind."""
-    got: Blocks = {kind: [] for kind in (blocks.FEATURES, blocks.MESSAGES, blocks.MATCHES, blocks.COUNTS)}
+    got = defaultdict[int, list[bytes]](list)
     parts = {-1}
     for part, kind, block in rows_of(batches):
         got[kind].append(block)
@@ -57,7 +57,7 @@ class Meeting:
             if number >= 0:
                 yield from self._met(number, got)
 
-    def _met(self, number: int, got: Blocks) -> Iterator[pa.RecordBatch]:
+    def _met(self, number: int, got: dict[int, list[bytes]]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -79,11 +79,10 @@ class Meeting:
         told = [*got[blocks.COUNTS], json.dumps(counts).encode()]
         yield blocks.block_rows([number % self.pieces] * len(told), blocks.COUNTS, told)
         met = place[found.drop_null().to_numpy()]
-        keys = (met & ROWS) << OUTPUT_BITS | messages[blocks.AT].to_numpy()[here]
         piece = (met >> blocks.ROW_BITS).astype(np.uint16)
         order = np.argsort(piece, kind="stable")
         present, pieces = blocks.runs(piece[order])
-        keys = keys[order].astype("<i8")
+        keys = ((met & ROWS) << OUTPUT_BITS | messages[blocks.AT].to_numpy()[here])[order].astype("<i8")
         yield blocks.block_rows(present.tolist(), blocks.MATCHES, [keys[a:b].tobytes() for a, b in pieces])
 
 

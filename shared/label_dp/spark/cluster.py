@@ -146,13 +146,13 @@ class Cluster:
                 self._session = None
 
 
-def mapped(frame: DataFrame, task: Any, columns: dict[str, str]) -> DataFrame:
-    """The records of `task` on a frame; lazy, so its only user is `collect`."""
+def mapped(frame: DataFrame, task: Any, columns: dict[str, str], *, barrier: bool = False) -> DataFrame:
+    """The records of `task` on a frame; lazy, so its only user is `collect`. `barrier`: all tasks run at once."""
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
         return task(batches)  # type: ignore[no-any-return]  # tasks yield record batches
 
-    return frame.mapInArrow(run, ", ".join(f"{n} {kind}" for n, kind in columns.items()))
+    return frame.mapInArrow(run, ", ".join(f"{n} {kind}" for n, kind in columns.items()), barrier)
 
 
 def _refuse_failed(rows: list[dict[str, Any]]) -> None:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from features_party.spark.executor.blocks import Blocks, Piece, added, runs, unpacked
-from features_party.spark.executor.encoding import LABEL, WEIGHT, Codes, Looks, Matrix, Some, poisson_gradients
+from features_party.spark.executor.encoding import Codes, Looks, Matrix, Some, poisson_gradients
 from features_party.spark.executor.meeting import DRAW_BITS, Meeting, Writing
 from features_party.tables.buckets import IdHash
 from features_party.tables.label_columns import LabelColumns
@@ -225,16 +225,21 @@ def test_trees_see_what_those_of_a_local_training_see(looks: Looks) -> None:
     encoded = schema.encode(rows.features)
     folds = tuple(Effects((np.arange(schema.sizes[0]) + 100.0 * at,)) for at in range(5))
     matrix = Matrix(looks, schema, folds, np.array([0.8, 1.0, 4.0]), np.array([3.0, 2.0, 1.0]))
-    found = pa.Table.from_batches(list(matrix(iter([pa.record_batch({"id": [1]})]))))
+    inputs, labels, weights = matrix.whole([0, 1])
+    first = len(looks.read(0).labels)
     effects = np.array([[folds[f].tables[0][c + 1]] for f, c in zip(rows.fold, encoded.codes[:, 0], strict=True)])
     wanted = TreeInput.of(ModelInput(encoded, effects.astype(np.float32), schema.sizes))
     assert matrix.kinds == wanted.kinds
-    columns = [found[name].to_numpy() for name in found.column_names]
-    assert np.array_equal(np.column_stack(columns[:-2]), wanted.matrix(), equal_nan=True)
-    assert found.column_names[-2:] == [LABEL, WEIGHT]
-    assert columns[-2].tolist() == rows.labels.astype(np.float32).tolist()
-    weights = dict(zip(np.round(rows.noise, 9).tolist(), columns[-1].tolist(), strict=True))
-    assert weights == {0.8: 3.0, 1.0: 2.0, 4.0: 1.0}
+    assert np.array_equal(inputs[first:], wanted.matrix(), equal_nan=True)
+    assert labels[first:].tolist() == rows.labels.tolist()
+    assert weights is not None
+    assert dict(zip(np.round(rows.noise, 9).tolist(), weights[first:].tolist(), strict=True)) == {
+        0.8: 3.0,
+        1.0: 2.0,
+        4.0: 1.0,
+    }
+    none = Matrix(looks, schema, folds, np.empty(0), np.empty(0))
+    assert none.whole([1])[2] is None
     record = Codes(looks, schema).one(1)
     assert np.frombuffer(record["codes"], "<i4").tolist() == encoded.codes[:, 0].tolist()
     below = 1 << (DRAW_BITS - 2)
