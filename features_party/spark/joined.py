@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.receive.accepted import AcceptedMessage
-from features_party.spark.executor.blocks import BLOCK, Blocks, Piece, added
+from features_party.spark.executor.blocks import BLOCK, Blocks, Piece, sum_counts
 from features_party.spark.executor.meeting import Meeting, Writing
 from features_party.spark.features import RULES, SparkFeatures
 from features_party.tables.buckets import IdHash
@@ -100,16 +100,16 @@ def meet(
         return mapped(matches.repartitionById(len(own), "part"), steps[2], Writing.columns | PROBLEM)
 
     records = cluster.collect(job)
-    whole = added([record["counts"] for record in records if record["counts"]])
+    whole = sum_counts([record["counts"] for record in records if record["counts"]])
     for name, rule in RULES.items():
         if name in whole:
             raise features.refused(whole[name], whole[f"{name}_at"], rule)
     if whole["feature_rows"] != features.rows or whole["message_rows"] != corrected.rows:
         raise Unavailable("The features changed while they were joined; try again.")
-    written = sorted((one for one in records if one["name"]), key=lambda one: (one["piece"], one["row"]))
-    if not written:
+    records = sorted((one for one in records if one["name"]), key=lambda one: (one["piece"], one["row"]))
+    if not records:
         refuse_nothing_matched(corrected.rows, features.rows)
-    matched, examples, several = (sum(int(one[name]) for one in written) for name in ("matched", "examples", "several"))
+    matched, examples, several = (sum(int(one[name]) for one in records) for name in ("matched", "examples", "several"))
     counts = Counts(
         messages=len(corrected.messages),
         message_rows=corrected.rows,
@@ -120,10 +120,10 @@ def meet(
         ids_in_several_messages=several,
     )
     counts = check_unmatched(counts, limits)
-    paths = [(folder / one["name"]).rename(folder / f"part-{number:05d}.parquet") for number, one in enumerate(written)]
-    for lost in set(folder.iterdir()) - set(paths):  # of attempts that are in no list
-        lost.unlink(missing_ok=True)
-    sets, often = _outputs([one["outputs"] for one in written])
+    paths = [(folder / one["name"]).rename(folder / f"part-{number:05d}.parquet") for number, one in enumerate(records)]
+    for stray in set(folder.iterdir()) - set(paths):  # of attempts that are in no list
+        stray.unlink(missing_ok=True)
+    sets, often = _outputs([one["outputs"] for one in records])
     return JoinParts(corrected.messages, corrected.corrections, tuple(paths), counts, examples, sets, often)
 
 

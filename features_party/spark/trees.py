@@ -40,18 +40,18 @@ def grow(
 
     with attempt():
         inputs, labels, weights = matrix.whole([row[0] for row in rows_of(batches)])
-        context, offered = BarrierTaskContext.get(), dict[str, Any]()
+        context, terms = BarrierTaskContext.get(), dict[str, Any]()
         workers, number = context.getTaskInfos(), context.partitionId()
         if number == 0:
             tracker = RabitTracker(len(workers), workers[0].address.rpartition(":")[0], sortby="task")
             tracker.start()
-            offered = {"arguments": tracker.worker_args(), "model_file": str(so_far) if so_far.exists() else None}
-        offered = json.loads(context.allGather(json.dumps(offered))[0])
-        with xgb.collective.CommunicatorContext(**offered["arguments"], dmlc_task_id=f"{number:06d}"):
+            terms = {"arguments": tracker.worker_args(), "model_file": str(so_far) if so_far.exists() else None}
+        terms = json.loads(context.allGather(json.dumps(terms))[0])
+        with xgb.collective.CommunicatorContext(**terms["arguments"], dmlc_task_id=f"{number:06d}"):
             how = {"feature_types": matrix.kinds, "enable_categorical": "c" in matrix.kinds, "nthread": 1}
             data = xgb.QuantileDMatrix(inputs, labels, weight=weights, max_bin=settings["max_bin"], **how)
             del inputs
-            booster = xgb.Booster(settings, [data], offered["model_file"])
+            booster = xgb.Booster(settings, [data], terms["model_file"])
             for tree in range(booster.num_boosted_rounds(), rounds):
                 booster.update(data, tree, None if poisson is None else partial(poisson_gradients, poisson))
                 if number == 0 and (tree + 1) % EVERY == 0:

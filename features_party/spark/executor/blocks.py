@@ -20,7 +20,7 @@ from features_party.tables.buckets import IdHash
 from label_dp.columnar.parts import TableParts
 from label_dp.columnar.tables import canonical_ids
 from label_dp.errors import InvalidRows
-from label_dp.spark.task import attempt
+from label_dp.spark.task import attempt, rows_of
 from label_dp.store.table_addresses import file_part
 from label_dp.store.table_files import table_at
 
@@ -49,8 +49,8 @@ class Piece:
 
     def tables(self, schema: pa.Schema, columns: list[str]) -> Iterator[pa.Table]:
         """Yield the rows in order, some 10⁵ at a time. Raises InvalidFile, InvalidTable, Unavailable."""
-        found = table_at(self.address)
-        part = file_part(found) if isinstance(found, Path) else found.parts[0]
+        table = table_at(self.address)
+        part = file_part(table) if isinstance(table, Path) else table.parts[0]
         part = replace(part, values=self.values, groups=self.groups)
         return TableParts(self.address, (part,), schema).tables(columns)
 
@@ -69,9 +69,8 @@ class Blocks:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with attempt():
-            for batch in batches:
-                for number in batch.column(0).to_pylist():
-                    yield from self._of(number)
+            for (number,) in rows_of(batches):
+                yield from self._of(number)
 
     def _of(self, number: int) -> Iterator[pa.RecordBatch]:
         kind = FEATURES if self.pieces[number].message < 0 else MESSAGES
@@ -80,8 +79,8 @@ class Blocks:
             try:
                 waiting.append((canonical_ids(column, self.id_column), at))
             except InvalidRows as error:
-                found = {"refused": error.total, "refused_at": int(at[error.problems[0].row])}
-                yield block_rows([0], COUNTS, [json.dumps(found).encode()])
+                refusal = {"refused": error.total, "refused_at": int(at[error.problems[0].row])}
+                yield block_rows([0], COUNTS, [json.dumps(refusal).encode()])
             if sum(len(one) for _, one in waiting) >= WAITING_ROWS:
                 yield self._cut(kind, waiting)
                 waiting = []
@@ -118,11 +117,11 @@ def runs(rising: npt.NDArray[np.integer]) -> tuple[npt.NDArray[np.integer], list
     return rising[cuts[:-1]], list(pairwise(cuts.tolist()))
 
 
-def added(blocks: list[bytes]) -> dict[str, int]:
+def sum_counts(blocks: list[bytes]) -> dict[str, int]:
     """Add up blocks of COUNTS; of places the first counts."""
-    found = [json.loads(block) for block in blocks]
-    names = {name for one in found for name in one}
-    return {n: (min if n.endswith("_at") else sum)(one[n] for one in found if n in one) for n in names}
+    counts = [json.loads(block) for block in blocks]
+    names = {name for one in counts for name in one}
+    return {n: (min if n.endswith("_at") else sum)(one[n] for one in counts if n in one) for n in names}
 
 
 def unpacked(blocks: list[bytes]) -> pa.Table:

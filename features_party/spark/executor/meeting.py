@@ -34,7 +34,7 @@ ROWS, OUTPUTS = (1 << blocks.ROW_BITS) - 1, (1 << OUTPUT_BITS) - 1
 IntArray = npt.NDArray[np.int64]
 
 
-def taken(batches: Iterator[pa.RecordBatch]) -> tuple[int, dict[int, list[bytes]]]:
+def read_blocks(batches: Iterator[pa.RecordBatch]) -> tuple[int, dict[int, list[bytes]]]:
     """Read a part's number, -1 if nothing came, and its blocks by kind."""
     got = defaultdict[int, list[bytes]](list)
     parts = {-1}
@@ -53,11 +53,11 @@ class Meeting:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with attempt():
-            number, got = taken(batches)
+            number, got = read_blocks(batches)
             if number >= 0:
-                yield from self._met(number, got)
+                yield from self._match(number, got)
 
-    def _met(self, number: int, got: dict[int, list[bytes]]) -> Iterator[pa.RecordBatch]:
+    def _match(self, number: int, got: dict[int, list[bytes]]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -67,8 +67,8 @@ class Meeting:
         )
         ids, others = features[blocks.ID].combine_chunks(), messages[blocks.ID].combine_chunks()
         place = features[blocks.AT].to_numpy()
-        found = pc.index_in(others, value_set=ids)
-        here = np.asarray(pc.is_valid(found).to_numpy(zero_copy_only=False), bool)
+        position = pc.index_in(others, value_set=ids)
+        here = np.asarray(pc.is_valid(position).to_numpy(zero_copy_only=False), bool)
         alone = pc.count_distinct(others.filter(pa.array(~here))).as_py()
         counts = {"feature_rows": len(ids), "message_rows": len(others), "alone": alone}
         if pc.count_distinct(ids).as_py() < len(ids):
@@ -76,13 +76,13 @@ class Meeting:
             twice = often.field("values").filter(pc.greater(often.field("counts"), 1))
             rows = place[pc.is_in(ids, value_set=twice).to_numpy(zero_copy_only=False)]
             counts |= {"repeated": len(rows), "repeated_at": int(rows.min())}
-        told = [*got[blocks.COUNTS], json.dumps(counts).encode()]
-        yield blocks.block_rows([number % self.pieces] * len(told), blocks.COUNTS, told)
-        met = place[found.drop_null().to_numpy()]
-        piece = (met >> blocks.ROW_BITS).astype(np.uint16)
+        count_blocks = [*got[blocks.COUNTS], json.dumps(counts).encode()]
+        yield blocks.block_rows([number % self.pieces] * len(count_blocks), blocks.COUNTS, count_blocks)
+        matches = place[position.drop_null().to_numpy()]
+        piece = matches >> blocks.ROW_BITS
         order = np.argsort(piece, kind="stable")
         present, pieces = blocks.runs(piece[order])
-        keys = ((met & ROWS) << OUTPUT_BITS | messages[blocks.AT].to_numpy()[here])[order].astype("<i8")
+        keys = ((matches & ROWS) << OUTPUT_BITS | messages[blocks.AT].to_numpy()[here])[order].astype("<i8")
         yield blocks.block_rows(present.tolist(), blocks.MATCHES, [keys[a:b].tobytes() for a, b in pieces])
 
 
@@ -107,14 +107,14 @@ class Writing:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with attempt():
-            number, got = taken(batches)
+            number, got = read_blocks(batches)
             if got[blocks.COUNTS]:
-                yield as_batch({"counts": json.dumps(blocks.added(got[blocks.COUNTS])).encode()}, self.columns)
+                yield as_batch({"counts": json.dumps(blocks.sum_counts(got[blocks.COUNTS])).encode()}, self.columns)
             if got[blocks.MATCHES]:
                 keys = np.sort(np.frombuffer(b"".join(got[blocks.MATCHES]), "<i8"))
-                yield from self._written(number, keys >> OUTPUT_BITS, keys & OUTPUTS)
+                yield from self._files(number, keys >> OUTPUT_BITS, keys & OUTPUTS)
 
-    def _written(self, number: int, row: IntArray, index: IntArray) -> Iterator[pa.RecordBatch]:
+    def _files(self, number: int, row: IntArray, index: IntArray) -> Iterator[pa.RecordBatch]:
         """Write the matches of rising rows of the piece; yields a record of each file."""
         for begin, slices in groupby(self._slices(number), key=lambda one: one[0] // self.most * self.most):
             a, b = np.searchsorted(row, (begin, begin + self.most))
@@ -153,7 +153,7 @@ class Writing:
             for start, table in slices:
                 a, b = np.searchsorted(row, (start, start + table.num_rows))
                 if a < b:
-                    rows = self._labelled(table, row[a:b] - start, index[a:b], start - begin)
+                    rows = self._with_labels(table, row[a:b] - start, index[a:b], start - begin)
                     writer = writer or TableWriter(Path(self.folder, name), rows.schema, csv=False)
                     writer.write(rows)
         finally:
@@ -161,7 +161,7 @@ class Writing:
                 writer.close()
         return name
 
-    def _labelled(self, table: pa.Table, row: IntArray, index: IntArray, start: int) -> pa.Table:
+    def _with_labels(self, table: pa.Table, row: IntArray, index: IntArray, start: int) -> pa.Table:
         import pyarrow as pa
 
         rows = table if np.array_equal(row, np.arange(table.num_rows)) else table.take(pa.array(row))

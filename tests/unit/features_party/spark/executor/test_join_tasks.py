@@ -11,7 +11,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from features_party.spark.executor.blocks import Blocks, Piece, added, runs, unpacked
+from features_party.spark.executor.blocks import (
+    AT,
+    FEATURES,
+    ID,
+    MATCHES,
+    MESSAGES,
+    ROW_BITS,
+    Blocks,
+    Piece,
+    block_rows,
+    packed,
+    runs,
+    sum_counts,
+    unpacked,
+)
 from features_party.spark.executor.encoding import Codes, Looks, Matrix, Some, poisson_gradients
 from features_party.spark.executor.meeting import DRAW_BITS, Meeting, Writing
 from features_party.tables.buckets import IdHash
@@ -92,7 +106,7 @@ def files(records: Batches) -> list[dict[str, Any]]:
 
 
 def counts(records: Batches) -> dict[str, int]:
-    return added([row["counts"] for batch in records for row in batch.to_pylist() if row["counts"]])
+    return sum_counts([row["counts"] for batch in records for row in batch.to_pylist() if row["counts"]])
 
 
 def expected() -> list[tuple[str, str, float]]:
@@ -132,6 +146,15 @@ def test_rows_of_one_id_meet_in_the_order_of_the_features(tmp_path: Path) -> Non
     assert sum(record["matched"] for record in files(records)) == len(ids)
     assert sum(record["examples"] for record in files(records)) == len(set(ids))
     assert sum(record["several"] for record in files(records)) == len(ids) - len(set(ids)) == 100
+
+
+def test_a_table_may_have_more_pieces_than_sixteen_bits_count() -> None:
+    ids, places = pa.array(["a", "b"], pa.large_string()), [3, 70_000 << ROW_BITS | 5]
+    features, messages = (packed(pa.table({ID: ids, AT: at})) for at in (places, [1, 2]))
+    given = [block_rows([0], kind, [block]) for kind, block in ((FEATURES, features), (MESSAGES, messages))]
+    rows = [row for batch in Meeting(80_000)(iter(given)) for row in batch.to_pylist() if row["kind"] == MATCHES]
+    assert [row["part"] for row in rows] == [0, 70_000]
+    assert [int(np.frombuffer(row["block"], "<i8")[0]) for row in rows] == [3 << 32 | 1, 5 << 32 | 2]
 
 
 def test_a_file_does_not_depend_on_the_order_of_blocks(tmp_path: Path) -> None:
