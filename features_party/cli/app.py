@@ -42,8 +42,8 @@ AnyFeatures = Annotated[
     ),
 ]
 EngineName = Annotated[
-    Literal["local", "spark"],
-    typer.Option(help="What does the work: this process, or Spark.", rich_help_panel=EXPERT_PANEL),
+    Literal["local", "disk", "spark"],
+    typer.Option(help="What works: this process, in memory or from disk, or Spark.", rich_help_panel=EXPERT_PANEL),
 ]
 Master = Annotated[
     str | None,

@@ -104,7 +104,7 @@ def train(
         raise InvalidInput("Name messages with --message, or else sums of labels with --sums.")
     with progress("train", as_json) as report:
         if sums is not None:
-            if engine == "spark" or list_unmatched is not None or learning != type(learning)():
+            if engine != "local" or list_unmatched is not None or learning != type(learning)():
                 raise InvalidInput("A model of --sums has no choices: leave model, loss, columns and engine out.")
             of_sums = installed("features_party.companions.sum_models")
             if of_sums is None:
@@ -114,13 +114,13 @@ def train(
             from features_party.files.jobs import Files, train_files
             from features_party.models.trainer import check_learning
 
-            if engine != "spark":
+            if engine == "local":
                 check_learning(learning)
             files = Files(named, key, located(features), id_column, out, list_unmatched, force)
-            if engine == "spark":
-                card = _spark().train_on_spark(common.services(), files, master, learning, report)
-            else:
+            if engine == "local":
                 card = train_files(common.services(), files, learning, report)
+            else:
+                card = _spark(engine).train_from_files(common.services(), files, engine, master, learning, report)
 
     def human() -> None:
         from features_party.cli.show import show_card
@@ -228,9 +228,9 @@ def _model(name: str) -> Any:
     return common.model_of_folder(Path(name))  # says what cannot be read
 
 
-def _spark() -> Any:
-    """The room of Spark. Raises InvalidInput if it is not installed."""
+def _spark(engine: str = "spark") -> Any:
+    """The room of work on files. Raises InvalidInput if it is not installed."""
     spark = installed("features_party.spark.files")
     if spark is None:
-        raise InvalidInput("The engine 'spark' is not installed; take the local engine.")
+        raise InvalidInput(f"The engine '{engine}' is not installed; take the local engine.")
     return spark

@@ -66,8 +66,8 @@ def join_files(
         check_one_label(messages)
         check_correctable(messages, correction)
         work.load_messages(messages, correction)
-        joined_file = work.write(files.out, unmatched=files.unmatched, force=files.force, limits=limits)
-    return join_summary(files.features, files.out, joined_file.counts, messages, joined_file.corrections)
+        counts = work.write(files.out, unmatched=files.unmatched, force=files.force, limits=limits)
+    return join_summary(files.features, files.out, counts, messages, work.corrections)
 
 
 def evaluate_files(
@@ -96,8 +96,8 @@ def read_for_training(
     if size > limit:
         raise TooLarge(
             f"'{features}' takes at least {size:,} MiB in memory; a training may read {limit:,} MiB. Raise "
-            "FEATURES_PARTY_TRAINING_MEMORY_MB on a larger machine, train on fewer rows or columns, or write the table "
-            "with 'join', which needs no memory for it, and train with a library that reads it piece by piece."
+            "FEATURES_PARTY_TRAINING_MEMORY_MB on a larger machine, train on fewer rows or columns, or train the model "
+            "trees with --engine disk."
         )
     return read_features(features, id_column, text=text, narrow=narrow)
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from features_party.spark.executor.blocks import ROW_BITS, Piece
 from features_party.tables.feature_files import FeatureFile
 from features_party.tables.join import refuse_taken
-from label_dp.columnar.frames import PANDAS_INDEX
 from label_dp.columnar.parts import TablePart, TableParts, TablePath
 from label_dp.columnar.tables import MAX_ID_BYTES, canonical_ids, require_columns
 from label_dp.errors import InvalidFile, InvalidTable
@@ -58,11 +57,6 @@ class SparkFeatures:
     @property
     def rows(self) -> int:
         return sum(piece.rows for piece in self.pieces)
-
-    @property
-    def columns(self) -> list[str]:
-        """Columns of a training: all except pandas' index."""
-        return [name for name in self.schema.names if name == self.id_column or not PANDAS_INDEX.fullmatch(name)]
 
     def refused(self, rows: int, place: int, rule: str) -> InvalidFile:
         """Return the error for so many rows whose ids break a rule, with the `place` of one of them."""

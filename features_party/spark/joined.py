@@ -1,5 +1,6 @@
-"""Join of messages and features on a cluster, in one action. Messages are read from our own folder, verified and
-checked here before Spark reads a byte of them. The list of files that the action returns is authoritative."""
+"""Join of messages and features into files, on a cluster in one action, or here for a training. Messages are read from
+our own folder, verified and checked here before Spark reads a byte of them. The list of files that the action returns
+is authoritative."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from features_party.spark.executor.meeting import Meeting, Writing
 from features_party.spark.features import RULES, SparkFeatures
 from features_party.tables.buckets import IdHash
 from features_party.tables.join import correct_message, label_columns, refuse_nothing_matched, split_key
+from features_party.tables.join_spilled import SpilledJoin
 from features_party.tables.label_columns import LabelColumns
 from features_party.tables.unmatched import Counts, Limits, check_unmatched
 from features_party.training.correction import Correction
@@ -54,11 +56,6 @@ class Corrected:
         return cls(tuple(messages), tuple(corrections), label_columns(messages, corrections))
 
     @property
-    def seed(self) -> int:
-        """Seed of 31 bits from the key of all splits."""
-        return int.from_bytes(split_key(self.messages)[:4], "big") >> 1
-
-    @property
     def rows(self) -> int:
         return sum(message.manifest.n for message in self.messages)
 
@@ -66,15 +63,21 @@ class Corrected:
 @dataclass(frozen=True)
 class JoinParts:
     """The files of a join, in the order of their numbers, and how often which outputs came together (of a training):
-    `sets` int64[u, w] of `LabelColumns.index`, -1 where an example has fewer; `often` int64[u]."""
+    `sets` int64[u, w] of `labels.index`, -1 where an example has fewer; `often` int64[u]."""
 
     messages: tuple[AcceptedMessage, ...]
     corrections: tuple[Correction, ...]
+    labels: LabelColumns
     paths: tuple[Path, ...]
     counts: Counts
     examples: int
     sets: npt.NDArray[np.int64]
     often: npt.NDArray[np.int64]
+
+    @property
+    def seed(self) -> int:
+        """Seed of 31 bits from the key of all splits."""
+        return int.from_bytes(split_key(self.messages)[:4], "big") >> 1
 
 
 def meet(
@@ -123,8 +126,25 @@ def meet(
     paths = [(folder / one["name"]).rename(folder / f"part-{number:05d}.parquet") for number, one in enumerate(records)]
     for stray in set(folder.iterdir()) - set(paths):  # of attempts that are in no list
         stray.unlink(missing_ok=True)
-    sets, often = _outputs([one["outputs"] for one in records])
-    return JoinParts(corrected.messages, corrected.corrections, tuple(paths), counts, examples, sets, often)
+    of = (corrected.messages, corrected.corrections, labels)
+    return JoinParts(*of, tuple(paths), counts, examples, *_outputs([one["outputs"] for one in records]))
+
+
+def joined_here(work: SpilledJoin, names: Sequence[str], folder: Path, limits: Limits) -> JoinParts:
+    """Write the join for a training to `folder`, a file for each run of rows; see `Writing`. Raises InvalidTable."""
+    matches, _, counts = work.meet(limits)
+    messages, features = tuple(work.messages), work.features
+    labels, draws = label_columns(messages, work.corrections), IdHash.keyed(split_key(messages))
+    columns = (features.id_column, *names)
+    writing = Writing((), features.schema, columns, features.id_column, labels, str(folder), 1 << 31, draws)
+    records = [
+        writing.file(number, 0, iter([(0, batch)]), row, index)
+        for number, (batch, row, index) in enumerate(work.rows(matches, columns))
+        if len(row)
+    ]
+    paths, examples = tuple(folder / one["name"] for one in records), sum(one["examples"] for one in records)
+    of = (messages, tuple(work.corrections), labels)
+    return JoinParts(*of, paths, counts, examples, *_outputs([one["outputs"] for one in records]))
 
 
 def _outputs(parts: list[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -1,7 +1,7 @@
-"""The model `trees` trained on a cluster: its correction, capacity, encodings and weights are those of the local one.
+"""The model `trees` trained from files. Its correction, capacity, encodings and weights are those of one in memory.
 
-The files of the join are read by tasks. The driver holds some rows, on which it chooses crossed effects and learns
-statistics of categories, and where there are categories the codes of all rows, for their joint effects.
+The files of the join are read one by one, here or by tasks. In memory are some rows, of which crossed effects and
+statistics of categories are learned, and where there are categories the codes of all rows, for their joint effects.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,73 +17,76 @@ import numpy.typing as npt
 
 from features_party.models.trainer import common_domain
 from features_party.spark.executor.blocks import unpacked
-from features_party.spark.executor.encoding import Codes, Looks, Matrix, Some
-from features_party.spark.executor.meeting import DRAW_BITS, FIRST
-from features_party.spark.features import SparkFeatures
-from features_party.spark.joined import Corrected, JoinParts
-from features_party.spark.trees import grown
+from features_party.spark.executor.encoding import ExampleArrays, Looks, Matrix
+from features_party.spark.executor.meeting import DRAW_BITS
+from features_party.spark.joined import JoinParts
+from features_party.spark.trees import Here, OnSpark
 from features_party.training.capacity import Capacity
-from features_party.training.column_cells import holds_of
 from features_party.training.effects import FOLDS, Effects, fit_effects
-from features_party.training.encoding import MAX_VOCABULARY, Counted, FeatureSchema
+from features_party.training.encoding import FeatureSchema
 from features_party.training.fitting import Recipe, judged, made_columns
 from features_party.training.learner import Task
 from features_party.training.learners.trees import MIN_ROWS
 from features_party.training.links import PoissonScore
 from features_party.training.model import TrainedModel
+from features_party.training.progress import part
 from features_party.training.recentring import move
 from features_party.training.threads import one_blas_thread
 from features_party.training.words import learn_words
+from label_dp.columnar.frames import PANDAS_INDEX
 from label_dp.domain import Domain
 from label_dp.errors import InvalidInput, InvalidLoss, InvalidTable, TooLarge
 from label_dp.progress import Progress
 from label_dp.schemas.training import Learning
-from label_dp.spark.cluster import Cluster
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    import pyarrow as pa
 
 FloatArray = npt.NDArray[np.float64]
 SOME_CELLS = 1 << 24  # cells of the rows that the driver reads
-SHARE = 2.0  # of the memory of a training, the arrays that are made of codes
+COPIES = 2.0  # of the codes, in the arrays that are made of them
 NO_ESTIMATE = (
-    "none: Spark holds no rows out; `evaluate` judges the model on examples that it did not learn from, by their true "
-    "labels or by a message"
+    "none: a training from files holds no rows out; `evaluate` judges the model on examples that it did not learn "
+    "from, by their true labels or by a message"
 )
 LOSSES = ("squared", "poisson")
 
 
-def check_learning(learning: Learning) -> None:
+def check_learning(learning: Learning, engine: str) -> None:
     """Raise InvalidInput for options of the local engine only."""
     if learning.model not in ("ensemble", "trees"):
-        raise InvalidInput(f"Spark trains the model trees; the model {learning.model} needs the local engine.")
+        raise InvalidInput(
+            f"--engine {engine} trains the model trees; the model {learning.model} needs the local engine."
+        )
     if learning.warm_start is not None:
-        raise InvalidInput("Spark takes no earlier model up: leave --engine spark or --warm-start out.")
+        raise InvalidInput(f"--engine {engine} takes no earlier model up: leave it or --warm-start out.")
 
 
-def check_columns(features: SparkFeatures, learning: Learning) -> None:
-    """Raise InvalidTable for a missing column."""
+def feature_types(schema: pa.Schema, id_column: str, learning: Learning) -> dict[str, Any]:
+    """Return the Arrow types of the columns that a training reads besides the ids: all except those to leave out and
+    pandas' index. Raises InvalidTable for a missing column."""
+    types = {f.name: f.type for f in schema if f.name != id_column and not PANDAS_INDEX.fullmatch(f.name)}
     for name in (*learning.categorical, *learning.exclude):
-        if name not in features.columns or name == features.id_column:
+        if name not in types:
             raise InvalidTable(f"There is no feature column '{name}' to treat specially; check its spelling.")
+    return {name: kind for name, kind in types.items() if name not in learning.exclude}
 
 
-def check_loss(loss: str, domain: Domain) -> None:
-    """Raise InvalidLoss for a loss that Spark does not train, or that the domain excludes."""
+def check_loss(loss: str, domain: Domain, engine: str) -> None:
+    """Raise InvalidLoss for a loss that is not trained from files, or that the domain excludes."""
     if loss not in LOSSES or domain.nominal:
-        way = "leave --engine spark out" if domain.nominal else "say --loss squared, or leave --engine spark out"
-        raise InvalidLoss(f"Spark trains with the losses squared and poisson, and here it is {loss}: {way}.")
+        way = "leave the engine out" if domain.nominal else "say --loss squared, or leave the engine out"
+        raise InvalidLoss(f"--engine {engine} trains with the losses squared and poisson, not with {loss}: {way}.")
     if loss == "poisson" and domain.values[0] < 0:
         raise InvalidLoss("The Poisson loss needs a domain without negative labels; use --loss squared.")
 
 
 @dataclass(frozen=True)
-class ClusterFit:
-    """Training on the files of a `bare` join. `memory`: bytes for the driver."""
+class FilesFit:
+    """Training on the files of a join, of columns of these `types`. `memory`: bytes for what is not in files."""
 
-    cluster: Cluster
-    features: SparkFeatures
-    corrected: Corrected
+    work: OnSpark | Here
+    types: dict[str, Any]
     parts: JoinParts
     learning: Learning
     loss: str
@@ -93,7 +96,7 @@ class ClusterFit:
     def model(self, progress: Progress) -> TrainedModel:
         """Train. Raises InvalidTable (no usable column, too few rows), TooLarge, Unavailable."""
         if self.parts.examples < MIN_ROWS:
-            raise InvalidTable(f"Spark trains on {MIN_ROWS} examples or more; leave --engine spark out.")
+            raise InvalidTable(f"--engine {self.work.engine} trains on {MIN_ROWS} examples or more; leave it out.")
         bounds, (capacity, levels, weights) = self._bounds, self._capacity
         progress("looking at categories", 0.3)
         schema = self._schema()
@@ -107,10 +110,12 @@ class ClusterFit:
         own = self._weights(noise)
         mean = float(np.average(labels, weights=self.parts.often * (1.0 if own is None else own)))
         poisson = PoissonScore.around(mean, *bounds) if self.loss == "poisson" else None
-        workers = min(self.cluster.parallelism, len(self.parts.paths))
         matrix = Matrix(self._looks, schema, folds, levels, weights)
         progress(f"growing {capacity.rounds} trees", 0.5)
-        body = grown(self.cluster, matrix, capacity, mean, poisson, workers, self.corrected.seed)
+        start, step = (mean, 0.0) if poisson is None else (poisson.base(), poisson.largest_step)
+        settings = {"objective": "reg:squarederror", "base_score": start, "max_delta_step": step}
+        settings |= {"seed": self.parts.seed}
+        body = self.work.trees(matrix, capacity, settings, poisson, part(progress, 0.5, 0.98))
         return TrainedModel(
             kind="trees",
             loss=self.loss,
@@ -121,7 +126,7 @@ class ClusterFit:
             bounds=bounds,
             mean=float(np.clip(mean, *bounds)),
             capacity=capacity,
-            notes=tuple(self._notes(schema, seen, workers)),
+            notes=tuple(self._notes(schema, seen)),
         )
 
     # --- labels -------------------------------------------------------------------------------------------
@@ -129,10 +134,10 @@ class ClusterFit:
     @cached_property
     def _looks(self) -> Looks:
         """Labels of a message that is here with all its rows are moved as in a local training."""
-        labels, often = self.corrected.labels, self._output_rows
-        values = labels.corrected.copy()
-        comparable = all(one.comparable for one in self.corrected.corrections)
-        for message, start, one in zip(self.corrected.messages, labels.starts, self.corrected.corrections, strict=True):
+        parts, often = self.parts, self._output_rows
+        values = parts.labels.corrected.copy()
+        comparable = all(one.comparable for one in parts.corrections)
+        for message, start, one in zip(parts.messages, parts.labels.starts, parts.corrections, strict=True):
             manifest, own = message.manifest, slice(int(start), int(start) + len(one.raw))
             rows = often[own]
             if comparable and manifest.prior.source == "estimated" and int(rows.sum()) == manifest.n:
@@ -141,18 +146,18 @@ class ClusterFit:
                 domain = manifest.read_channel().labels
                 epsilon, cells = float(str(manifest.epsilon.prior)), manifest.prior.cells or len(domain)
                 values[own] += move(manifest.n, mean, variance, domain, message.prior(), epsilon, cells)
-        return Looks(tuple(map(str, self.parts.paths)), values, labels.noise_variance)
+        return Looks(tuple(map(str, parts.paths)), values, parts.labels.noise_variance)
 
     @property
     def _output_rows(self) -> npt.NDArray[np.int64]:
         """int64[outputs]: rows of each."""
-        sets, outputs = self.parts.sets, len(self.corrected.labels.corrected)
+        sets, outputs = self.parts.sets, len(self.parts.labels.corrected)
         often = np.broadcast_to(self.parts.often[:, None], sets.shape)
         return np.bincount(sets[sets >= 0], often[sets >= 0], minlength=outputs).astype(np.int64)
 
     @property
     def _bounds(self) -> tuple[float, float]:
-        values = common_domain(list(self.corrected.messages)).values
+        values = common_domain(list(self.parts.messages)).values
         return float(values[0]), float(values[-1])
 
     @cached_property
@@ -174,51 +179,27 @@ class ClusterFit:
     # --- features -----------------------------------------------------------------------------------------
 
     def _schema(self) -> FeatureSchema:
-        own = set(self.features.columns) - {self.features.id_column, *self.learning.exclude}
-        types = {field.name: field.type for field in self.features.schema if field.name in own}
-        for name in self.learning.categorical:
-            if name in types and holds_of(types[name], name) in ("number", "time", "zoned time"):
-                raise InvalidTable(
-                    f"On Spark a category holds text, whole numbers, booleans or dates, and the column '{name}' holds "
-                    f"{types[name]}; store it as one of these, or leave --engine spark out."
-                )
-        categorical = [name for name in self.learning.categorical if name not in self.learning.exclude]
-        return FeatureSchema.of_columns(types, self.parts.examples, self._counted, categorical=categorical)
-
-    def _counted(self, name: str) -> Counted:
-        paths = [f"file://{path}" for path in self.parts.paths]
-
-        def values(spark: SparkSession) -> DataFrame:
-            from pyspark.sql.functions import col
-
-            column = col(f"`{name}`").cast("string").alias("value")
-            rows = spark.read.parquet(*paths).where(FIRST).select(column).where("value <> ''")
-            return rows.repartition(4 * parts, "value").groupBy("value").count()
-
-        parts = self.cluster.parallelism
-        found = self.cluster.collect(lambda spark: values(spark).selectExpr("count(*) as n"))[0]["n"]
-        most = self.cluster.collect(
-            lambda spark: values(spark).orderBy("count", "value", ascending=[False, True]).limit(MAX_VOCABULARY)
-        )
-        return int(found), [str(row["value"]) for row in most]
+        categorical = [name for name in self.learning.categorical if name in self.types]
+        counted = partial(self.work.counted, self.parts.paths, self.types)
+        return FeatureSchema.of_columns(self.types, self.parts.examples, counted, categorical=categorical)
 
     def _check_memory(self, schema: FeatureSchema) -> None:
         """Raise TooLarge if effects of categories would take more memory than a training may."""
         if not schema.sizes:
             return
-        size = int(SHARE * self.parts.examples * (8 * len(schema.sizes) + 24))
+        size = int(COPIES * self.parts.examples * (8 * len(schema.sizes) + 24))
         if size > self.memory:
             raise TooLarge(
-                f"Effects of {len(schema.sizes)} categories on {self.parts.examples:,} rows take {size >> 20:,} MiB on "
-                f"the driver; a training may take {self.memory >> 20:,} MiB. Raise FEATURES_PARTY_TRAINING_MEMORY_MB "
-                "there, or leave columns out with --exclude."
+                f"Effects of {len(schema.sizes)} categories on {self.parts.examples:,} rows take {size >> 20:,} MiB; a "
+                f"training may take {self.memory >> 20:,} MiB. Raise FEATURES_PARTY_TRAINING_MEMORY_MB (on Spark the "
+                "driver's), or leave columns out with --exclude."
             )
 
     def _made(self, schema: FeatureSchema, progress: Progress) -> tuple[FeatureSchema, tuple[float | None, ...], int]:
         """The schema with crossings and statistics, the crossings' λ, and on how many rows they were learned."""
         wanted = max(SOME_CELLS // max(len(schema.columns), 1), 1)
         below = min(1.0, wanted / self.parts.counts.matched) * (1 << DRAW_BITS)
-        found = self.cluster.pieces(Some(self._looks, math.ceil(below)), len(self.parts.paths))
+        found = self.work.pieces(ExampleArrays(self._looks, math.ceil(below)), len(self.parts.paths))
         table = unpacked([record["features"] for record in found])
         labels, noise = (np.concatenate([np.frombuffer(r[name]) for r in found]) for name in ("labels", "noise"))
         draws = np.concatenate([np.frombuffer(record["draws"], "<u8") for record in found])
@@ -234,7 +215,7 @@ class ClusterFit:
         sizes, n = schema.sizes, self.parts.examples
         if n < 2 * FOLDS or not sizes:
             return (), Effects(tuple(np.zeros(size) for size in sizes))
-        records = self.cluster.pieces(Codes(self._looks, schema), len(self.parts.paths))
+        records = self.work.pieces(ExampleArrays(self._looks, schema=schema), len(self.parts.paths))
 
         def whole(name: str, kind: Any) -> npt.NDArray[Any]:
             return np.concatenate([np.frombuffer(record[name], kind) for record in records])
@@ -251,11 +232,11 @@ class ClusterFit:
         averages = (np.mean(tables, axis=0) for tables in zip(*(one.tables for one in folds), strict=True))
         return tuple(folds), Effects(tuple(averages))
 
-    def _notes(self, schema: FeatureSchema, seen: int, workers: int) -> list[str]:
+    def _notes(self, schema: FeatureSchema, seen: int) -> list[str]:
         n, rows = self.parts.examples, self.parts.counts.matched
-        notes = [f"the trees were grown on Spark by {workers} workers, each on the rows of its files"]
+        notes = [f"the trees were grown {self.work.how}"]
         if self.learning.model == "ensemble":
-            notes.append("Spark trains the model trees; the ensemble is the local engine's")
+            notes.append(f"--engine {self.work.engine} trains the model trees; the ensemble is the local engine's")
         if rows > n:
             notes.append(
                 f"the {rows:,} outputs of {n:,} examples were taken together, each for what its channel lets it say"

@@ -96,15 +96,6 @@ class Ranges:
         return self._folder / f"{self._name}-{number}"
 
 
-@dataclass(frozen=True)
-class JoinedFile:
-    """Result of a join whose rows are in files: its messages, the correction of each, and the counts."""
-
-    messages: tuple[AcceptedMessage, ...]
-    corrections: tuple[Correction, ...]
-    counts: Counts
-
-
 @dataclass
 class _Matches:
     """Matches of feature rows and outputs; message rows without features, each id once; numbers of matched examples and
@@ -119,7 +110,8 @@ class _Matches:
 
 @dataclass
 class SpilledJoin:
-    """Join in a folder of its own. Use `open`, then `load_features`, `load_messages`, `write`, in this order."""
+    """Join in a folder of its own. Use `open`, then `load_features`, `load_messages`, and `write` or `meet` and `rows`,
+    in this order. `corrections`: of the `messages`."""
 
     folder: Path
     features: FeatureFile
@@ -128,8 +120,8 @@ class SpilledJoin:
     feature_rows: int = 0
     message_rows: int = 0
     _hash: IdHash = field(default_factory=IdHash.fresh, repr=False)
-    _messages: list[AcceptedMessage] = field(default_factory=list)
-    _corrections: list[Correction] = field(default_factory=list)
+    messages: list[AcceptedMessage] = field(default_factory=list)
+    corrections: list[Correction] = field(default_factory=list)
 
     @classmethod
     @contextmanager
@@ -179,32 +171,33 @@ class SpilledJoin:
                 self.message_rows += len(bins)
                 self.progress("reading messages", 0.3 * self.message_rows / total)
             first += len(occurrences)
-            self._messages.append(message)
-            self._corrections.append(correct_message(message, correction, occurrences))
+            self.messages.append(message)
+            self.corrections.append(correct_message(message, correction, occurrences))
         self._outputs.flush()
 
     def write(
         self, out: Path | TableAddress, *, unmatched: Path | None = None, force: bool = False, limits: Limits = SILENT
-    ) -> JoinedFile:
+    ) -> Counts:
         """Write the feature file's columns with those of ADDED, in its order; rows of one id in that of the messages.
 
         `unmatched`: file for the unmatched ids, in columns example_id and missing_in (features or messages). Raises
-        InvalidTable if no id matches or more ids of messages are unmatched than `limits` allow; InvalidInput,
-        InvalidFile as `writing`.
+        as `meet`; InvalidInput, InvalidFile as `writing`.
         """
-        matches = self._meet()
-        if not matches.matches.count:
-            refuse_nothing_matched(self.message_rows, self.feature_rows, matches.unmatched.reason)
-        counts = check_unmatched(self._counts(matches), limits, matches.unmatched.reason)
+        matches, lonely, counts = self.meet(limits)
         with nullcontext() if unmatched is None else _listing(unmatched, force=force) as list_ids:
             if list_ids is not None:
-                self._list_lonely(matches.lonely, list_ids)
-            self._write(out, matches.matches, list_ids, force=force)
-        return JoinedFile(tuple(self._messages), tuple(self._corrections), counts)
+                self._list_lonely(lonely, list_ids)
+            self._write(out, matches, list_ids, force=force)
+        return counts
 
-    def _counts(self, result: _Matches) -> Counts:
-        return Counts(
-            messages=len(self._messages),
+    def meet(self, limits: Limits) -> tuple[Ranges, Ranges, Counts]:
+        """Return the matches of feature rows and outputs, and the message rows without features. Raises InvalidTable if
+        no id matches or more ids of messages are unmatched than `limits` allow."""
+        result = self._meet()
+        if not result.matches.count:
+            refuse_nothing_matched(self.message_rows, self.feature_rows, result.unmatched.reason)
+        counts = Counts(
+            messages=len(self.messages),
             message_rows=self.message_rows,
             feature_rows=self.feature_rows,
             matched=result.matches.count,
@@ -212,6 +205,19 @@ class SpilledJoin:
             features_without_message=self.feature_rows - result.examples,
             ids_in_several_messages=result.repeated,
         )
+        return result.matches, result.lonely, check_unmatched(counts, limits, result.unmatched.reason)
+
+    def rows(
+        self, matches: Ranges, columns: Sequence[str] | None = None
+    ) -> Iterator[tuple[pa.Table, IntArray, IntArray]]:
+        """Yield the features in their order, some 10⁵ rows at a time, with int64[·] the rows that matched, rising, and
+        the index of the output of each."""
+        start = 0
+        for batch in ahead(self.features.batches(columns)):
+            row, index = matches.up_to(start + batch.num_rows)
+            yield batch, row - start, index
+            start += batch.num_rows
+            self.progress("writing", 0.4 + 0.6 * start / self.feature_rows)
 
     def _bits(self, size: int) -> int:
         return max(size // self.bucket_bytes, 0).bit_length()
@@ -250,12 +256,10 @@ class SpilledJoin:
     def _write(self, out: Path | TableAddress, matches: Ranges, list_ids: Listed | None, *, force: bool) -> None:
         import pyarrow as pa
 
-        labels, start = label_columns(self._messages, self._corrections), 0
-        schema, properties = pa.schema([*self.features.schema, *labels.fields()]), _properties(self._messages)
+        labels = label_columns(self.messages, self.corrections)
+        schema, properties = pa.schema([*self.features.schema, *labels.fields()]), _properties(self.messages)
         with writing(out, schema, force=force, properties=properties, spill=self.folder) as writer:
-            for batch in ahead(self.features.batches()):
-                row, index = matches.up_to(start + batch.num_rows)
-                rows, start = row - start, start + batch.num_rows
+            for batch, rows, index in self.rows(matches):
                 if list_ids is not None:
                     ids = canonical_ids(batch[self.features.id_column], self.features.id_column)
                     list_ids(ids.take(pa.array(np.delete(np.arange(len(ids)), rows))), "messages")
@@ -265,11 +269,10 @@ class SpilledJoin:
                     batch = batch.append_column(name, column)
                 if batch.num_rows:
                     writer.write(batch)
-                self.progress("writing", 0.4 + 0.6 * start / self.feature_rows)
 
     def _list_lonely(self, lonely: Ranges, list_ids: Listed) -> None:
         start = 0
-        for message in self._messages:
+        for message in self.messages:
             for part in message.batches():
                 at, _ = lonely.up_to(start + part.num_rows)
                 list_ids(part["example_id"].combine_chunks().take(at - start), "features")

@@ -25,6 +25,7 @@ SECTIONS = {
     "privatize": "Privatize",
     "tables": "Tables",
     "training": "Training",
+    "trees": "Trees from disk",
     "gpu": "The paper's network on a GPU",
     "spark": "Spark",
     "history": "History",
@@ -39,7 +40,7 @@ def _asked() -> argparse.Namespace:
         "--rows",
         type=int,
         metavar="N",
-        help="the most rows of the parts growth, privatize, events and gpu, instead of 10,000,000",
+        help="the most rows of the parts growth, privatize, events, trees and gpu, instead of 10,000,000",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the lines to a file as well")
     parser.add_argument("--keep", action="store_true", help=f"keep them in {KEPT.relative_to(Path.cwd())}")
@@ -69,7 +70,7 @@ def main() -> int:
     found: dict[str, list[Line]] = {}
     for name in asked.only:
         print(SECTIONS[name], flush=True)
-        sizes = [asked.rows] if asked.rows and name in ("growth", "privatize", "events", "gpu") else []
+        sizes = [asked.rows] if asked.rows and name in ("growth", "privatize", "events", "trees", "gpu") else []
         found[name] = importlib.import_module(f"tests.benchmarks.bench_{name}").lines(*sizes)
         print("\n".join(line.text() for line in found[name]) + "\n", flush=True)
     for path in [*([KEPT] if asked.keep else []), *([asked.json] if asked.json else [])]:

@@ -108,7 +108,7 @@ if engine == "spark":
     if step == "join":
         on_spark.join_on_spark(services, files, "local[2]", "auto", quiet)
     else:
-        on_spark.train_on_spark(services, files, "local[2]", learning, quiet)
+        on_spark.train_from_files(services, files, "spark", "local[2]", learning, quiet)
 else:
     before = cpu()
     if step == "join":

@@ -124,16 +124,16 @@ def test_the_same_labels_as_in_memory(
         work.bucket_bytes = bucket_bytes
         work.load_features()
         work.load_messages(accepted, "auto")
-        spilled = work.write(tmp_path / "out.parquet", unmatched=tmp_path / "lonely.parquet")
+        counts = work.write(tmp_path / "out.parquet", unmatched=tmp_path / "lonely.parquet")
     memory = join(accepted, feature_table(features, "id"))
     list_unmatched(memory, tmp_path / "memory.parquet")
-    assert spilled.counts.message_ids_without_features > 5 < spilled.counts.features_without_message
+    assert counts.message_ids_without_features > 5 < counts.features_without_message
     lonely, others = (pq.read_table(tmp_path / f"{name}.parquet") for name in ("lonely", "memory"))
     assert lonely.equals(others.cast(lonely.schema))
     columns = ["id", "raw_label", "corrected_label", "noise_variance", "release"]
     labelled = memory.labelled(memory.table.whole).select(columns)
     assert pq.read_table(tmp_path / "out.parquet").select(columns).equals(labelled)
-    assert spilled.counts == memory.counts
+    assert counts == memory.counts
     assert not (tmp_path / "spill").exists()
 
 
@@ -322,5 +322,5 @@ def test_a_training_says_when_a_table_is_too_large(shell: Shell) -> None:
     shell.env["FEATURES_PARTY_TRAINING_MEMORY_MB"] = "1"
     said = shell.refused("train", "--message", "in", *KEY, *ASK, "--out", "model", code=2)
     assert "FEATURES_PARTY_TRAINING_MEMORY_MB" in said
-    assert "join" in said
+    assert "--engine disk" in said
     shell.run("join", "--message", "in", *KEY, *ASK, "--out", "out.parquet")  # which works

@@ -116,7 +116,7 @@ def test_ids_that_a_local_join_refuses_leave_nothing(shell: Shell, change: Any, 
     ("more", "said"),
     [
         (("--out", "taken", *SPARK), "'taken' exists already"),
-        (("--out", "new", "--list-unmatched", "ids.parquet", *SPARK), "Spark lists no ids without a partner"),
+        (("--out", "new", "--list-unmatched", "ids.parquet", *SPARK), "lists no ids without a partner"),
         (("--out", "new", "--master", "local[2]"), "say --engine spark with it"),
         (("--out", "new", "--id-column", "none", *SPARK), "has no column 'none'"),
         (("--out", "new", "--id-column", "number", *SPARK), "must hold text or whole numbers; it holds double"),

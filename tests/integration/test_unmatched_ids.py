@@ -78,8 +78,8 @@ def test_a_join_in_pieces_says_the_same(bucket_bytes: int, tmp_path: Path) -> No
         work.bucket_bytes = bucket_bytes
         work.load_features()
         work.load_messages([message], "auto")
-        spilled = work.write(tmp_path / "out.parquet", limits=WATCHED)
-    assert spilled.counts == in_memory.counts
+        counts = work.write(tmp_path / "out.parquet", limits=WATCHED)
+    assert counts == in_memory.counts
 
 
 def test_a_sample_is_enough_for_many_ids() -> None:

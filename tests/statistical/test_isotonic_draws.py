@@ -18,11 +18,12 @@ from scipy.optimize import isotonic_regression
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
 from labels_party.companions.mechanisms.isotonic import total_order
-from labels_party.companions.mechanisms.isotonic.depth import default_levels, excess_bound
+from labels_party.companions.mechanisms.isotonic.depth import default_levels
 from labels_party.companions.mechanisms.isotonic.grid import loss_grid
 from labels_party.companions.mechanisms.isotonic.total_order import isotonic
 from tests.statistical.test_sampler_frequencies import ALPHA, p_value
 from tests.support.isotonic import every_run
+from tests.support.isotonic_bounds import excess_bound
 
 pytestmark = pytest.mark.extended
 

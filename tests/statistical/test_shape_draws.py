@@ -18,7 +18,7 @@ import pytest
 
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
-from labels_party.companions.mechanisms.isotonic.antichains import isotonic_poset, poset_excess_bound, poset_grid
+from labels_party.companions.mechanisms.isotonic.antichains import isotonic_poset, poset_grid
 from labels_party.companions.mechanisms.isotonic.fit import constrained
 from labels_party.companions.mechanisms.isotonic.grid import loss_grid
 from labels_party.companions.mechanisms.isotonic.posets import Poset
@@ -27,6 +27,7 @@ from labels_party.mechanisms.choice import rate_of
 from tests.statistical.test_sampler_frequencies import ALPHA, p_value
 from tests.support.isotonic import every_run, poset_of
 from tests.support.isotonic_baseline import baseline, baseline_excess_bound, baseline_poset
+from tests.support.isotonic_bounds import poset_excess_bound
 
 pytestmark = pytest.mark.extended
 

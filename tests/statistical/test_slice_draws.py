@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 
 from label_dp.companions.costs.slices import SliceNoise, Step
-from labels_party.companions.mechanisms.private_median.interval_point import IntervalPlan, interval_point
+from labels_party.companions.mechanisms.private_median.interval_point import IntervalPlan, IntervalPoint
 from labels_party.companions.mechanisms.private_median.median import MedianPlan, private_median
 from labels_party.companions.mechanisms.private_median.rsc import Session, SessionPlan, geometric, permutation
 from labels_party.mechanisms.entropy import Keystream, LaplaceNoise, discrete_laplace
@@ -96,6 +96,6 @@ def test_interval_points_lie_within_and_are_found() -> None:
     rng, plan, missed = np.random.default_rng(12), IntervalPlan(BITS, F(1), DELTA), 0
     for _ in range(TRIALS):
         points = log_uniform(rng, 700)
-        found = interval_point(points, plan)
+        found = IntervalPoint(plan, points.size, Keystream())(points)
         missed += found is None or not points.min() <= found <= points.max()
     assert missed <= FAILURES

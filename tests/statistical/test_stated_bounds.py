@@ -22,7 +22,7 @@ from scipy.stats import binom
 from label_dp.companions.costs.slices import Cost
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
-from labels_party.companions.mechanisms.isotonic.antichains import poset_excess_bound, poset_grid
+from labels_party.companions.mechanisms.isotonic.antichains import poset_grid
 from labels_party.companions.mechanisms.isotonic.binned import BinnedMeans, BinnedMedians
 from labels_party.companions.mechanisms.isotonic.binning import default_bins
 from labels_party.companions.mechanisms.isotonic.cells import Cells
@@ -30,6 +30,7 @@ from labels_party.companions.mechanisms.isotonic.surfaces import SurfacePlan, ax
 from labels_party.companions.mechanisms.private_median.rectangles import RectanglePlan, private_rectangle
 from labels_party.mechanisms.quantiles import EACH, parse_quantile, plan_quantiles, rank_losses
 from labels_party.message.clipping import candidates
+from tests.support.isotonic_bounds import binned_excess_bound, poset_excess_bound
 
 ROOT = Path(__file__).resolve().parents[2]
 FORMAT, MECHANISMS = "shared/label_dp/documents/FORMAT.md", "labels_party/mechanisms/README.md"
@@ -137,7 +138,7 @@ def test_bins_lose_no_more_than_their_noise_allows(case: str, old: float) -> Non
     y = np.minimum(100, plan.cells[0].of(met) * 100 // plan.count)  # rises from cell to cell: nothing averages out
     lost = excess(plan, met, y, 200)
     error = float(lost.std()) / np.sqrt(200)
-    bound = plan.excess_bound(plan.sums(met, y)[1])
+    bound = binned_excess_bound(plan, plan.sums(met, y)[1])
     assert np.mean(lost) - 4 * error < bound
     assert 2 * (plan.count * 100) ** 2 / N == pytest.approx(old)
     if case != "even":
@@ -148,11 +149,11 @@ def test_bins_lose_no_more_where_rounding_or_empty_cells_decide() -> None:
     million, large = np.arange(1_000_000), Epsilon.parse("1000")
     plan = BinnedMeans(Domain.parse("0:6"), (Cells.even(1_000_000, 3),), 1_000_000, large)
     y = np.full(1_000_000, 1)  # no whole 1/65,536 of the range
-    bound = plan.excess_bound(plan.sums(million, y)[1])
+    bound = binned_excess_bound(plan, plan.sums(million, y)[1])
     assert 0 < np.mean(excess(plan, million, y, 3)) < bound < 1e-2
     few = BinnedMeans(HUNDRED, (Cells.even(40, 40),), 2, large)  # 38 of the middle between two that fall
     x, y = np.array([0, 39]), np.array([0, 0])
-    assert np.mean(excess(few, x, y, 20)) < few.excess_bound(few.sums(x, y)[1])
+    assert np.mean(excess(few, x, y, 20)) < binned_excess_bound(few, few.sums(x, y)[1])
     assert np.mean(excess(few, x, y, 20)) > 1000  # a control: without a term for empty cells it is about 0
 
 

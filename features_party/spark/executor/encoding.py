@@ -1,5 +1,5 @@
 """The files of a join as training reads them: examples with one label each, taken together from their outputs; for
-trees some rows for the driver, the codes of categories, and the whole matrix."""
+trees some rows for the driver, the codes of categories, and the matrix."""
 
 from __future__ import annotations
 
@@ -74,43 +74,26 @@ class Looks:
         return (labels, noise) if groups is None else groups.labels(labels, noise)
 
 
-def told(number: int, **arrays: Any) -> dict[str, Any]:
-    """The record of a piece of work, of arrays as bytes."""
-    return {"number": number} | {name: np.ascontiguousarray(array).tobytes() for name, array in arrays.items()}
-
-
 @dataclass(frozen=True)
-class Some(SparkTask):
-    """The examples of each file with a draw below that: they are drawn by the id alone."""
+class ExampleArrays(SparkTask):
+    """The examples of each file with labels and noise: the features of those with a draw `below` that, which are drawn
+    by the id alone, and their draws; or of all of them the codes of categories and the folds, by a `schema`."""
 
     looks: Looks
-    below: int
+    below: int | None = None
+    schema: FeatureSchema | None = None
 
     columns: ClassVar[dict[str, str]] = {"number": "long"} | dict.fromkeys(
-        ("features", "labels", "noise", "draws"), "binary"
+        ("features", "labels", "noise", "draws", "codes", "fold"), "binary"
     )
 
     def one(self, number: int) -> dict[str, Any]:
         rows = self.looks.read(number, self.below)
-        arrays = {"labels": rows.labels, "noise": rows.noise, "draws": rows.draws}
-        return told(number, **arrays) | {"features": packed(rows.features)}
-
-
-@dataclass(frozen=True)
-class Codes(SparkTask):
-    """The codes of all categories, labels, noise and folds."""
-
-    looks: Looks
-    schema: FeatureSchema
-
-    columns: ClassVar[dict[str, str]] = {"number": "long"} | dict.fromkeys(
-        ("codes", "labels", "noise", "fold"), "binary"
-    )
-
-    def one(self, number: int) -> dict[str, Any]:
-        rows = self.looks.read(number)
+        record = {"number": number, "labels": rows.labels.tobytes(), "noise": rows.noise.tobytes()}
+        if self.schema is None:
+            return record | {"features": packed(rows.features), "draws": rows.draws.tobytes()}
         codes = self.schema.encode(rows.features).codes.astype("<i4")
-        return told(number, codes=codes, labels=rows.labels, noise=rows.noise, fold=rows.fold.astype(np.int8))
+        return record | {"codes": codes.tobytes(), "fold": rows.fold.astype(np.int8).tobytes()}
 
 
 @dataclass(frozen=True)
@@ -129,14 +112,29 @@ class Matrix:
     def kinds(self) -> list[str]:
         return TreeInput.kinds_of(len(self.schema.number_names), self.schema.sizes)
 
-    def whole(self, numbers: list[int]) -> tuple[Float32, FloatArray, FloatArray | None]:
-        """Inputs float32[n, p], labels and weights of the examples in these files."""
-        parts = [self._of(self.looks.read(number)) for number in numbers]
-        inputs, labels, weights = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return inputs, labels, weights if self.levels.size else None
+    def binned(self, numbers: list[int], threads: int, bins: int) -> Any:
+        """Bin the examples in these files for XGBoost, a file at a time: of all of them stay a byte or two for each
+        value, labels and weights."""
+        import xgboost as xgb
 
-    def _of(self, rows: LookRows) -> tuple[Float32, FloatArray, FloatArray]:
-        encoded, weights = self.schema.encode(rows.features), np.ones(len(rows.labels))
+        matrix = self
+
+        class MatrixFiles(xgb.DataIter):
+            def reset(self) -> None:
+                self.numbers = iter(numbers)
+
+            def next(self, input_data: Any) -> bool:
+                number = next(self.numbers, None)
+                if number is not None:
+                    inputs, labels, weights = matrix._of(matrix.looks.read(number))
+                    input_data(data=inputs, label=labels, weight=weights, feature_types=matrix.kinds)
+                return number is not None
+
+        return xgb.QuantileDMatrix(MatrixFiles(), max_bin=bins, nthread=threads, enable_categorical="c" in self.kinds)
+
+    def _of(self, rows: LookRows) -> tuple[Float32, FloatArray, FloatArray | None]:
+        """Return inputs float32[n, p], labels and weights; None where all rows weigh alike."""
+        encoded, weights = self.schema.encode(rows.features), None
         matrix = TreeInput.of(ModelInput(encoded, self._effects(encoded, rows.fold), self.schema.sizes)).matrix()
         if self.levels.size:
             weights = self.weights[np.abs(rows.noise[:, None] - self.levels).argmin(axis=1)]

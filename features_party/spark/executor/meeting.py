@@ -118,14 +118,18 @@ class Writing:
         """Write the matches of rising rows of the piece; yields a record of each file."""
         for begin, slices in groupby(self._slices(number), key=lambda one: one[0] // self.most * self.most):
             a, b = np.searchsorted(row, (begin, begin + self.most))
-            if a == b:
-                continue
-            first = np.flatnonzero(np.diff(row[a:b], prepend=-1))
-            often = np.diff(first, append=b - a)
-            record = {"piece": number, "row": begin, "matched": int(b - a), "examples": len(first)}
-            record |= {"several": int(np.count_nonzero(often > 1)), "outputs": self._outputs(index[a:b], first, often)}
-            record["name"] = self._write(slices, row[a:b], index[a:b], begin)
-            yield as_batch(record, self.columns)
+            if a < b:
+                yield as_batch(self.file(number, begin, slices, row[a:b], index[a:b]), self.columns)
+
+    def file(
+        self, number: int, begin: int, slices: Iterator[tuple[int, pa.Table]], row: IntArray, index: IntArray
+    ) -> dict[str, Any]:
+        """Write one file of the `slices` from the row `begin` on; returns its record."""
+        first = np.flatnonzero(np.diff(row, prepend=-1))
+        often = np.diff(first, append=len(row))
+        record: dict[str, Any] = {"piece": number, "row": begin, "matched": len(row), "examples": len(first)}
+        record |= {"several": int(np.count_nonzero(often > 1)), "outputs": self._outputs(index, first, often)}
+        return record | {"name": self._write(slices, row, index, begin)}
 
     def _slices(self, number: int) -> Iterator[tuple[int, pa.Table]]:
         """Rows of the piece, cut at the multiples of `most`."""
@@ -165,8 +169,9 @@ class Writing:
         import pyarrow as pa
 
         rows = table if np.array_equal(row, np.arange(table.num_rows)) else table.take(pa.array(row))
-        more: dict[str, Any] = self.labels.columns(self.labels.message(index), index)
-        if self.draws is not None:
+        if self.draws is None:
+            more: dict[str, Any] = self.labels.columns(self.labels.message(index), index)
+        else:
             draws = self.draws.draws(canonical_ids(rows[self.id_column], self.id_column)) >> np.uint64(64 - DRAW_BITS)
             rows = rows.drop_columns([self.id_column])
             more = {OUTPUT: index.astype(np.int32), EXAMPLE: (start + row).astype(np.int32)}

@@ -47,11 +47,11 @@ class Drawing(SparkTask):
 
     def one(self, number: int) -> dict[str, Any]:
         part, name = self.labels.slices[number], f"{token_hex(16)}.parquet"
-        path, ends = Path(self.staging) / name, _Ends()
+        path, ends = Path(self.staging) / name, list[str]()
         try:
             reserve(path, largest_encoding(part.rows, part.id_bytes, part.rows))  # before a label is read
             with path.open("r+b") as file:
-                rows = write_rows(file, ends.of(self._sampled(number)), self.channel)
+                rows = write_rows(file, _note_ends(self._sampled(number), ends), self.channel)
                 size = file.tell()
                 file.flush()
                 os.fsync(file.fileno())
@@ -66,8 +66,8 @@ class Drawing(SparkTask):
             "rows": rows,
             "bytes": size,
             "sha256": sha256,
-            "first": ends.first,
-            "last": ends.last,
+            "first": ends[0] if ends else "",
+            "last": ends[-1] if ends else "",
         }
 
     def _sampled(self, number: int) -> Iterator[tuple[pa.Array, Any]]:
@@ -75,18 +75,12 @@ class Drawing(SparkTask):
             yield ids, sample(self.channel, index)
 
 
-class _Ends:
-    """The first and the last id that went by."""
-
-    def __init__(self) -> None:
-        self.first, self.last = "", ""
-
-    def of(self, chunks: Iterator[tuple[pa.Array, Any]]) -> Iterator[tuple[pa.Array, Any]]:
-        for ids, bins in chunks:
-            if len(ids):
-                self.first = self.first or ids[0].as_py()
-                self.last = ids[-1].as_py()
-            yield ids, bins
+def _note_ends(chunks: Iterator[tuple[pa.Array, Any]], ends: list[str]) -> Iterator[tuple[pa.Array, Any]]:
+    """Put the first and the last id that go by into `ends`."""
+    for ids, bins in chunks:
+        if len(ids):
+            ends[:] = [ends[0] if ends else ids[0].as_py(), ids[-1].as_py()]
+        yield ids, bins
 
 
 def _digest(file: BinaryIO, size: int) -> str:

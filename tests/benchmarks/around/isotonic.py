@@ -2,7 +2,7 @@
 
 Losses are squared differences over the squared range of the labels, so that 1 is the worst. Excess is over the best
 monotone function of the same examples (pooled adjacent violators, without privacy). Bounds: `proved` is what the code
-states for itself (`depth.excess_bound` and the spacing of the outputs; of bins `BinnedMeans.excess_bound`, and
+states for itself (`tests/support/isotonic_bounds.py` and the spacing of the outputs; of bins `binned_excess_bound`, and
 1/(4·cells) of the squared range, the most that a monotone function loses by being constant on each), `theorem 3` the
 paper's rate log|X|·(1 + log²(εn))/(εn) without its constant. `points` and `domain` are Algorithm 1, with that many
 levels; `bins` are noisy sums of that many public cells.
@@ -27,9 +27,10 @@ from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
 from labels_party.companions.mechanisms.isotonic.binned import BinnedMeans
 from labels_party.companions.mechanisms.isotonic.binning import default_bins
-from labels_party.companions.mechanisms.isotonic.depth import Cuts, excess_bound, planned
+from labels_party.companions.mechanisms.isotonic.depth import Cuts, planned
 from labels_party.companions.mechanisms.isotonic.surfaces import axis_cells
 from labels_party.companions.mechanisms.isotonic.total_order import isotonic
+from tests.support.isotonic_bounds import binned_excess_bound, excess_bound
 
 LABELS = 100
 DOMAIN = Domain.parse(f"0:{LABELS}")
@@ -39,6 +40,7 @@ ROWS, EPSILONS, SIZES = (
     ("0.1", "0.25", "0.5", "1", "2", "4", "8"),
     (8, 12, 16, 24, 32),
 )
+
 N, EPSILON = 10_000, "1"
 TIMED = 1_000_000
 METHODS = ("points", "domain", "bins", "domain, paper's depth")
@@ -107,7 +109,7 @@ def binned(swept: str, shape: str, n: int, epsilon: str, bits: int, runs: int) -
         x, y = examples(shape, n, size, seed)
         plan = BinnedMeans(DOMAIN, (axis_cells(x, size, default_bins(n, asked)),), n, asked)
         found.append(float(np.mean((plan.fit(x, y).apply(x) - y) ** 2)) / LABELS**2 - least(x, y))
-    proved = plan.excess_bound(plan.sums(x, y)[1]) / LABELS**2 / n + 1 / (4 * plan.count)
+    proved = binned_excess_bound(plan, plan.sums(x, y)[1]) / LABELS**2 / n + 1 / (4 * plan.count)
     return row(swept, shape, n, epsilon, bits, "bins", plan.count, found, proved)
 
 

@@ -23,9 +23,10 @@ from label_dp.errors import LabelDPError
 from label_dp.privacy import Epsilon
 from labels_party.companions.mechanisms.private_median.accounting import noisy_slices
 from labels_party.companions.mechanisms.private_median.adaptive_training import TrainingPlan, train
-from labels_party.companions.mechanisms.private_median.interval_point import IntervalPlan, interval_point
+from labels_party.companions.mechanisms.private_median.interval_point import IntervalPlan, IntervalPoint
 from labels_party.companions.mechanisms.private_median.median import MedianPlan, private_median
 from labels_party.companions.mechanisms.private_median.rectangles import RectanglePlan, private_rectangle
+from labels_party.mechanisms.entropy import Keystream
 from labels_party.mechanisms.quantiles import EACH, plan_quantiles, quantiles
 
 DELTA = Fraction(1, 10**9)
@@ -78,7 +79,7 @@ def _tasks(bits: int, epsilon: str) -> list[tuple[str, dict[str, Trial]]]:
 
     def interval(n: int, rng: np.random.Generator) -> bool:
         points = log_uniform(n, bits, rng)
-        found = interval_point(points, IntervalPlan(bits, exact.fraction, DELTA))
+        found = IntervalPoint(IntervalPlan(bits, exact.fraction, DELTA), points.size, Keystream())(points)
         return found is not None and int(points.min()) <= found <= int(points.max())
 
     def interval_by_ranks(n: int, rng: np.random.Generator) -> bool:

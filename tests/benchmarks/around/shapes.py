@@ -3,7 +3,7 @@
 Losses are squared differences over the squared range of the labels. `excess` is the empirical loss beyond that of the
 best function of the method's class and grid (found at an ε of 10⁶); `distance` the mean squared distance to the
 function that the labels were drawn around, which a user feels; `bound` what is proved of the excess
-(`FitDesign.excess_bound`, `depth.excess_bound`, `poset_excess_bound`, `baseline_excess_bound`).
+(`shape_excess_bound`, `excess_bound`, `poset_excess_bound`, `baseline_excess_bound`).
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ import numpy.typing as npt
 from label_dp.companions.maps.monotone import MonotoneMap
 from label_dp.domain import Domain
 from label_dp.privacy import Epsilon
-from labels_party.companions.mechanisms.isotonic.antichains import isotonic_poset, poset_excess_bound, poset_grid
-from labels_party.companions.mechanisms.isotonic.depth import excess_bound, planned
+from labels_party.companions.mechanisms.isotonic.antichains import isotonic_poset, poset_grid
+from labels_party.companions.mechanisms.isotonic.depth import planned
 from labels_party.companions.mechanisms.isotonic.fit import constrained, design
 from labels_party.companions.mechanisms.isotonic.grid import loss_grid
 from labels_party.companions.mechanisms.isotonic.posets import Poset
 from labels_party.companions.mechanisms.isotonic.shape_options import ShapeOptions
 from labels_party.companions.mechanisms.isotonic.total_order import isotonic
 from tests.support.isotonic_baseline import CELLS, baseline, baseline_excess_bound, baseline_poset
+from tests.support.isotonic_bounds import excess_bound, poset_excess_bound, shape_excess_bound
 
 LABELS, SIZE = 100, 1 << 20
 DOMAIN = Domain.parse(f"0:{LABELS}")
@@ -145,7 +146,7 @@ def of_shape(shape: str, options: ShapeOptions, n: int, epsilon: Epsilon) -> Met
     def fit(x: Any, y: Any, asked: Epsilon) -> FloatArray:
         return design(shape, DOMAIN, SIZE, n, asked, options=own).fit(x, y).apply(x)
 
-    return Method(shape, f"{grid}, {made.values} values", fit, lambda n, e: _scaled(made.excess_bound(), n))
+    return Method(shape, f"{grid}, {made.values} values", fit, lambda n, e: _scaled(shape_excess_bound(made), n))
 
 
 def measured(part: str, data: str, method: Method, make: Callable[[int], Examples], epsilon: Epsilon, runs: int) -> Row:

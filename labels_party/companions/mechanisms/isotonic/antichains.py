@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -69,7 +67,7 @@ def isotonic_poset(
     (`LossGrid.sensitivity`), the regions of a level hold disjoint elements, hence disjoint examples, the shares of the
     levels add up to ε, and the choice of a region of one element, by its value, takes the remainder of it. Expected
     excess loss O(log²V·range·log(down-sets)/ε) (Theorem 1; log(down-sets) ≤ width·log(m + 1)), at most
-    `poset_excess_bound`.
+    `poset_excess_bound` of `tests/support/isotonic_bounds.py`.
 
     Work O(V·N·width) for a level, N down-sets: a monotone function of values 0 … V − 1 is a chain of down-sets, and
     going through elements and values in order adds one element at a time, so one pass gives the least losses for *all*
@@ -153,21 +151,3 @@ def poset_grid(
     for share in shares(epsilon.fraction, levels_of(grid.size), poset.size):
         rate_of(share, 1)  # refuses an ε that is too small
     return grid
-
-
-def poset_excess_bound(grid: LossGrid, poset: Poset, epsilon: Epsilon) -> float:
-    """Bound the excess of the expected loss, summed over all examples, over that of the best monotone function with the
-    grid's values.
-
-    In the loss's own scale: the sum over levels of that of their choices (Lemma 7 of the paper). With values h apart
-    the best such function loses up to n·h²/4 (squared) or n·h/2 (absolute) more than the best of all monotone ones:
-    each of that one's values moves by h/2 at most, and means are the best values of its blocks.
-    """
-    parts = shares(epsilon.fraction, levels_of(grid.size), poset.size)
-    total, ranges = 0.0, [(0, grid.size - 1)]
-    for share in parts:
-        worst = sorted((grid.sensitivity(a, b + 1) for a, b in ranges if b > a), reverse=True)
-        rates: Sequence[Fraction] = [rate_of(share, each) for each in worst[: poset.size]]
-        total += sum(math.log(poset.down_set_count) / float(rate) for rate in rates)
-        ranges = [half for a, b in ranges for half in ((a, (a + b) // 2), ((a + b) // 2 + 1, b)) if b > a]
-    return total * grid.unit

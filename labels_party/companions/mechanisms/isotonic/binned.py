@@ -41,25 +41,6 @@ class BinnedMeans(CellPlan):
         """Noise of the cells' sums, in 1/UNITS of the range: a label moves one of them by UNITS at most."""
         return LaplaceNoise(UNITS, self.epsilon.fraction)
 
-    def excess_bound(self, counts: IntArray) -> float:
-        """Bound the excess of the expected squared error, summed over all examples, over that of the best monotone map
-        that is constant on the cells.
-
-        In squared label units; cells have `counts` int64[M] matched examples each. A cell of s uploaded scores, of
-        which few belong to the batch, errs more, so no document states the bound: the sender of the scores may compute
-        it under the assumption that all of them matched.
-
-        The map g nearest to noisy means ȳ + z, and f* nearest to ȳ, have, weighted by the counts, ‖g − ȳ‖² − ‖f* − ȳ‖²
-        ≤ 2⟨g − f*, z⟩ − ‖g − f*‖² ≤ ‖z‖², and E‖z‖² ≤ 2(R/ε)²·Σ 1/count for a range R. A cell without an example counts
-        as one of the middle, from which f* may be R/2 away. Labels, and g's values, are rounded by R/(2·UNITS) each; on
-        a block with constant g both roundings move its mean, so that √E‖z‖² grows by √n·R/UNITS at most.
-        """
-        weights = np.maximum(counts, 1)
-        wide = float(self.domain.value(self.domain.k - 1) - self.domain.value(0))
-        noise = 2 * (wide / float(self.epsilon)) ** 2 * float(np.sum(1 / weights))
-        rounding = wide * math.sqrt(float(weights.sum())) / UNITS
-        return (math.sqrt(noise) + rounding) ** 2 + wide**2 / 4 * int(np.sum(counts == 0))
-
     def fit(self, x: AnyInts, y_positions: AnyInts, noise: Noise = discrete_laplace) -> MonotoneMap | MonotoneGrid:
         """Fit as `CellPlan.fit`.
 

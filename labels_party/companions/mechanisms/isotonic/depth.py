@@ -96,25 +96,7 @@ def nodes_of(size: int) -> list[list[tuple[int, int]]]:
 
 def shares(grid: LossGrid) -> list[Fraction]:
     """Return one positive share of ε per level, 1 in all, in proportion to the root of the sum of its nodes'
-    sensitivities, which minimises `excess_bound` (Cauchy & Schwarz)."""
+    sensitivities, which minimises the bound of the excess loss (Cauchy &
+    Schwarz)."""
     roots = [math.isqrt(sum(grid.sensitivity(*cut) for cut in level) << 40) for level in nodes_of(grid.size)]
     return [Fraction(root, sum(roots)) for root in roots]
-
-
-def excess_bound(grid: LossGrid, places: int, epsilon: Epsilon) -> float:
-    """Bound the excess of the private map's expected loss, summed over all examples, over that of the best monotone
-    function with the grid's outputs.
-
-    In the loss's own scale. A choice among M points at rate c exceeds its least score by log(M)/c in expectation (Lemma
-    7 of the paper; the uniform part of a choice adds 2⁻³² of the range), and the scores of a level's nodes are the
-    least losses that remain for the next level, so the excesses add up (the paper's proof of Theorem 3). Raises
-    InvalidEpsilon.
-    """
-    total = 0.0
-    for share, level in zip(shares(grid), nodes_of(grid.size), strict=True):
-        each = epsilon.fraction * share
-        if not each:
-            raise InvalidEpsilon("The bound of an isotonic regression needs an ε greater than zero.")
-        rates = [rate_of(each, grid.sensitivity(first, stop)) for first, stop in level]
-        total += sum(math.log(places) / float(rate) for rate in rates)
-    return total * grid.unit

@@ -112,23 +112,6 @@ class FitDesign:
             first, stop = self.grid.size - stop, self.grid.size - first
         return self.grid.sensitivity(first, stop)
 
-    def excess_bound(self) -> float:
-        """Bound the excess of the expected loss, summed over all examples, over that of the best function of the shape
-        on this grid.
-
-        In the loss's own scale. A choice of m options at rate c exceeds its least score by log(m)/c in expectation
-        (Lemma 7 of the paper), the scores of a level's nodes are the least losses that remain for the next, so the
-        excesses add up (the paper's proof of Theorem 3), and level t has min(2^t, `Shape.complexity`) nodes of 2^−t of
-        the range at most.
-        """
-        complexity, total = _complexity(self.shape, self.pieces, self.knots), 0.0
-        options = _most_options(self.shape, self.cells, self.knots, self.values, self.pieces)
-        for level, share in enumerate(shares(self.epsilon.fraction, levels_of(self.values), complexity)):
-            reach = (self.values - 1) >> level
-            widest = max(self.sensitivity(low, low + reach) for low in range(self.values - reach))
-            total += min(1 << level, complexity) * math.log(max(2, options)) / float(rate_of(share, widest))
-        return total * self.grid.unit
-
 
 def design(
     shape: str,

@@ -43,7 +43,7 @@ from label_dp.errors import InvalidEpsilon, InvalidInput
 from label_dp.privacy import log_upper
 from labels_party.companions.mechanisms.private_median.rsc import Drop, Rows, Session, SessionPlan
 from labels_party.mechanisms.choice import choose, choose_point, rate_of
-from labels_party.mechanisms.entropy import Keystream, LaplaceNoise, Uint64Source, discrete_laplace
+from labels_party.mechanisms.entropy import LaplaceNoise, Uint64Source, discrete_laplace
 
 Points = npt.NDArray[np.uint64]
 Noise = Callable[[LaplaceNoise, int], npt.NDArray[np.int64]]
@@ -169,21 +169,6 @@ class IntervalPoint:
         if len(rows) != self.m:
             raise InvalidInput("An interval point was planned for another number of points.")
         return _find(rows, self.plan, self.source, self.noise)
-
-
-def interval_point(
-    points: Points, plan: IntervalPlan, source: Uint64Source | None = None, noise: Noise = discrete_laplace
-) -> int | None:
-    """Draw a point of 0 … 2^bits − 1 that lies between the smallest and the largest of `points` uint64[n], or None.
-
-    (ε, δ)-DP as `plan.cost(n)`, under replacing one point; exact up to the quality of the random bits. O(n log n).
-    Raises InvalidInput, RandomnessUnavailable.
-    """
-    if points.ndim != 1 or points.dtype != np.uint64 or not points.size:
-        raise InvalidInput("Points are a column of at least one unsigned 64-bit number.")
-    if plan.bits < LARGEST_BITS and int(points.max()) >> plan.bits:
-        raise InvalidInput("A point lies outside the domain.")
-    return IntervalPoint(plan, points.size, Keystream() if source is None else source, noise)(points)
 
 
 def _find(points: Points, plan: IntervalPlan, source: Uint64Source, noise: Noise) -> int | None:

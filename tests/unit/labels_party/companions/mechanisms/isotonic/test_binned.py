@@ -24,6 +24,7 @@ from labels_party.companions.mechanisms.isotonic.projection import rising
 from labels_party.companions.mechanisms.isotonic.total_order import isotonic
 from labels_party.mechanisms.entropy import LaplaceNoise
 from tests.support.asked import calibration_wish
+from tests.support.isotonic_bounds import binned_excess_bound
 
 pytestmark = pytest.mark.extended
 
@@ -102,7 +103,7 @@ def test_the_error_of_the_noise_is_below_its_bound_and_that_of_algorithm_1() -> 
     plan = BinnedMeans(domain, (Cells.even(2000, default_bins(2000, ONE)),), 2000, ONE)
     best = plan.fit(x, y, silent).apply(x)
     lost = [np.sum((plan.fit(x, y).apply(x) - best) ** 2) for _ in range(40)]
-    bound = plan.excess_bound(plan.sums(x, y)[1])
+    bound = binned_excess_bound(plan, plan.sums(x, y)[1])
     assert 0.2 * bound < np.mean(lost) < bound
     algorithm_1 = isotonic(x, y, domain, 2000, ONE).apply(x)
     assert np.sum((algorithm_1 - y) ** 2) - np.sum((best - y) ** 2) > 2 * max(lost)

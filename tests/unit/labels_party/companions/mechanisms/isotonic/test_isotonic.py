@@ -20,7 +20,6 @@ from labels_party.companions.mechanisms.isotonic.depth import (
     MOST_BY_DEFAULT,
     cut_places,
     default_levels,
-    excess_bound,
     nodes_of,
     planned,
     shares,
@@ -37,6 +36,7 @@ from labels_party.companions.mechanisms.isotonic.total_order import (
 from labels_party.mechanisms.choice import rate_of
 from labels_party.mechanisms.entropy import Keystream
 from tests.support.isotonic import brute_scores, choosing, root
+from tests.support.isotonic_bounds import excess_bound
 
 pytestmark = pytest.mark.extended
 

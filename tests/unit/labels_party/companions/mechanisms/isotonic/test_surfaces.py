@@ -14,10 +14,11 @@ from label_dp.companions.maps.shapes import MAX_DOWN_SETS, MAX_GRID_CELLS, grid_
 from label_dp.domain import Domain
 from label_dp.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
 from label_dp.privacy import Epsilon
-from labels_party.companions.mechanisms.isotonic.antichains import poset_excess_bound, poset_grid
+from labels_party.companions.mechanisms.isotonic.antichains import poset_grid
 from labels_party.companions.mechanisms.isotonic.cells import Cells
 from labels_party.companions.mechanisms.isotonic.posets import Poset
 from labels_party.companions.mechanisms.isotonic.surfaces import SurfacePlan, axis_cells
+from tests.support.isotonic_bounds import poset_excess_bound
 
 pytestmark = pytest.mark.extended
 

@@ -14,8 +14,9 @@ from label_dp.companions.maps.places import MISSING, feature_places, number_plac
 from label_dp.errors import InvalidEpsilon, InvalidInput
 from labels_party.companions.mechanisms.private_median.accounting import largest_epsilon
 from labels_party.companions.mechanisms.private_median.adaptive_training import RULES, TrainingPlan
-from labels_party.companions.mechanisms.private_median.interval_point import IntervalPlan, interval_point
+from labels_party.companions.mechanisms.private_median.interval_point import IntervalPlan, IntervalPoint
 from labels_party.companions.mechanisms.private_median.rectangles import RectanglePlan
+from labels_party.mechanisms.entropy import Keystream
 
 pytestmark = pytest.mark.extended
 
@@ -56,14 +57,16 @@ def test_enough_points_by_ranks_find_every_side_19_times_in_20() -> None:
     """Fails by chance with probability ALPHA at most."""
     plan, sides, runs = IntervalPlan(16, F(1, 2), base=1 << 16), 4, 120
     points = np.full(plan.enough(sides), 12_345, np.uint64)  # the smallest interval there is
-    missed = sum(any(interval_point(points, plan) != 12_345 for _ in range(sides)) for _ in range(runs))
+    draw = IntervalPoint(plan, points.size, Keystream())
+    missed = sum(any(draw(points) != 12_345 for _ in range(sides)) for _ in range(runs))
     assert missed <= binom.isf(ALPHA, runs, 1 / 20)
 
 
 def test_control_a_fifth_of_them_do_not() -> None:
     plan, sides, runs = IntervalPlan(16, F(1, 2), base=1 << 16), 4, 30
     points = np.full(plan.enough(sides) // 5, 12_345, np.uint64)
-    missed = sum(any(interval_point(points, plan) != 12_345 for _ in range(sides)) for _ in range(runs))
+    draw = IntervalPoint(plan, points.size, Keystream())
+    missed = sum(any(draw(points) != 12_345 for _ in range(sides)) for _ in range(runs))
     assert missed > binom.isf(ALPHA, runs, 1 / 20)
 
 
