@@ -121,8 +121,9 @@ print(json.dumps(took))
 )
 
 
-def lines(small: int = SMALL, large: int = LARGE) -> list[Line]:
-    """Microseconds of CPU for each further label."""
+def lines(trained: int = TRAINED) -> list[Line]:
+    """Microseconds of CPU for each further label; of a training on so many rows, seconds."""
+    small, large = SMALL, LARGE
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         kernels = {"NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR", str(folder / "kernels"))}
@@ -150,12 +151,10 @@ def lines(small: int = SMALL, large: int = LARGE) -> list[Line]:
             found.append(
                 Line(f"{step}, CPU of a further label", ours, "µs", beside, ours / theirs, wanted, note=LIMITS)
             )
-        return found + features_lines(folder, kernels)
+        return found + features_lines(folder, kernels, trained)
 
 
-def features_lines(
-    folder: Path, kernels: dict[str, str], joined: tuple[int, int] = JOINED, trained: int = TRAINED
-) -> list[Line]:
+def features_lines(folder: Path, kernels: dict[str, str], trained: int, joined: tuple[int, int] = JOINED) -> list[Line]:
     """The features party's steps on messages with 20 feature columns."""
 
     def run(n: int, engine: str, step: str) -> float:
