@@ -67,7 +67,7 @@ def isotonic_poset(
     (`LossGrid.sensitivity`), the regions of a level hold disjoint elements, hence disjoint examples, the shares of the
     levels add up to ε, and the choice of a region of one element, by its value, takes the remainder of it. Expected
     excess loss O(log²V·range·log(down-sets)/ε) (Theorem 1; log(down-sets) ≤ width·log(m + 1)), at most
-    `poset_excess_bound` of `tests/support/isotonic_bounds.py`.
+    the bound of `tests/support/isotonic_bounds.py`.
 
     Work O(V·N·width) for a level, N down-sets: a monotone function of values 0 … V − 1 is a chain of down-sets, and
     going through elements and values in order adds one element at a time, so one pass gives the least losses for *all*

@@ -53,7 +53,7 @@ def isotonic(
     with Σ ε_t = ε (`depth.shares`). The nodes of a level read disjoint examples, and a node's draw is a function of its
     own examples and fresh randomness, rounding and all: replacing one label changes the odds of one node of the level
     only, by e^(ε_t) at most, for any earlier draws. The levels in sequence give ε. The map is a function of the cuts
-    and of x. Expected excess loss: at most `excess_bound` of
+    and of x. Expected excess loss: at most that of
     `tests/support/isotonic_bounds.py`.
 
     Work. Squared loss O(T·n), absolute O(T²·n), others O(2^T·n) operations on whole numbers (`prefix`), sorting x, and
