@@ -21,7 +21,7 @@ from features_party.tables.join import check_correctable, join_summary
 from features_party.tables.join_spilled import SpilledJoin
 from features_party.tables.unmatched import WATCHED, Limits
 from features_party.training.correction import check_correction
-from features_party.training.progress import part
+from features_party.training.progress import foretold, part, rising
 from label_dp.columnar.parts import placed
 from label_dp.domain import Domain
 from label_dp.errors import InvalidFile, InvalidInput
@@ -61,7 +61,7 @@ def train_from_files(
     """Train trees by the `engine` spark or disk, and save the model to the folder `out`; its card. The joined rows lie
     in the home, which every worker sees, and go at the end. Raises InvalidInput, InvalidLoss, InvalidTable, TooLarge,
     Unavailable before anything is put on record as trained."""
-    began, settings = time.monotonic(), services.settings
+    began, settings, progress = time.monotonic(), services.settings, rising(foretold(progress))
     out = _folder(files)
     check_learning(learning, engine)
     limits, join_part = limits_of(learning), part(progress, 0.0, 0.3)

@@ -115,7 +115,7 @@ class FilesFit:
         start, step = (mean, 0.0) if poisson is None else (poisson.base(), poisson.largest_step)
         settings = {"objective": "reg:squarederror", "base_score": start, "max_delta_step": step}
         settings |= {"seed": self.parts.seed}
-        body = self.work.trees(matrix, capacity, settings, poisson, part(progress, 0.5, 0.98))
+        body = self.work.trees(matrix, capacity, settings, poisson, part(progress, 0.5, 0.48))
         return TrainedModel(
             kind="trees",
             loss=self.loss,

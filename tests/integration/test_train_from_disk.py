@@ -11,7 +11,7 @@ import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 import pytest
 
-from features_party.spark import training
+from features_party.spark import files, training
 from features_party.tables import feature_files
 from label_dp.columnar import rows
 from tests.support.features_cli import Shell
@@ -94,6 +94,18 @@ def test_no_more_rows_are_encoded_at_once_than_a_file_has(shell: Shell, monkeypa
     shell.json(*ASK, "--features", "features.parquet", "--out", "model", *DISK)
     assert max(seen) <= 1500
     assert sum(seen) >= 6000
+
+
+def test_progress_rises_to_its_end(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    world(shell)
+    seen = list[tuple[str, float]]()
+    shown = files.foretold
+    monkeypatch.setattr(files, "foretold", lambda _: shown(lambda what, share: seen.append((what, share))))
+    shell.json(*ASK, "--features", "features.parquet", "--out", "model", *DISK)
+    shares = [share for _, share in seen]
+    assert shares == sorted(shares)
+    assert (shares[0], shares[-1]) == (0.0, 0.99)
+    assert max(share for what, share in seen if what.startswith("tree")) == pytest.approx(0.98)
 
 
 @pytest.mark.parametrize(
