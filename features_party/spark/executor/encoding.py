@@ -126,15 +126,16 @@ class Matrix:
             def next(self, input_data: Any) -> bool:
                 number = next(self.numbers, None)
                 if number is not None:
-                    inputs, labels, weights = matrix._of(matrix.looks.read(number))
+                    inputs, labels, weights = matrix.of_file(number)
                     input_data(data=inputs, label=labels, weight=weights, feature_types=matrix.kinds)
                 return number is not None
 
         return xgb.QuantileDMatrix(MatrixFiles(), max_bin=bins, nthread=threads, enable_categorical="c" in self.kinds)
 
-    def _of(self, rows: LookRows) -> tuple[Float32, FloatArray, FloatArray | None]:
+    def of_file(self, number: int) -> tuple[Float32, FloatArray, FloatArray | None]:
         """Return inputs float32[n, p], labels and weights; None where all rows weigh alike."""
-        encoded, weights = self.schema.encode(rows.features), None
+        rows, weights = self.looks.read(number), None
+        encoded = self.schema.encode(rows.features)
         matrix = TreeInput.of(ModelInput(encoded, self._effects(encoded, rows.fold), self.schema.sizes)).matrix()
         if self.levels.size:
             weights = self.weights[np.abs(rows.noise[:, None] - self.levels).argmin(axis=1)]

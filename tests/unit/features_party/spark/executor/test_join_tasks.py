@@ -26,7 +26,7 @@ from features_party.spark.executor.blocks import (
     sum_counts,
     unpacked,
 )
-from features_party.spark.executor.encoding import Codes, Looks, Matrix, Some, poisson_gradients
+from features_party.spark.executor.encoding import ExampleArrays, Looks, Matrix, poisson_gradients
 from features_party.spark.executor.meeting import DRAW_BITS, Meeting, Writing
 from features_party.tables.buckets import IdHash
 from features_party.tables.label_columns import LabelColumns
@@ -248,25 +248,28 @@ def test_trees_see_what_those_of_a_local_training_see(looks: Looks) -> None:
     encoded = schema.encode(rows.features)
     folds = tuple(Effects((np.arange(schema.sizes[0]) + 100.0 * at,)) for at in range(5))
     matrix = Matrix(looks, schema, folds, np.array([0.8, 1.0, 4.0]), np.array([3.0, 2.0, 1.0]))
-    inputs, labels, weights = matrix.whole([0, 1])
-    first = len(looks.read(0).labels)
+    inputs, labels, weights = matrix.of_file(1)
     effects = np.array([[folds[f].tables[0][c + 1]] for f, c in zip(rows.fold, encoded.codes[:, 0], strict=True)])
     wanted = TreeInput.of(ModelInput(encoded, effects.astype(np.float32), schema.sizes))
     assert matrix.kinds == wanted.kinds
-    assert np.array_equal(inputs[first:], wanted.matrix(), equal_nan=True)
-    assert labels[first:].tolist() == rows.labels.tolist()
+    assert np.array_equal(inputs, wanted.matrix(), equal_nan=True)
+    assert labels.tolist() == rows.labels.tolist()
     assert weights is not None
-    assert dict(zip(np.round(rows.noise, 9).tolist(), weights[first:].tolist(), strict=True)) == {
+    assert dict(zip(np.round(rows.noise, 9).tolist(), weights.tolist(), strict=True)) == {
         0.8: 3.0,
         1.0: 2.0,
         4.0: 1.0,
     }
     none = Matrix(looks, schema, folds, np.empty(0), np.empty(0))
-    assert none.whole([1])[2] is None
-    record = Codes(looks, schema).one(1)
+    assert none.of_file(1)[2] is None
+    data = matrix.binned([0, 1], 1, 256)
+    assert (data.num_row(), data.num_col()) == (len(looks.read(0).labels) + len(labels), len(matrix.kinds))
+    assert data.get_label()[-len(labels) :].tolist() == labels.astype(np.float32).tolist()
+    assert data.get_weight()[-len(labels) :].tolist() == weights.tolist()
+    record = ExampleArrays(looks, schema=schema).one(1)
     assert np.frombuffer(record["codes"], "<i4").tolist() == encoded.codes[:, 0].tolist()
     below = 1 << (DRAW_BITS - 2)
-    some = Some(looks, below).one(1)
+    some = ExampleArrays(looks, below).one(1)
     assert unpacked([some["features"]]).equals(rows.features.filter(pa.array(rows.draws < below)))
     assert 0.05 < len(np.frombuffer(some["draws"], "<u8")) / len(rows.labels) < 0.5
 
