@@ -40,7 +40,7 @@ def lines(count: int = ROWS) -> list[Line]:
         command += ["--labels-key", folder / "labels-signing.pub", "--features", folder / "features.parquet"]
         disk = measured([*command, "--engine", "disk", "--model", "trees", "--out", folder / "model"], home)
         memory = measured([sys.executable, "-c", IN_MEMORY, folder, folder / "memory"])
-    told = f"{count / 1e6:g} million rows × 20 features"
+    size = f"{count / 1e6:g} million rows × 20 features"
     both = (("wall", disk.wall, memory.wall), ("CPU", disk.cpu, memory.cpu))
     return [
         *(
@@ -54,6 +54,6 @@ def lines(count: int = ROWS) -> list[Line]:
             f"in memory ({memory.peak:.0f} MiB)",
             disk.peak / memory.peak,
             wanted=LIMIT_MIB,
-            note=told,
+            note=size,
         ),
     ]

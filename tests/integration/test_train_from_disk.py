@@ -15,7 +15,14 @@ from features_party.spark import files, training
 from features_party.tables import feature_files
 from label_dp.columnar import rows
 from tests.support.features_cli import Shell
-from tests.support.trees_from_files import CAPACITY, KEY, alike, same_choices, trained, world
+from tests.support.trees_from_files import (
+    KEY,
+    alike,
+    learns_from_two_messages,
+    same_choices,
+    trained,
+    world,
+)
 
 pytestmark = pytest.mark.extended
 DISK = ("--engine", "disk", "--model", "trees")
@@ -47,14 +54,7 @@ def test_the_model_is_that_of_trees_in_memory(shell: Shell) -> None:
 
 
 def test_messages_that_share_examples_and_the_poisson_loss(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "SOME_CELLS", 4000 * 7)
-    labels = world(shell, more=True)
-    local, disk = trained(shell, "disk", "--loss", "poisson", named=("m1.parquet", "m2.parquet"))
-    alike(shell, labels, "local", "disk")
-    figures = [{name: card["capacity"][name] for name in CAPACITY} for card in (local, disk)]
-    assert figures[1] == pytest.approx(figures[0])
-    assert any("9,000 outputs of 6,000 examples were taken together" in note for note in disk["notes"])
-    assert any("were learned from" in note for note in disk["notes"])
+    learns_from_two_messages(shell, "disk", monkeypatch)
 
 
 def test_named_categories_of_numbers_and_days_are_those_of_memory(shell: Shell) -> None:
@@ -84,16 +84,16 @@ def test_no_more_rows_are_encoded_at_once_than_a_file_has(shell: Shell, monkeypa
     """Besides those of which crossed effects are learned, which SOME_CELLS bounds."""
     monkeypatch.setattr(training, "SOME_CELLS", 500 * 7)
     world(shell)
-    encode, seen = training.FeatureSchema.encode, list[int]()
+    encode, sizes = training.FeatureSchema.encode, list[int]()
 
     def watched(schema: Any, features: pa.Table) -> Any:
-        seen.append(features.num_rows)
+        sizes.append(features.num_rows)
         return encode(schema, features)
 
     monkeypatch.setattr(training.FeatureSchema, "encode", watched)
     shell.json(*ASK, "--features", "features.parquet", "--out", "model", *DISK)
-    assert max(seen) <= 1500
-    assert sum(seen) >= 6000
+    assert max(sizes) <= 1500
+    assert sum(sizes) >= 6000
 
 
 def test_progress_rises_to_its_end(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,8 +133,8 @@ def test_what_it_does_not_do_is_said(shell: Shell, more: tuple[str, ...], said: 
 def test_a_csv_is_refused_before_a_message_is_read(shell: Shell) -> None:
     world(shell)
     arrow_csv.write_csv(pq.read_table(shell.folder / "features.parquet").drop_columns(["at"]), shell.folder / "f.csv")
-    told = shell.refused(*ASK, "--features", "f.csv", "--out", "model", *DISK, code=2)
-    assert "takes features as Parquet" in told
+    error = shell.refused(*ASK, "--features", "f.csv", "--out", "model", *DISK, code=2)
+    assert "takes features as Parquet" in error
     assert shell.json("audit", "show") == []
 
 
@@ -142,5 +142,5 @@ def test_codes_that_do_not_fit_into_memory_are_refused(shell: Shell, monkeypatch
     monkeypatch.setattr(training, "COPIES", 10.0)
     world(shell)
     shell.env["FEATURES_PARTY_TRAINING_MEMORY_MB"] = "1"
-    told = shell.refused(*ASK, "--features", "features.parquet", "--out", "model", *DISK, code=2)
-    assert "Raise FEATURES_PARTY_TRAINING_MEMORY_MB" in told
+    error = shell.refused(*ASK, "--features", "features.parquet", "--out", "model", *DISK, code=2)
+    assert "Raise FEATURES_PARTY_TRAINING_MEMORY_MB" in error

@@ -20,7 +20,7 @@ from features_party.spark.trees import grow
 from label_dp.spark.cluster import Cluster
 from tests.support.features_cli import Shell
 from tests.support.spark_commands import SPARK, spark_shell
-from tests.support.trees_from_files import CAPACITY, KEY, alike, predicted, same_choices, trained, world
+from tests.support.trees_from_files import KEY, alike, learns_from_two_messages, predicted, same_choices, trained, world
 
 pytestmark = pytest.mark.processes
 TREES = (*SPARK, "--model", "trees")
@@ -51,15 +51,7 @@ def test_the_model_is_that_of_the_local_trees(shell: Shell) -> None:
 
 
 def test_messages_that_share_examples_and_the_poisson_loss(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_training, "SOME_CELLS", 4000 * 7)
-    labels = world(shell, more=True)
-    local, spark = trained(shell, "spark", "--loss", "poisson", named=("m1.parquet", "m2.parquet"))
-    alike(shell, labels, "local", "spark")
-    figures = [{name: card["capacity"][name] for name in CAPACITY} for card in (local, spark)]
-    assert figures[1] == pytest.approx(figures[0])
-    assert spark["report"]["corrected_mean"] == pytest.approx(local["report"]["corrected_mean"])
-    assert any("9,000 outputs of 6,000 examples were taken together" in note for note in spark["notes"])
-    assert any("were learned from" in note for note in spark["notes"])
+    learns_from_two_messages(shell, "spark", monkeypatch)
 
 
 @pytest.mark.parametrize("number", [0, 1])

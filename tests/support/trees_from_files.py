@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from features_party.spark import training
 from tests.support.features_cli import Shell
 from tests.support.messages import Sender, one_bit
 
@@ -92,3 +93,16 @@ def same_choices(local: Any, other: Any) -> None:
     assert figures[1] == pytest.approx(figures[0])
     told = ("rows", "matched", "corrected_mean", "noise_variance", "label_variance")
     assert {k: other["report"][k] for k in told} == pytest.approx({k: local["report"][k] for k in told})
+
+
+def learns_from_two_messages(shell: Shell, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Poisson loss on messages that share half of the examples, with crossed effects of some rows."""
+    monkeypatch.setattr(training, "SOME_CELLS", 4000 * 7)
+    labels = world(shell, more=True)
+    local, other = trained(shell, engine, "--loss", "poisson", named=("m1.parquet", "m2.parquet"))
+    alike(shell, labels, "local", engine)
+    figures = [{name: card["capacity"][name] for name in CAPACITY} for card in (local, other)]
+    assert figures[1] == pytest.approx(figures[0])
+    assert other["report"]["corrected_mean"] == pytest.approx(local["report"]["corrected_mean"])
+    assert any("9,000 outputs of 6,000 examples were taken together" in note for note in other["notes"])
+    assert any("were learned from" in note for note in other["notes"])

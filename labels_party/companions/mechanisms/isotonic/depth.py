@@ -96,7 +96,6 @@ def nodes_of(size: int) -> list[list[tuple[int, int]]]:
 
 def shares(grid: LossGrid) -> list[Fraction]:
     """Return one positive share of ε per level, 1 in all, in proportion to the root of the sum of its nodes'
-    sensitivities, which minimises the bound of the excess loss (Cauchy &
-    Schwarz)."""
+    sensitivities, which minimises the bound of the loss (Cauchy & Schwarz)."""
     roots = [math.isqrt(sum(grid.sensitivity(*cut) for cut in level) << 40) for level in nodes_of(grid.size)]
     return [Fraction(root, sum(roots)) for root in roots]
