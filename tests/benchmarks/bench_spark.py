@@ -21,7 +21,7 @@ from tests.benchmarks.bench_privatize import LIMITS, write_labels
 from tests.benchmarks.lines import Line
 
 SMALL, LARGE = 4_000_000, 10_000_000
-JOINED = (1_000_000, 4_000_000)
+JOINED = (1_000_000, 10_000_000)
 TRAINED = 1_000_000
 WANTED = 1.5  # times as long as this process takes
 # CPU of a step: of this process, of what it has waited for, and of those that Spark's JVM and its daemon still run
